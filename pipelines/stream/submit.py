@@ -17,9 +17,8 @@ from urllib.parse import quote, urlsplit
 from urllib.request import url2pathname
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
+from apache_beam.options.pipeline_options import PipelineOptions
 
-from opicflow.connectors.flink.operator_ids import ENVIRONMENTS, moved
 from opicflow.connectors.flink.rest import Checkpoints, FlinkCluster, FlinkRefused, Job, JobDetails
 from opicflow.connectors.flink.worker_environment import worker_command
 
@@ -32,14 +31,6 @@ FLINK_VERSION = "1.19"
 """Of the job server that Beam starts. Without it, it is that of the newest Flink that Beam knows."""
 MOST_SLOTS = 128
 """The groups into which Flink divides keys, and so the most slots of a stage. Another number loses all state."""
-
-COLLECTIONS_WITH_STATE = (
-    "22Stream/PollEvents/Poll.None",
-    "24Stream/PollPolicies/Poll.None",
-    "16Stream/PollClock.None",
-    "20Stream/PollLogs/Poll.None",
-)
-"""Beam's names of the collections that the stages with state read, from which Flink's ids of these stages are made."""
 
 _SUBMIT_SECONDS = 300.0
 _METADATA = "_metadata"
@@ -98,13 +89,7 @@ def submit(job: FlinkJob, transform: Callable[[int], beam.PTransform[Any, Any]],
             f"{job.flink_master}: {slots} slots are free and {max(parallelism, 1)} are needed: start TaskManagers, "
             "stop other jobs, or give a smaller --parallelism"
         )
-    options = PipelineOptions(_beam_options(job, parallelism))
-    if savepoint:
-        kind = options.view_as(PortableOptions).environment_type
-        options = PipelineOptions(
-            [*_beam_options(job, parallelism), f"--savepoint_path={for_workers(savepoint, kind)}"]
-        )
-    pipeline = beam.Pipeline(options=options)
+    pipeline = beam.Pipeline(options=PipelineOptions(_beam_options(job, parallelism, savepoint)))
     _ = pipeline | "Stream" >> transform(parallelism)
     if not job.quiet:
         print("submitting: this takes a while", file=sys.stderr, flush=True)
@@ -182,39 +167,12 @@ def newest_checkpoint(folder: Path) -> Path | None:
     return max(found)[1] if found else None
 
 
-def for_workers(savepoint: str, kind: str) -> str:
-    """Return the path of a savepoint for a job with this kind of workers (`PROCESS`, `DOCKER`, …).
-
-    Flink's ids of stages depend on the kind. If a savepoint has others, its metadata are written again beside it. A
-    savepoint that is not in a folder of this machine stays what it is, and Flink refuses it if its workers were others.
-    """
-    path = _local(savepoint) or Path(savepoint)
-    metadata = path / _METADATA if path.is_dir() else path
-    if kind not in ENVIRONMENTS or not metadata.is_file():
-        return savepoint
-    before = metadata.read_bytes()
-    after = moved(before, COLLECTIONS_WITH_STATE, ENVIRONMENTS[kind])
-    if after == before:
-        return savepoint
-    written = metadata.with_name(f"{_METADATA}-{kind.lower()}")
-    part = written.with_name(f"{written.name}.part")
-    try:
-        part.write_bytes(after)
-        part.replace(written)
-    except OSError as problem:
-        raise FlinkRefused(
-            f"{written}: {problem.strerror}: the ids for workers of kind {kind} cannot be written there: make "
-            "the folder writable, or start with the kind of workers before"
-        ) from None
-    return written.absolute().as_uri()
-
-
 def _local(uri: str) -> Path | None:
     parts = urlsplit(uri)
     return Path(url2pathname(parts.path)) if parts.scheme == "file" else None
 
 
-def _beam_options(job: FlinkJob, parallelism: int) -> list[str]:
+def _beam_options(job: FlinkJob, parallelism: int, savepoint: str | None) -> list[str]:
     """Return the options for Beam. They contain no secret: passwords are in the properties file, where workers run."""
     if job.job_server:
         runner = ["--runner=PortableRunner", f"--job_endpoint={job.job_server}"]
@@ -242,6 +200,7 @@ def _beam_options(job: FlinkJob, parallelism: int) -> list[str]:
         f"--state_backend_storage_path={checkpoint_folder(job)}",
         f"--max_bundle_time_mills={job.bundle_ms}",
         f"--max_cache_memory_usage_mb={_STATE_CACHE_MB}",
+        *([f"--savepoint_path={savepoint}"] if savepoint else []),
         *job.beam_options,
     ]
 

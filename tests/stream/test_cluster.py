@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
 import threading
 from collections.abc import Iterable, Iterator
 from copy import copy
@@ -14,9 +13,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from deploy.services import processes
 from deploy.services.flink import TASK_MANAGERS
-from deploy.services.instance import free_ports
 from opicflow.connectors.kafka.partitions import delete_before, resolve
 from opicflow.pipelines.stream.submit import newest_checkpoint
 from opicflow.pipelines.web.webs import power_law_web
@@ -227,41 +224,6 @@ def test_a_stream_whose_topics_were_trimmed_is_proven_and_starts_without_a_savep
     stream.publish(burst("https://late.example/", (f"https://late{number}.example/" for number in range(150))))
     stream.wait_for("the new events are counted", lambda: stream.prove().sums().visits == before + 150 + 50)
     assert len(stream.rejects()) == rejects, "no entry was refused"
-
-
-@pytest.mark.soak
-def test_workers_of_another_kind_continue_with_the_state_and_those_of_the_first_kind_after_them(
-    stream: LocalStream, tmp_path: Path
-) -> None:
-    """A pool of workers stands for images: the ids of its stages are others too, and it needs no Docker."""
-    (port,) = free_ports(1)
-    worker = Path(sys.executable).with_name("opicflow-worker")
-    pool = [sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main"]
-    pool += [f"--service_port={port}", f"--container_executable={worker}"]
-    external = [f"--beam-option=--environment_{name}" for name in ("type=EXTERNAL", f"config=localhost:{port}")]
-    crawl = WebLog(power_law_web(150, 3)).crawl("random", 400)
-    named = ("--flink-master", stream.cluster.flink_rest, "--name", stream.name)
-    process = processes.launch("pool", pool, tmp_path / "pool.log", True)
-    try:
-        for more, written, events in (
-            (external, "_metadata-external", crawl.events[:200]),
-            ([], "_metadata-process", crawl.events[200:]),
-        ):
-            stopped = command("stream", "stop", *stream.where, *named)
-            assert stopped.code == 0, stopped
-            unchanged = f"--beam-option=--savepoint_path={newest_checkpoint(stream.checkpoints)}"
-            refused = stream.submit("stream", *stream.options, *more, unchanged)
-            assert refused.code == 2 and "Cannot map checkpoint/savepoint state" in refused.err, refused
-            result = stream.submit("stream", *stream.options, *more, "--from-savepoint", "latest")
-            assert result.code == 0, f"{result}\n{stream.diagnostics()}"
-            stream.publish(events)
-            stream.check()
-            checkpoints, metrics = stream.flink.checkpoints(stream.job.id), stream.flink.beam_metrics(stream.job.id)
-            assert checkpoints.restored == 1 and len(list(stream.checkpoints.rglob(written))) == 1
-            assert metrics["events_read"] == len(events) and metrics["ledgers_recovered"] >= stream.shards
-            stream.wait_for_checkpoint()
-    finally:
-        processes.end([process], 10.0)
 
 
 @pytest.mark.soak

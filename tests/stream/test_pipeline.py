@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -12,21 +11,19 @@ from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 from apache_beam.runners.portability.flink_runner import FlinkJarJobServer
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
-from opicflow.connectors.flink.operator_ids import ENVIRONMENTS, operator_id
 from opicflow.connectors.flink.rest import FlinkRefused
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.partitions import PartitionRange
 from opicflow.connectors.kafka.source import NO_END, WatchedTopic
 from opicflow.pipelines.stream.pipeline import Stream, StreamConfig
 from opicflow.pipelines.stream.submit import (
-    COLLECTIONS_WITH_STATE,
     MOST_SLOTS,
     FlinkJob,
     _beam_options,
-    for_workers,
     submit,
 )
 from support.fake_flink import fake_flink
+from support.operator_ids import ENVIRONMENTS, operator_id
 
 STATES = {
     "Stream/RouteEvents": {"source"},
@@ -132,51 +129,15 @@ def test_flink_finds_the_state_of_every_stage_by_ids_that_do_not_change(pipeline
         if transform.unique_name in STATES:
             (collection,) = transform.inputs.values()
             read[transform.unique_name] = components.pcollections[collection].unique_name
-    assert sorted(read.values()) == sorted(COLLECTIONS_WITH_STATE)
     for kind, expected in OPERATORS.items():
         found = {label: operator_id(f"{name}/{ENVIRONMENTS[kind]}:0").hex() for label, name in read.items()}
         assert found == expected, kind
 
 
-def savepoint(folder: Path, kind: str) -> bytes:
-    """Write what stands for a savepoint of a job with this kind of workers; return its metadata."""
-    metadata = b"before" + b"between".join(bytes.fromhex(one) for one in OPERATORS[kind].values()) + b"after"
-    folder.mkdir(parents=True)
-    (folder / "_metadata").write_bytes(metadata)
-    return metadata
-
-
-def test_a_savepoint_goes_to_workers_of_another_kind_and_back(tmp_path: Path) -> None:
-    folder = tmp_path / "savepoint-1"
-    before = savepoint(folder, "PROCESS")
-    moved = for_workers(f"file:{folder}", "DOCKER")  # as Flink writes it
-    assert moved == (folder / "_metadata-docker").as_uri()
-    assert (folder / "_metadata-docker").read_bytes() == (savepoint(tmp_path / "other", "DOCKER")) != before
-    back = for_workers(moved, "PROCESS")
-    assert Path(back.removeprefix("file://")).read_bytes() == before == (folder / "_metadata").read_bytes()
-
-
-def test_a_folder_that_cannot_be_written_to_is_refused_in_one_line(tmp_path: Path) -> None:
-    savepoint(tmp_path / "savepoint-1", "PROCESS")
-    (tmp_path / "savepoint-1" / "_metadata-docker").mkdir()
-    with pytest.raises(FlinkRefused, match=r"_metadata-docker: Is a directory: [^\n]+ make the folder writable, or"):
-        for_workers(str(tmp_path / "savepoint-1"), "DOCKER")
-
-
-@pytest.mark.parametrize("given", ["s3://bucket/savepoint-1", "file:///nowhere/savepoint-1", "savepoint-1"])
-def test_a_savepoint_that_is_not_here_or_needs_no_change_stays_what_it_is(
-    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    savepoint(tmp_path / "savepoint-1", "EXTERNAL")
-    assert for_workers(given, "EXTERNAL") == given
-    assert for_workers(given, "some.new.Kind") == given
-
-
 def test_beam_starts_a_job_server_for_the_flink_that_runs_and_all_jobs_have_as_many_groups_of_keys(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    options = PipelineOptions(_beam_options(FlinkJob(checkpoints="/checkpoints"), 2))
+    options = PipelineOptions(_beam_options(FlinkJob(checkpoints="/checkpoints"), 2, None))
     assert options.view_as(FlinkRunnerOptions).max_parallelism == MOST_SLOTS == 128
     monkeypatch.setattr(FlinkJarJobServer, "path_to_beam_jar", lambda _, target: target)
     assert FlinkJarJobServer(options).path_to_jar() == ":runners:flink:1.19:job-server:shadowJar"

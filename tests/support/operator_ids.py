@@ -7,8 +7,6 @@ containers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 ENVIRONMENTS = {
     "PROCESS": "beam:env:process:v1",
     "DOCKER": "beam:env:docker:v1",
@@ -45,18 +43,6 @@ def operator_id(name: str) -> bytes:
     first = first + second & _MASK
     second = second + first & _MASK
     return first.to_bytes(8, "little") + second.to_bytes(8, "little")
-
-
-def moved(metadata: bytes, collections: Iterable[str], environment: str) -> bytes:
-    """Return the metadata of a savepoint for a job in this environment, one of the values of `ENVIRONMENTS`.
-
-    `collections` are the names of the collections that the stages with state read. The state itself stays what it is.
-    """
-    for collection in collections:
-        own = operator_id(f"{collection}/{environment}:0")
-        for other in set(ENVIRONMENTS.values()) - {environment}:
-            metadata = metadata.replace(operator_id(f"{collection}/{other}:0"), own)
-    return metadata
 
 
 def _rotate(value: int, bits: int) -> int:
