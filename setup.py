@@ -79,7 +79,8 @@ setup(
             "hypothesis>=6.100",
             "import-linter>=2.5",
             "matplotlib>=3.8",
-            "moto[s3]>=5.1",
+            "moto>=5.1",
+            "py-partiql-parser>=0.6",  # which its S3 needs
             "mypy>=1.15",
             "pytest>=8.4",
             "pytest-xdist>=3.6",  # runs the tests on two cores

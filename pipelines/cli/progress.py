@@ -6,8 +6,6 @@ import math
 import sys
 from typing import TYPE_CHECKING, Any
 
-from opicflow.pipelines.cli.text import printable
-
 if TYPE_CHECKING:
     from opicflow.pipelines.replay.read_progress import Progress
 
@@ -46,6 +44,8 @@ class ProgressDisplay:
         self._show(words, int(1000 * (share or 0.0)), None if share is None else 1000, seconds, left_seconds)
 
     def _show(self, words: str, done: int, total: int | None, seconds: float, left_seconds: float | None) -> None:
+        from opicflow.pipelines.cli.text import printable
+
         if self._quiet:
             return
         left = f", {left_seconds:.0f} s left" if left_seconds is not None else ""

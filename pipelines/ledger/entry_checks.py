@@ -86,15 +86,6 @@ def check_range(source: str, start: LogPosition, end: LogPosition, mark: LogPosi
     return end > mark
 
 
-def check_count(entry: CrawlEntry, mark: LogPosition) -> None:
-    """Refuse an entry of a source that began to count again behind the mark: what was between is not known."""
-    if 0 < mark.offset < entry.counted_from:
-        raise EntryRefused(
-            f"{entry.source}: it counts from offset {entry.counted_from} on, the ledger has it up to {_words(mark)}: "
-            "the events between were deleted before they were routed: rebuild"
-        )
-
-
 def check_crawl(entry: CrawlEntry, categories: int, first_id: int, last_id: int) -> None:
     """Refuse rows that are not well formed, or not of this shard."""
     items = entry.items

@@ -50,7 +50,6 @@ from opicflow.pipelines.ledger.entries import (
 )
 from opicflow.pipelines.ledger.entry_checks import (
     SHARD_SOURCE,
-    check_count,
     check_crawl,
     check_kind,
     check_policy,
@@ -270,7 +269,6 @@ class Ledger:
         items = items.rows(_rows_below(mark.position, items), len(items))
         total, uncounted = mark.total + int((items.kind == Kind.VISIT).sum()), mark.uncounted
         if entry.counted_from != mark.counted_from and entry.visits_total is not None:
-            check_count(entry, mark.position)
             uncounted = total - entry.visits_total
         if entry.visits_total is not None and entry.visits_total + uncounted != total:
             raise EntryRefused(

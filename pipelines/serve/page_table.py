@@ -87,7 +87,7 @@ class PageTable:
     orders: dict[str, Array]
     strays: dict[int, tuple[str, int]] = field(default_factory=dict, repr=False)
     """Orders of pages that have no row, by their place: URL and page id. Their row is -1."""
-    told_sites: dict[str, list[SiteRow]] = field(default_factory=dict, repr=False)
+    published_sites: dict[str, list[SiteRow]] = field(default_factory=dict, repr=False)
     """Sites as others have added them up, by `host` or `domain`, the most important first: instead of own sums."""
     _hosts: list[tuple[list[str], Ints]] = field(default_factory=list, repr=False)
 
@@ -371,12 +371,12 @@ class PageTable:
     @cached_property
     def hosts(self) -> list[SiteRow]:
         """All hosts, the most important first."""
-        return self.told_sites.get("host") or list(self.sums_by("host"))
+        return self.published_sites.get("host") or list(self.sums_by("host"))
 
     @cached_property
     def domains(self) -> list[SiteRow]:
         """All registrable domains, the most important first."""
-        return self.told_sites.get("domain") or list(self.sums_by("domain"))
+        return self.published_sites.get("domain") or list(self.sums_by("domain"))
 
     def sums_by(self, by: str) -> Iterator[SiteRow]:
         """Yield the sums over the pages of each host or domain, the most important first."""

@@ -54,7 +54,7 @@ class ResultsSource:
             return self._view
 
     def canonical(self, url: str) -> str:
-        """The canonical form of a URL, by the usual rules: results do not tell others."""
+        """The canonical form of a URL, by the usual rules: results do not say which others."""
         return canonical_url(url)
 
     def reasons(self, page: int) -> PageReasons | None:

@@ -36,8 +36,8 @@ def checks_of(
     else:
         yield Check("Clock", False, "no shard has published its books in the last hour: the stream stands still")
     refused = refused_entries if job is None or job.status is None else job.status.count("rejected")
-    told = "none" if not refused else f"{refused:,} entries, policies or URLs were refused: see Rejects"
-    yield Check("Refused entries", refused == 0, told)
+    detail = "none" if not refused else f"{refused:,} entries, policies or URLs were refused: see Rejects"
+    yield Check("Refused entries", refused == 0, detail)
     if job is not None:
         yield from _job(job)
 
@@ -46,8 +46,8 @@ def _cash(verdict: Verdict, job: JobState | None) -> Check:
     drift = job.status.in_all_shards("audit_drift") if job is not None and job.status is not None else 0
     if verdict.faults or drift:
         which = ", ".join(sorted({f"{one.law.value} of shard {one.shard}" for one in verdict.faults})[:3])
-        told = which or f"{drift:,} units are missing"
-        return Check("Cash", False, f"{told}: do not trust importance until opicflow audit says how to repair it")
+        detail = which or f"{drift:,} units are missing"
+        return Check("Cash", False, f"{detail}: do not trust importance until opicflow audit says how to repair it")
     if not verdict.shards:
         return Check("Cash", None, "no shard has published its books in the last hour")
     if verdict.state is AuditState.BALANCED:
@@ -59,8 +59,8 @@ def _cash(verdict: Verdict, job: JobState | None) -> Check:
 
 def _ranks(verdict: Verdict) -> Check:
     if verdict.unsettled:
-        told = f"not settled in {verdict.unsettled} of {verdict.shards} shards: while pages are visited, errors fall"
-        return Check("Ranks", False, told)
+        detail = f"not settled in {verdict.unsettled} of {verdict.shards} shards: while pages are visited, errors fall"
+        return Check("Ranks", False, detail)
     if verdict.certificate is None:
         return Check("Ranks", None, "estimated, without a proof" if verdict.shards else "nothing is known of them")
     if verdict.certificate >= _NOTHING_PROVEN:
@@ -76,8 +76,8 @@ def _tick(verdict: Verdict, now_ms: int) -> Check:
     age = now_ms / 1000 - verdict.second
     if age > OLD_TICK_SECONDS:
         at = wording.minute(1000 * verdict.second)
-        told = f"the last tick of the slowest shard was {wording.span(age)} ago ({at}): the stream stands still"
-        return Check("Clock", False, told)
+        detail = f"the last tick of the slowest shard was {wording.span(age)} ago ({at}): the stream stands still"
+        return Check("Clock", False, detail)
     return Check("Clock", True, f"the last tick of the slowest shard was {wording.span(max(age, 0.0))} ago")
 
 

@@ -209,8 +209,8 @@ class StreamIndex:
         schedules = self._tables["refresh-schedule"].rows
         planned = [Pages(Texts.of([]), schedules.columns(), moment)] if len(schedules) else []
         table = PageTable.of([pages], planned, [self._orders(pages, now_ms, moment)])
-        told = {by: self._told_sites(by, table) for by in _BY}
-        return replace(table, told_sites={by: sites for by, sites in told.items() if sites})
+        published = {by: self._published_sites(by, table) for by in _BY}
+        return replace(table, published_sites={by: sites for by, sites in published.items() if sites})
 
     def _orders(self, pages: Pages, now_ms: int, moment: dict[str, Any]) -> Pages:
         """Return the orders that wait: not expired, and their page was not visited since, as far as it is kept."""
@@ -230,14 +230,14 @@ class StreamIndex:
         ]
         return Pages(rows.texts(chosen), rows.columns(chosen), moment)
 
-    def _told_sites(self, by: str, table: PageTable) -> list[SiteRow]:
+    def _published_sites(self, by: str, table: PageTable) -> list[SiteRow]:
         """Return the sites of the topic, the parts of shards added, with orders of each; and those of kept pages."""
-        told = self._sites_of(_BY[by])
-        if not told["name"]:
+        sites = self._sites_of(_BY[by])
+        if not sites["name"]:
             return []
         sums: dict[str, list[float]] = {}
         for name, importance, pages, read in zip(
-            told["name"], told["importance"].tolist(), told["pages"].tolist(), told["read"].tolist(), strict=True
+            sites["name"], sites["importance"].tolist(), sites["pages"].tolist(), sites["read"].tolist(), strict=True
         ):
             one = sums.setdefault(name, [0.0, 0, 0])
             one[0], one[1], one[2] = one[0] + importance, one[1] + pages, one[2] + read

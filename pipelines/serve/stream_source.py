@@ -1,4 +1,4 @@
-"""A stream, live: a thread reads its topics into an index, another one asks Flink; viewers are told what is new."""
+"""A stream, live: a thread reads its topics into an index, another one asks Flink; viewers get what is new."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class StreamSource:
         return self._view
 
     def canonical(self, url: str) -> str:
-        """The canonical form of a URL, by the usual rules: topics do not tell others."""
+        """The canonical form of a URL, by the usual rules: topics do not say which others."""
         return canonical_url(url)
 
     def reasons(self, page: int) -> PageReasons | None:
@@ -172,7 +172,7 @@ class StreamSource:
             pause = _SHOW_SECONDS if has_news else _QUIET_SHOW_SECONDS
             if now - shown_at >= max(pause, 9 * took):  # a tenth of the time at most
                 self._view = self._shown(None if has_news else self._view)
-                self.watchers.tell()
+                self.watchers.notify()
                 has_news, shown_at = False, time.monotonic()
                 took = shown_at - now
 

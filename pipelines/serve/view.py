@@ -225,11 +225,13 @@ class View:
             checks.append(Check("Events", None, "how many were read is not known"))
         else:
             read = wording.number(self.counts["events_read"])
-            told = f"all {read} that were read are accounted for" if not lost else f"{lost:,} of {read} are in no count"
-            checks.append(Check("Events", lost == 0, told))
+            detail = (
+                f"all {read} that were read are accounted for" if not lost else f"{lost:,} of {read} are in no count"
+            )
+            checks.append(Check("Events", lost == 0, detail))
         if self.rejected_part:
-            told = f"{wording.percent(self.rejected_part)} of the events could not be used"
-            checks.append(Check("Rejects", self.rejected_part < 0.05, told))
+            detail = f"{wording.percent(self.rejected_part)} of the events could not be used"
+            checks.append(Check("Rejects", self.rejected_part < 0.05, detail))
         if self.refused_policies:
             checks.append(Check("Policies", False, f"{self.refused_policies:,} were refused"))
         checks.append(self._ranks())
@@ -241,13 +243,13 @@ class View:
         if self.certificate is not None:
             if self.certificate >= _MOST_DISTANCE:
                 return Check("Ranks", False, "nothing is proven yet: too little of the graph was seen")
-            told = f"proven: within {wording.bound(self.certificate)} of the exact ranks of the links seen"
-            return Check("Ranks", True, told)
+            detail = f"proven: within {wording.bound(self.certificate)} of the exact ranks of the links seen"
+            return Check("Ranks", True, detail)
         part = self.default_histories / max(len(self.table), 1)
-        told = "estimated, without a proof"
+        detail = "estimated, without a proof"
         if self.default_histories:
-            told += f"; {wording.percent(part)} of the pages were visited too rarely to be measured"
-        return Check("Ranks", None, told)
+            detail += f"; {wording.percent(part)} of the pages were visited too rarely to be measured"
+        return Check("Ranks", None, detail)
 
     # -- what is drawn -------------------------------------------------------------------------------------------------
 

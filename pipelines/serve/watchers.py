@@ -30,7 +30,7 @@ class Watchers:
             self._waiting.pop(future, None)
             return self._views
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Wake all who wait: there is another view."""
         with self._lock:
             self._views += 1
@@ -42,7 +42,7 @@ class Watchers:
     def end(self) -> None:
         """Wake all who wait: there is no other view any more."""
         self.has_ended = True
-        self.tell()
+        self.notify()
 
 
 def _finish(future: asyncio.Future[None]) -> None:

@@ -53,7 +53,7 @@ _MOST_MADE = 64
 """So many pages of a view are remembered."""
 _HTML = "text/html; charset=utf-8"
 _MOST_VIEWERS = 150
-"""So many browsers are told of news at once; of others the pages do not change by themselves."""
+"""So many browsers get news at once; pages of others do not change by themselves."""
 _SIGN_OF_LIFE_SECONDS = 15.0
 """Without news, so often something is sent: then it is noticed that a browser is gone."""
 

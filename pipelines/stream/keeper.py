@@ -381,6 +381,7 @@ class LogKeeper:
             self._notes.clocks_differ = False
         swept = self.ledger.sweep_second
         mark = self.ledger.mark(_source_of(entry))
+        begins_at = self.ledger.mark(entry.source) if isinstance(entry, CrawlEntry) else mark
         try:
             applied = self.ledger.apply(entry)
         except EntryRefused as problem:
@@ -390,6 +391,8 @@ class LogKeeper:
         self._notes.refused.pop(entry.source if isinstance(entry, CrawlEntry | PolicyEntry) else "", None)
         yield from self._send(applied)
         if isinstance(entry, CrawlEntry):
+            if 0 < begins_at.offset < entry.counted_from:
+                yield self._reject(Reason.REFUSED, _deleted(entry, begins_at.offset), offset, b"")
             yield from self._publish_visited(entry, applied)
             for reject in collisions(entry.items, applied.fates, entry.source):
                 yield self._reject(reject.reason, reject.detail, offset, reject.bytes)
@@ -637,6 +640,14 @@ def _reported(pairs: list[list[Any]]) -> list[dict[str, Any]]:
         for pair in pairs
         if pair[1] > newest[pair[0]] - _NEWEST_CUTS or pair[1] % _EVERY_CUT == 0
     ]
+
+
+def _deleted(entry: CrawlEntry, first: int) -> str:
+    """Return what is said once of a source whose oldest events are behind what a shard has of it."""
+    return (
+        f"{entry.source}: the events from offset {first} to {entry.counted_from - 1} were deleted while the stream had "
+        "no state: those of this shard among them, if there were any, are lost"
+    )
 
 
 def _source_of(entry: LogEntry) -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import IO
 
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # copies of the process, which write snapshots, use no gRPC
 import grpc
 from apache_beam.portability.api import beam_provision_api_pb2, beam_provision_api_pb2_grpc, endpoints_pb2
 from google.protobuf import json_format, text_format

@@ -255,7 +255,7 @@ def discovered(tmp_path_factory: pytest.TempPathFactory) -> tuple[CommandResult,
 def test_the_command_writes_report_plots_and_data(discovered: tuple[CommandResult, Path]) -> None:
     done, out = discovered
     assert done.code == 0, done
-    assert "measuring" in done.err and "learnt reads at least 2 points more" in done.out
+    assert "94 of 94 tasks" in done.err and "learnt reads at least 2 points more" in done.out
     report = (out / "report.md").read_text(encoding="utf-8")
     assert "Webs of 200 pages; seed 1." in report and "](plots/discovery-hosted.svg)" in report
     for name in ("discovery-hosted.png", "discovery-hosted.svg", "discovery-portal-with-traps.png"):

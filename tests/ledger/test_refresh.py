@@ -917,12 +917,13 @@ def test_discovery_goes_by_cash_or_importance(by: str) -> None:
     crawl.tick(T0 + DAY)
     planned = crawl.plan()
     survey = planned.survey
-    worth = survey.waiting if by == "cash" else survey.importance
+    waiting = crawl.ledger.waiting_cash(survey.pages)
+    worth = waiting if by == "cash" else survey.importance
     unread = np.flatnonzero(survey.decided_by == DECIDED_BY.index("DISCOVERY"))
     best = sorted(unread.tolist(), key=lambda row: (-worth[row], int(survey.pages[row])))[:8]
     assert planned.orders.rows.tolist() == best
     assert set(ordered(planned).values()) == {"DISCOVERY"}
-    assert (survey.importance[unread] * 1e9).round().tolist() != (survey.waiting[unread]).tolist()
+    assert (survey.importance[unread] * 1e9).round().tolist() != (waiting[unread]).tolist()
 
 
 def test_spare_bandwidth_of_discovery_goes_to_refreshing() -> None:

@@ -307,9 +307,12 @@ def test_a_source_may_count_its_visits_again_from_where_its_events_begin_now() -
     assert ledger.audit() == whole.audit()
 
 
-def test_a_source_that_counts_again_behind_the_mark_has_lost_events(ledger: Ledger) -> None:
-    entry = dataclasses.replace(crawl_entry(), counted_from=9, visits_total=0)
-    assert_refused(ledger, entry, "it counts from offset 9 on", "the ledger has it up to 8", "were deleted")
+def test_a_source_may_count_again_behind_the_mark(ledger: Ledger) -> None:
+    """Whether the ledger has missed anything there is not known to it."""
+    entry = dataclasses.replace(rows(9).entry(start=START), counted_from=9, visits_total=6)
+    before = ledger.visits
+    ledger.apply(entry)
+    assert (ledger.visits, ledger.mark("crawl")) == (before + 6, entry.end)
     new = dataclasses.replace(rows(9).entry("another"), start=START, counted_from=9, visits_total=6)
     ledger.apply(new)
     assert ledger.mark("another") == new.end, "a ledger that has nothing of it begins where it begins"

@@ -116,17 +116,17 @@ def test_a_hostile_record_is_shown_live_and_runs_nothing(topics: Topics, source:
         assert [one for one in window.complaints() if "favicon" not in one] == []
 
 
-def test_a_broker_that_dies_is_told_with_its_time_and_it_heals(lone_kafka: LocalKafka) -> None:
-    topics = Topics(lone_kafka.brokers, "my-")
+def test_a_broker_that_dies_is_told_with_its_time_and_it_heals(mortal_kafka: LocalKafka) -> None:
+    topics = Topics(mortal_kafka.brokers, "my-")
     topics.publish("importance", page(1, 0.5))
     with closing(topics.source()) as source, served(source) as at:
         wait_for("the page is read", lambda: first_urls(source, 1) == [url(1)], 60)
-        lone_kafka.kill()
+        mortal_kafka.kill()
         wait_for("the broker is missed", lambda: source.view().live.problem, 60)
         text = requests.get(at, headers={"Accept": "text/html"}, timeout=60).text
         assert "Nothing new since" in text and "2026-05-01 12:00 UTC" in text and url(1) in text
         assert requests.get(f"{at}/api/health", timeout=60).json()["state"] == "look"
-        lone_kafka.restart()
+        mortal_kafka.restart()
         wait_for("the broker is back", lambda: not source.view().live.problem, 120)
         topics.publish("importance", page(2, 0.9))
         wait_for("what is published then is shown", lambda: first_urls(source, 1) == [url(2)], 60)
