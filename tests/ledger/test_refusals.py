@@ -312,7 +312,10 @@ def test_a_source_may_count_again_behind_the_mark(ledger: Ledger) -> None:
     entry = dataclasses.replace(rows(9).entry(start=START), counted_from=9, visits_total=6)
     before = ledger.visits
     ledger.apply(entry)
-    assert (ledger.visits, ledger.mark("crawl")) == (before + 6, entry.end)
+    assert ledger.visits > before and ledger.mark("crawl") == entry.end
+    more = ItemWriter(entry.end).visit(here(30), []).entry(start=entry.end)
+    assert_refused(ledger, dataclasses.replace(more, counted_from=9, visits_total=8), "it counts 8", "the ledger 7")
+    ledger.apply(dataclasses.replace(more, counted_from=9, visits_total=7))
     new = dataclasses.replace(rows(9).entry("another"), start=START, counted_from=9, visits_total=6)
     ledger.apply(new)
     assert ledger.mark("another") == new.end, "a ledger that has nothing of it begins where it begins"
