@@ -141,7 +141,7 @@ class GivenStream(GivenView):
     def show(self, view: View) -> None:
         """Show another view, and tell all who look."""
         self.given = view
-        self.watchers.tell()
+        self.watchers.notify()
 
     def look_for(self, url: str) -> str:
         self.looked_for.append(url)
