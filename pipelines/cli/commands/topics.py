@@ -39,7 +39,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action.add_argument("--shards", type=whole, metavar="N", help="partitions of page-ledger (8)")
         add_json(action)
         add_kafka_options(action)
-        add_snapshots(action, "page-ledger is whole")
     add_boundary_options(create)
     create.add_argument("--replication", type=whole, metavar="N", help="copies of each (3, or as many as brokers)")
     create.add_argument(
@@ -56,6 +55,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="partitions of crawl-events (%(default)s)",
     )
+    add_snapshots(check, "page-ledger is whole")
+    create.set_defaults(snapshots=None)
     check.set_defaults(result_partitions=_RESULT_PARTITIONS, event_partitions=_EVENT_PARTITIONS)
 
 
