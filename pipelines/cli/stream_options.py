@@ -217,14 +217,19 @@ def requested_origin(options: argparse.Namespace, kept: Origin | None, shards: i
 
 
 def submit_stream(
-    options: argparse.Namespace, job: FlinkJob, topic: str, origin: Origin, savepoint: str | None = None
+    options: argparse.Namespace,
+    job: FlinkJob,
+    topic: str,
+    origin: Origin,
+    snapshots: Snapshots | None,
+    savepoint: str | None = None,
 ) -> Job:
     """Submit the stream, with the ledgers of a topic."""
     from opicflow.pipelines.stream.origin import begin_logs
     from opicflow.pipelines.stream.pipeline import Stream, StreamConfig
     from opicflow.pipelines.stream.submit import submit
 
-    connection, snapshots = connection_of(options), snapshots_of(options)
+    connection = connection_of(options)
     begun = begin_logs(connection, topic, origin, snapshots)
 
     def stream(parallelism: int) -> Stream:

@@ -381,7 +381,6 @@ class LogKeeper:
             self._notes.clocks_differ = False
         swept = self.ledger.sweep_second
         mark = self.ledger.mark(_source_of(entry))
-        begins_at = self.ledger.mark(entry.source) if isinstance(entry, CrawlEntry) else mark
         try:
             applied = self.ledger.apply(entry)
         except EntryRefused as problem:
@@ -391,8 +390,8 @@ class LogKeeper:
         self._notes.refused.pop(entry.source if isinstance(entry, CrawlEntry | PolicyEntry) else "", None)
         yield from self._send(applied)
         if isinstance(entry, CrawlEntry):
-            if 0 < begins_at.offset < entry.counted_from:
-                yield self._reject(Reason.REFUSED, _deleted(entry, begins_at.offset), offset, b"")
+            if 0 < mark.offset < entry.counted_from:
+                yield self._reject(Reason.REFUSED, _deleted(entry, mark.offset), offset, b"")
             yield from self._publish_visited(entry, applied)
             for reject in collisions(entry.items, applied.fates, entry.source):
                 yield self._reject(reject.reason, reject.detail, offset, reject.bytes)
@@ -651,5 +650,7 @@ def _deleted(entry: CrawlEntry, first: int) -> str:
 
 
 def _source_of(entry: LogEntry) -> str:
-    """Return the source of transfers; empty for other entries."""
+    """Return the source of transfers, or of crawl events; empty for other entries."""
+    if isinstance(entry, CrawlEntry):
+        return entry.source
     return f"shard/{entry.source_shard}" if isinstance(entry, TransfersEntry) else ""

@@ -140,12 +140,12 @@ def _beginning(
     connection: Connection, topic: str, log: PartitionRange, snapshots: Snapshots | None = None
 ) -> _Beginning:
     """Read the first entries of a log: a placement, if it was reserved for one, and the origin."""
-    if log.start > 0 and snapshots is None:
-        raise LogRefused(
-            f"{topic}, partition {log.partition}: offsets 0 to {log.start - 1} were deleted, with the settings of its "
-            "ledger: name the folder of its snapshots with --snapshots, or rebuild into a new topic"
-        )
-    if log.start > 0 and snapshots is not None:
+    if log.start > 0:
+        if snapshots is None:
+            raise LogRefused(
+                f"{topic}, partition {log.partition}: offsets 0 to {log.start - 1} were deleted, with the settings of "
+                "its ledger: name the folder of its snapshots with --snapshots, or rebuild into a new topic"
+            )
         store = snapshots.of_logs(topic, log.topic_id)
         return _Beginning(None, origin_of_shard(store, log.partition, log.start))
     first = _entry_at(connection, topic, log, 0)

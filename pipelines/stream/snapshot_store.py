@@ -197,9 +197,7 @@ class SnapshotStore:
         try:
             values = json.loads(self.where.folder.read(name, _MOST_MANIFEST_BYTES))
             digest = values.pop("digest")
-        except FileNotFoundError:
-            return None
-        except (ValueError, KeyError, TypeError, AttributeError):  # the writer ended half-way
+        except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):  # the writer ended half-way
             return None
         if digest != _digest(values):
             raise SnapshotDamaged(f"{name}: the file is damaged: it is not what was written")

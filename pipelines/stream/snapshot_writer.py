@@ -79,7 +79,7 @@ class SnapshotWriter:
         """Begin to write a snapshot of a keeper as it is now. False: not now, because of another, or of a failure."""
         shard = keeper.shard
         pause = self._pauses.setdefault(shard, _Pause())
-        if self._thread is not None or shard in self._written or self._seconds() < pause.until:
+        if shard in self._written or self._seconds() < pause.until:
             return False
         if not _one_at_a_time.acquire(blocking=False):
             return False

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.partitions import delete_before, resolve
-from opicflow.pipelines.stream.keeper import LogHead
 from opicflow.pipelines.stream.snapshot_reader import oldest_kept
 from opicflow.pipelines.stream.snapshot_store import Snapshots
 
@@ -40,13 +39,9 @@ def find_trims(connection: Connection, topic: str, snapshots: Snapshots, reads: 
         if reads:
             for _ in store.read(log.partition, snapshot):
                 pass
-        trims.append(Trim(log.partition, log.start, _keep_from(head), log.end))
+        # The last record that a snapshot has stays: it proves that the snapshot was made from this log.
+        trims.append(Trim(log.partition, log.start, max(head.last_offset, 0), log.end))
     return trims
-
-
-def _keep_from(head: LogHead) -> int:
-    """Return the offset of the last record: it proves that the log is the one that the snapshot was made from."""
-    return max(head.last_offset, 0)
 
 
 def trim(connection: Connection, topic: str, trims: Sequence[Trim]) -> None:

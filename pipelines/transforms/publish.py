@@ -245,9 +245,7 @@ def _in_parts(ledger: Ledger, pages: Ids, rate_sum: float, rows: int) -> Iterato
         if ledger.is_in_memory:
             yield ledger.estimate(some, rate_sum), ledger.urls(some)
             continue
-        order = ledger.order_of_births(some)
-        places = np.empty(len(order), np.int64)
-        places[order] = np.arange(len(order))
+        order, places = _by_birth(ledger, some)
         estimates, (starts, text) = ledger.estimate(some[order], rate_sum), ledger.urls(some[order])
         for begin in range(0, max(len(some), 1), rows):
             own = places[begin : begin + rows]
@@ -258,10 +256,16 @@ def _urls_of(ledger: Ledger, pages: Ids) -> tuple[Ints, Bytes]:
     """Return the URLs of pages. From files they are read in the order of the files."""
     if ledger.is_in_memory:
         return ledger.urls(pages)
-    order = ledger.order_of_births(pages)
-    places = np.empty(len(order), np.int64)
-    places[order] = np.arange(len(order))
+    order, places = _by_birth(ledger, pages)
     return _urls_at(*ledger.urls(pages[order]), places)
+
+
+def _by_birth(ledger: Ledger, pages: Ids) -> tuple[Ints, Ints]:
+    """Return the rows of pages in the order of their births, and the position of each row there."""
+    order = ledger.order_of_births(pages)
+    positions = np.empty(len(order), np.int64)
+    positions[order] = np.arange(len(order))
+    return order, positions
 
 
 def _urls_at(starts: Ints, text: Bytes, rows: Ints) -> tuple[Ints, Bytes]:

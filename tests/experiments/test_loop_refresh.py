@@ -14,10 +14,7 @@ from opicflow.pipelines.cli.commands import experiment as experiment_command
 from opicflow.pipelines.experiments.measures import exact_importance
 from opicflow.pipelines.experiments.refresh import claims, closed_loop
 from opicflow.pipelines.experiments.refresh.adaptive_schedules import (
-    MODIFIED,
     NUTCH,
-    UNKNOWN,
-    UNMODIFIED,
     NutchAdaptive,
     NutchSettings,
     StormCrawlerAdaptive,
@@ -35,7 +32,15 @@ from opicflow.pipelines.experiments.refresh.closed_loop import (
     warm_up_days,
 )
 from opicflow.pipelines.experiments.refresh.command_orders import CommandOrders, log_lines
-from opicflow.pipelines.experiments.refresh.competitors import ORACLE, ROUND_ROBIN, Allowance, RoundRobin
+from opicflow.pipelines.experiments.refresh.competitors import (
+    MODIFIED,
+    ORACLE,
+    ROUND_ROBIN,
+    UNKNOWN,
+    UNMODIFIED,
+    Allowance,
+    RoundRobin,
+)
 from opicflow.pipelines.experiments.refresh.crawler import Crawler, CrawlHistory, DayOrders, Scheduler, paced
 from opicflow.pipelines.experiments.refresh.freshness import fresh_by_day, measure
 from opicflow.pipelines.experiments.refresh.lambda_crawl import (

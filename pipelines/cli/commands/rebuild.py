@@ -50,7 +50,8 @@ def run(options: argparse.Namespace) -> int:
     check_runner(options, job)
     connection = connection_of(options)
     old_topic = ledger_topic_of(options)
-    kept = origin_of(connection, old_topic, snapshots_of(options))
+    snapshots = snapshots_of(options)
+    kept = origin_of(connection, old_topic, snapshots)
     if kept is None:
         raise KafkaRefused(f"{old_topic}: there is no ledger to rebuild: start one with opicflow stream")
     topic = options.to_ledger or f"{names(options.prefix).page_ledger}-{options.shards}"
@@ -71,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
     if topic not in made.new:
         raise KafkaRefused(f"{topic}: this topic exists: name a new one with --to-ledger")
     job = replace(job, name=options.name or f"{JOB_NAME}-{topic}")
-    running = submit_stream(options, job, topic, origin)
+    running = submit_stream(options, job, topic, origin, snapshots)
     print_json(options, {"job": running.id, "name": running.name, "ledger": topic, "shards": options.shards})
     if not options.json:
         print(f"rebuilding: job {running.name!r} ({running.id}) builds {options.shards} ledgers in {topic}")

@@ -145,14 +145,15 @@ def _submit(options: argparse.Namespace, job: FlinkJob, connection: Connection, 
     from opicflow.pipelines.stream.origin import origin_of
 
     topic, shards = ledger_topic_of(options), shards_of(options, connection)
-    kept = origin_of(connection, topic, snapshots_of(options))
+    snapshots = snapshots_of(options)
+    kept = origin_of(connection, topic, snapshots)
     requested = requested_origin(options, kept, shards)
     if kept is not None and requested is not None and _difference(requested, kept):
         raise KafkaRefused(
             f"{topic}: its ledgers count with other options ({_difference(requested, kept)}): omit the options, or "
             "rebuild with them"
         )
-    running = submit_stream(options, job, topic, kept or requested or default_origin(shards), savepoint)
+    running = submit_stream(options, job, topic, kept or requested or default_origin(shards), snapshots, savepoint)
     print_json(
         options,
         {"job": running.id, "name": running.name, "ledger": topic, "shards": shards, "savepoint": savepoint},

@@ -12,12 +12,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opicflow.pipelines.experiments.refresh.competitors import Allowance, most_urgent
+from opicflow.pipelines.experiments.refresh.competitors import (
+    MODIFIED,
+    UNMODIFIED,
+    Allowance,
+    SeenContents,
+    most_urgent,
+)
 from opicflow.pipelines.experiments.refresh.crawler import Crawler, DayOrders
 from opicflow.pipelines.experiments.refresh.living_web import DAY, NEVER, ServerAnswers
 from opicflow.schemas.arrays import Floats, Ints
 
-UNKNOWN, MODIFIED, UNMODIFIED = range(3)
 NUTCH, STORMCRAWLER = "Nutch adaptive", "StormCrawler adaptive"
 _MINUTE = 60
 
@@ -61,16 +66,14 @@ class NutchAdaptive:
         self.intervals: Floats = np.full(pages, self._settings.default_seconds)
         self.due: Ints = np.full(pages, -NEVER)
         self._modified: Ints = np.full(pages, -NEVER)
-        self._contents: Ints = np.full(pages, -1)
+        self._contents = SeenContents(pages)
         self._retries: Ints = np.zeros(pages, np.int64)
 
     def receive(self, answers: ServerAnswers, announced: Ints) -> None:
         self._learn_failures(answers)
         came = answers.came
-        numbers, seconds, contents = answers.numbers[came], answers.seconds[came], answers.contents[came]
-        before = self._contents[numbers]
-        is_same = (contents < 0) | (contents == before)  # 304, or the same signature
-        states = np.where(is_same, UNMODIFIED, np.where(before < 0, UNKNOWN, MODIFIED))
+        numbers, seconds = answers.numbers[came], answers.seconds[came]
+        states = self._contents.take(numbers, answers.contents[came])
         intervals, due, modified = rescheduled(
             self.intervals[numbers], seconds, self._modified[numbers], states, self._settings
         )
@@ -78,7 +81,7 @@ class NutchAdaptive:
         self.intervals[numbers] = np.where(begins_again, 0.9 * self._settings.longest_seconds, intervals)
         self.due[numbers] = due
         self._modified[numbers] = np.where(begins_again, -NEVER, modified)
-        self._contents[numbers] = np.where(begins_again, -1, np.where(contents < 0, before, contents))
+        self._contents.forget(numbers[begins_again])
         self._retries[numbers] = 0
 
     def order(self, day: int) -> DayOrders:
@@ -151,26 +154,24 @@ class StormCrawlerAdaptive:
         self._allowance = Allowance(bandwidth)
         self.minutes: Ints = np.full(pages, self._settings.default_minutes)
         self.due: Ints = np.full(pages, -NEVER)
-        self._contents: Ints = np.full(pages, -1)
+        self._contents = SeenContents(pages)
         self._errors: Ints = np.zeros(pages, np.int64)
 
     def receive(self, answers: ServerAnswers, announced: Ints) -> None:
         settings, came = self._settings, answers.came
         numbers = answers.numbers[~came]
         self._errors[numbers] += 1
-        self.minutes[numbers], self._contents[numbers] = settings.default_minutes, -1
+        self.minutes[numbers] = settings.default_minutes
+        self._contents.forget(numbers)
         self.due[numbers] = np.where(
             self._errors[numbers] < settings.most_errors,
             answers.seconds[~came] + settings.fetch_error_minutes * _MINUTE,
             NEVER,
         )
-        numbers, contents = answers.numbers[came], answers.contents[came]
-        before = self._contents[numbers]
-        is_same = (contents < 0) | (contents == before)
-        states = np.where(is_same, UNMODIFIED, np.where(before < 0, UNKNOWN, MODIFIED))
+        numbers = answers.numbers[came]
+        states = self._contents.take(numbers, answers.contents[came])
         self.minutes[numbers] = adapted(self.minutes[numbers], states, settings)
         self.due[numbers] = answers.seconds[came] + self.minutes[numbers] * _MINUTE
-        self._contents[numbers] = np.where(contents < 0, before, contents)
         self._errors[numbers] = 0
 
     def order(self, day: int) -> DayOrders:

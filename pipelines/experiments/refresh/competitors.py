@@ -9,6 +9,7 @@ from opicflow.pipelines.experiments.refresh.living_web import DAY, ServerAnswers
 from opicflow.pipelines.refresh.strategies import Demand, solve
 from opicflow.schemas.arrays import Bools, Floats, Ints
 
+UNKNOWN, MODIFIED, UNMODIFIED = range(3)
 ROUND_ROBIN, ORACLE = "round robin", "oracle"
 
 
@@ -58,6 +59,25 @@ class Oracle:
         candidates = np.zeros(web.pages, np.bool_)
         candidates[there] = True
         return most_urgent(lateness, candidates, day, self._allowance.next())
+
+
+class SeenContents:
+    """The newest content of each page that a crawler has seen, by which it sees whether the page was modified."""
+
+    def __init__(self, pages: int) -> None:
+        self._contents: Ints = np.full(pages, -1)
+
+    def take(self, numbers: Ints, contents: Ints) -> Ints:
+        """Keep what answers brought, -1 for "not modified". Returns the state of each page."""
+        before = self._contents[numbers]
+        is_same = (contents < 0) | (contents == before)
+        self._contents[numbers] = np.where(contents < 0, before, contents)
+        states: Ints = np.where(is_same, UNMODIFIED, np.where(before < 0, UNKNOWN, MODIFIED))
+        return states
+
+    def forget(self, numbers: Ints) -> None:
+        """The next content of these pages is their first."""
+        self._contents[numbers] = -1
 
 
 class Allowance:

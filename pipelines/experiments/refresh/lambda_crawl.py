@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from opicflow.pipelines.experiments.refresh.competitors import Allowance, most_urgent
+from opicflow.pipelines.experiments.refresh.competitors import UNMODIFIED, Allowance, SeenContents, most_urgent
 from opicflow.pipelines.experiments.refresh.crawler import Crawler, DayOrders
 from opicflow.pipelines.experiments.refresh.living_web import DAY, NEVER, ServerAnswers
 from opicflow.pipelines.refresh.strategies import Demand, solve
@@ -42,21 +42,21 @@ class LambdaCrawl:
         self.rates: Floats = np.full(pages, UNSEEN_PER_DAY)
         self._changed_days: list[list[float]] = [[] for _ in range(pages)]
         self._unchanged_days: Floats = np.zeros(pages)
-        self._contents: Ints = np.full(pages, -1)
+        self._contents = SeenContents(pages)
         self._came: Ints = np.full(pages, -NEVER)
 
     def receive(self, answers: ServerAnswers, announced: Ints) -> None:
         came = answers.came
-        numbers, seconds, contents = answers.numbers[came], answers.seconds[came], answers.contents[came]
-        before, since = self._contents[numbers], self._came[numbers]
+        numbers, seconds = answers.numbers[came], answers.seconds[came]
+        since = self._came[numbers]
         is_again = since > -NEVER
-        is_same = (contents < 0) | (contents == before)
+        is_same = self._contents.take(numbers, answers.contents[came]) == UNMODIFIED
         days = (seconds - since) / DAY
         self._unchanged_days[numbers[is_again & is_same]] += days[is_again & is_same]
         is_changed = is_again & ~is_same
         for number, length in zip(numbers[is_changed].tolist(), days[is_changed].tolist(), strict=True):
             self._changed_days[number].append(length)
-        self._contents[numbers], self._came[numbers] = np.where(contents < 0, before, contents), seconds
+        self._came[numbers] = seconds
         learnt = numbers[is_again]
         changed = [self._changed_days[number] for number in learnt.tolist()]
         self.rates[learnt] = learnt_rates(changed, self._unchanged_days[learnt])
