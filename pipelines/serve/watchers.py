@@ -34,15 +34,20 @@ class Watchers:
         """Wake all who wait: there is another view."""
         with self._lock:
             self._views += 1
+        self._wake()
+
+    def end(self) -> None:
+        """Wake all who wait: there is no other view any more."""
+        with self._lock:
+            self.has_ended = True
+        self._wake()
+
+    def _wake(self) -> None:
+        with self._lock:
             waiting, self._waiting = self._waiting, {}
         for future, loop in waiting.items():
             with suppress(RuntimeError):  # its loop has ended
                 loop.call_soon_threadsafe(_finish, future)
-
-    def end(self) -> None:
-        """Wake all who wait: there is no other view any more."""
-        self.has_ended = True
-        self.notify()
 
 
 def _finish(future: asyncio.Future[None]) -> None:

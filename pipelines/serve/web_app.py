@@ -331,7 +331,10 @@ class _Pages:
             yield "retry: 3000\n\n"
             while not source.watchers.has_ended:
                 views = await source.watchers.wait(seen, _SIGN_OF_LIFE_SECONDS)
-                yield f"event: news\ndata: {views}\n\n" if views > seen else ":\n\n"
+                if views > seen:
+                    yield f"event: news\ndata: {views}\n\n"
+                elif not source.watchers.has_ended:
+                    yield ":\n\n"  # a sign of life
                 seen = views
         finally:
             self._viewers -= 1
