@@ -39,7 +39,7 @@ def balance_of(table: Table, book: Book) -> Balance:
     """Count the balance from the columns."""
     counts = book.counts[0]
     if book.modes[0].policy == at.P_CERTIFIED:
-        return _certified_balance(table, book, _recount(table, book))
+        return _certified_balance(table, book, recount(table, book))
     cash, uncollected, _ = reads.sum_cash(table, book)
     return Balance(
         minted=int(counts.minted),
@@ -122,7 +122,7 @@ def _certified_balance(table: Table, book: Book, carried: _Carried) -> Balance:
     )
 
 
-def _recount(table: Table, book: Book) -> _Carried:
+def recount(table: Table, book: Book) -> _Carried:
     to_slots, to_absent = (np.zeros(int(rows), np.int64) for rows in (book.counts[0].slots, book.store[0].absent))
     return _Carried(to_slots, to_absent, int(certified.recount(table, book, to_slots, to_absent)))
 
@@ -149,7 +149,7 @@ def _audit_certified(table: Table, book: Book, shard: int) -> Balance:
     rows, residual, paid = table.pages[:slots], table.hot[:slots, 1], table.totals[:slots]
     live = rows["flags"] != 0
     bases = bases_of(table, book)
-    carried = _recount(table, book)
+    carried = recount(table, book)
     balance = _certified_balance(table, book, carried)
     lost = book.absent_amounts[: int(book.store[0].absent)]
     link_counts = table.link_count[:slots].astype(np.int64)

@@ -220,6 +220,12 @@ def link_numbers(stored: Array) -> Array:
     return np.where(stored >= 0, stored, -1 - stored)
 
 
+def link_words(stored: Array) -> Array:
+    """How many words the links of pages take in a snapshot, of values of the column `link_count`."""
+    counts = link_numbers(stored.astype(np.int64))
+    return np.where(stored >= 0, counts, counts + (counts + 3) // 4)
+
+
 def flat(accounts: Any) -> Array:
     """Return a view of accounts as a plain array, in the order of their names: snapshots store them so."""
     values: Array = accounts.view(accounts.dtype[0])

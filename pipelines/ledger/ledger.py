@@ -9,9 +9,9 @@ There is no clock, no file and no randomness: time comes as `TickEntry`, and cas
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -129,6 +129,14 @@ class Applied:
     removed_urls: tuple[tuple[Ints, Bytes], ...] = field(default=(), compare=False)
     """For each group of `removed`: where their URLs start, and the URLs. Records on topics have URLs as keys."""
     fates: Bytes = field(default_factory=lambda: np.zeros(0, np.uint8), compare=False)
+
+
+class Parts(NamedTuple):
+    """What a ledger holds."""
+
+    state: LedgerState
+    table: at.Table
+    book: at.Book
 
 
 class Ledger:
@@ -275,19 +283,29 @@ class Ledger:
                 f"{entry.source}: it counts {entry.visits_total} visits sent to this shard, the ledger "
                 f"{total - uncounted}: the audit does not fit, send the missing entries again"
             )
-        sealed: list[tuple[int, TransfersEntry]] = []
         self._fates = np.zeros(len(items), np.uint8)
-        first = 0
-        for row, page, until in self._removal.forget_rows(items, self._policies.forgetting):
-            sealed += self._apply_rows(items.rows(first, row), self._fates[first:row])
-            self._removal.forget(np.array([page], np.uint64), until)
-            first = row
-        sealed += self._apply_rows(items.rows(first, len(items)), self._fates[first:])
+        new_rows = mark.new_rows(items)
+        if new_rows is None:
+            sealed = self._apply_new_rows(items, self._fates)
+        else:
+            fates = np.zeros(len(new_rows), np.uint8)
+            sealed = self._apply_new_rows(items.take(new_rows), fates)
+            self._fates[new_rows] = fates
         self._room.slide_links(_LEAST_SLIDE + 32 * len(entry.items.link_pages))
-        self._marks[entry.source] = Mark(entry.end, total, 0, entry.counted_from, uncounted)
+        ahead = mark.ahead_of(entry.end)
+        self._marks[entry.source] = Mark(entry.end, total, 0, entry.counted_from, uncounted, ahead)
         if self._has_transfers and total > mark.total:
             self._settling.note_visits()
         return sealed
+
+    def _apply_new_rows(self, items: CrawlItems, fates: Bytes) -> list[tuple[int, TransfersEntry]]:
+        sealed: list[tuple[int, TransfersEntry]] = []
+        first = 0
+        for row, page, until in self._removal.forget_rows(items, self._policies.forgetting):
+            sealed += self._apply_rows(items.rows(first, row), fates[first:row])
+            self._removal.forget(np.array([page], np.uint64), until)
+            first = row
+        return sealed + self._apply_rows(items.rows(first, len(items)), fates[first:])
 
     def _apply_rows(self, items: CrawlItems, fates: Bytes) -> list[tuple[int, TransfersEntry]]:
         sealed: list[tuple[int, TransfersEntry]] = []
@@ -399,6 +417,11 @@ class Ledger:
         return sealed
 
     # -- cuts and gossip -------------------------------------------------------------------------------------------
+
+    def seal(self) -> tuple[tuple[int, TransfersEntry], ...]:
+        """Seal all that waits for other shards now, as at a cut."""
+        self._check_not_broken()
+        return tuple(self._seal_cut())
 
     def _seal_cut(self, at_tick: bool = False) -> list[tuple[int, TransfersEntry]]:
         """Push residuals, seal outgoing transfers, and share the virtual account among all shards."""
@@ -611,9 +634,17 @@ class Ledger:
         if self.is_certified:
             self._room.sum_outbox()
         self._room.turn_recent()
-        counts = self._room.book.counts.copy()
+        if self.config.learns_discovery:
+            self._unread.update_order()
+        state, table, book = self.parts()
+        counts = book.counts.copy()
         for name in at.TRANSIENT_COUNTS:
             counts[name] = 0
+        values = encode_state(state, self.config, self.shard, self.ranges)
+        return snapshots.write(values, self.config, table, book._replace(counts=counts), judged_columns(state.reviews))
+
+    def parts(self) -> Parts:
+        """What the ledger holds, as it is, for those who read all of it. They must not change it."""
         state = LedgerState(
             cut=self._cut,
             marks=self._marks,
@@ -626,11 +657,7 @@ class Ledger:
             busy_hosts=self._busy.waits,
             reviews=self._unread.reviews,
         )
-        if self.config.learns_discovery:
-            self._unread.update_order()
-        values = encode_state(state, self.config, self.shard, self.ranges)
-        book = self._room.book._replace(counts=counts)
-        return snapshots.write(values, self.config, self._room.table, book, judged_columns(state.reviews))
+        return Parts(state, self._room.table, self._room.book)
 
     @classmethod
     def restore(
@@ -644,7 +671,18 @@ class Ledger:
 
         `page_ids` are those that the ledger was made with; `multiplier` and `space` are any (see `Ledger`).
         """
-        contents = snapshots.read(chunks, space)
+        return cls.of_content(snapshots.read(chunks, space), page_ids, multiplier, space)
+
+    @classmethod
+    def of_content(
+        cls,
+        contents: snapshots.SnapshotContent,
+        page_ids: PageIds | None = None,
+        multiplier: int | None = None,
+        space: Space = in_memory,
+        finish: Callable[[Ledger], None] = lambda ledger: None,
+    ) -> Ledger:
+        """The ledger of the content of a snapshot, which is checked. `finish` may change it before its audit."""
         values, config, columns = contents.state, contents.config, contents.columns
         try:
             ledger = cls(config, values["shard"], ShardRanges.of_stored(values), 0, page_ids, multiplier, space)
@@ -659,6 +697,7 @@ class Ledger:
             ledger._note_latest()
             if not ledger._times.anchor_pages:  # an older snapshot: its anchors are no scores
                 ledger._room.table.pages["anchor"] = np.nan
+            finish(ledger)
             ledger.audit()
             ledger._room.take_up()
         except SnapshotRefused:

@@ -5,6 +5,7 @@ Stored names and orders are written out here. They stay the same whatever the fi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -13,11 +14,19 @@ import numpy as np
 from opicflow.pipelines.discovery import Discovery, PagesRead
 from opicflow.pipelines.ledger.config import LedgerConfig
 from opicflow.pipelines.ledger.encoding import decode_residual_sums, encode_residual_sums
-from opicflow.pipelines.ledger.entries import START, Gossip, LogPosition
+from opicflow.pipelines.ledger.entries import START, CrawlItems, Gossip, LogPosition
 from opicflow.pipelines.refresh.policies import Policies
-from opicflow.schemas.arrays import Array
+from opicflow.schemas.arrays import Array, Ints
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.shards import ShardRanges
+
+
+class Ahead(NamedTuple):
+    """A range of page ids, both ends inside, for which a source has been applied further than for others."""
+
+    first_id: int
+    last_id: int
+    position: LogPosition
 
 
 @dataclass
@@ -31,6 +40,25 @@ class Mark:
     """The offset from which the source counts its visits."""
     uncounted: int = 0
     """How many of the visits are not in that count."""
+    ahead: tuple[Ahead, ...] = ()
+    """After another number of shards began: ranges of pages of shards that were further than the others."""
+
+    def new_rows(self, items: CrawlItems) -> Ints | None:
+        """Return the rows that were not applied yet, of those from the position on; None = all of them."""
+        if not self.ahead:
+            return None
+        is_new = np.ones(len(items), np.bool_)
+        for first_id, last_id, position in self.ahead:
+            is_of_range = (items.page >= np.uint64(first_id)) & (items.page <= np.uint64(last_id))
+            is_before = (items.offset < position.offset) | (
+                (items.offset == position.offset) & (items.within < position.within)
+            )
+            is_new &= ~(is_of_range & is_before)
+        return np.flatnonzero(is_new)
+
+    def ahead_of(self, position: LogPosition) -> tuple[Ahead, ...]:
+        """Return the ranges that are ahead of a position."""
+        return tuple(one for one in self.ahead if one.position > position)
 
 
 @dataclass
@@ -151,9 +179,7 @@ def decode_state(values: dict[str, Any], page_ids: PageIds) -> LedgerState:
     """The state that `encode_state` was given. `snapshot_checks.state_problem` has found nothing wrong with it."""
     return LedgerState(
         cut=values["cut"],
-        marks={
-            source: Mark(LogPosition(offset, within), *totals) for source, offset, within, *totals in values["marks"]
-        },
+        marks={source: _decode_mark(*numbers) for source, *numbers in values["marks"]},
         peers={
             other: Peer(total, digest, gossip and decode_gossip(gossip))
             for other, total, digest, gossip in values["peers"]
@@ -168,10 +194,27 @@ def decode_state(values: dict[str, Any], page_ids: PageIds) -> LedgerState:
     )
 
 
-def _encode_mark(mark: Mark) -> list[int]:
-    """The numbers of a mark; older ones have no count of their own."""
-    values = [*mark.position, mark.total, mark.digest]
-    return [*values, mark.counted_from, mark.uncounted] if mark.counted_from else values
+def _encode_mark(mark: Mark) -> list[Any]:
+    """The numbers of a mark; older ones have no count of their own, and no ranges that are ahead."""
+    values: list[Any] = [*mark.position, mark.total, mark.digest]
+    if mark.counted_from or mark.ahead:
+        values += [mark.counted_from, mark.uncounted]
+    if mark.ahead:
+        values.append([[first_id, last_id, *position] for first_id, last_id, position in mark.ahead])
+    return values
+
+
+def _decode_mark(
+    offset: int,
+    within: int,
+    total: int,
+    digest: int,
+    counted_from: int = 0,
+    uncounted: int = 0,
+    ahead: Sequence[Sequence[int]] = (),
+) -> Mark:
+    ranges = (Ahead(first_id, last_id, LogPosition(*position)) for first_id, last_id, *position in ahead)
+    return Mark(LogPosition(offset, within), total, digest, counted_from, uncounted, tuple(ranges))
 
 
 def decode_gossip(values: list[Any]) -> Gossip:

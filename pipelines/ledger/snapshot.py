@@ -23,11 +23,12 @@ from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger.config import LedgerConfig, is_whole, shown
 from opicflow.pipelines.ledger.errors import LedgerError, SnapshotRefused
 from opicflow.pipelines.ledger.kernels import links
+from opicflow.pipelines.ledger.kernels.spans import copy_spans
 from opicflow.pipelines.ledger.layout import Book, Table
 from opicflow.pipelines.ledger.ledger_state import Reviews, judged_columns
 from opicflow.pipelines.ledger.room import columns_used, new_book, new_table, recent_visits
 from opicflow.pipelines.ledger.space import LongColumn, Space, in_memory
-from opicflow.schemas.arrays import Array
+from opicflow.schemas.arrays import Array, Ints
 
 SNAPSHOT_VERSION = 1
 CHUNK_BYTES = 4 << 20
@@ -333,6 +334,24 @@ def _stored_links(table: Table, book: Book) -> Iterator[Array]:
         if block.words:
             links.store_links(table, book, block.first, block.last, block.end, block.starts, stored)
         yield stored
+
+
+def links_of(table: Table, book: Book, slots: Ints) -> tuple[Array, Array]:
+    """Remembered links of some slots, which rise, as a snapshot stores them: where those of each start, and all."""
+    sizes = at.link_words(table.link_count[slots])
+    ends = np.cumsum(sizes)
+    stored = np.zeros(int(ends[-1]) if len(ends) else 0, np.int64)
+    done = 0
+    for block in _link_blocks(table, book):
+        here = slice(*np.searchsorted(slots, (block.first, block.last)).tolist())
+        words = int(sizes[here].sum())
+        if words:
+            of_block = np.zeros(block.words, np.int64)
+            links.store_links(table, book, block.first, block.last, block.end, block.starts, of_block)
+            begins = block.starts[slots[here] - block.first] - block.end
+            copy_spans(of_block, begins, sizes[here], stored, done)
+        done += words
+    return np.where(sizes > 0, ends - sizes, 0), stored
 
 
 def _certified_columns(book: Book) -> dict[str, Array]:

@@ -146,7 +146,7 @@ def recent_problem(config: LedgerConfig, book: Book, latest: Array, before: Arra
         return "its accounts are not those of this version"
     if book.counts[0].recent != len(latest) or len(latest) >= max(most, 1):
         return "its recent visits are not as many as their count"
-    return "" if len(before) in (0, most) else "its visits before the latest are too few or too many"
+    return "" if len(before) == 0 or len(before) >= most else "its visits before the latest are too few"
 
 
 def announced_problem(book: Book, sites: Array, counts: Array) -> str:
@@ -182,12 +182,22 @@ def lost_problem(book: Book, ids: Array, amounts: Array) -> str:
 def _is_mark(mark: Any) -> bool:
     return (
         type(mark) is list
-        and len(mark) in (5, 7)
+        and len(mark) in (5, 7, 8)
         and type(mark[0]) is str
         and mark[0].isprintable()
         and all(is_whole(value, 0, _MOST) for value in mark[1:4])
         and is_whole(mark[4], 0, _WRAP - 1)
-        and (len(mark) == 5 or (is_whole(mark[5], 1, _MOST) and is_whole(mark[6], -_MOST, _MOST)))
+        and (len(mark) == 5 or (is_whole(mark[5], int(len(mark) == 7), _MOST) and is_whole(mark[6], -_MOST, _MOST)))
+        and (len(mark) < 8 or (mark[7] != [] and _are_lists(mark[7], 4) and all(map(_is_ahead, mark[7]))))
+    )
+
+
+def _is_ahead(values: list[Any]) -> bool:
+    first_id, last_id, *position = values
+    return (
+        is_whole(first_id, 0, _WRAP - 1)
+        and is_whole(last_id, first_id, _WRAP - 1)
+        and all(is_whole(value, 0, _MOST) for value in position)
     )
 
 
@@ -432,8 +442,7 @@ def _arena_problem(config: LedgerConfig, table: Table, book: Book, links: Array)
     if not config.remember_links:
         return "" if len(links) == 0 else "it remembers links"
     stored = table.link_count.astype(np.int64)
-    counts = at.link_numbers(stored)
-    words = np.where(stored >= 0, counts, counts + (counts + 3) // 4)
+    counts, words = at.link_numbers(stored), at.link_words(stored)
     starts = table.link_start
     if (counts > book.modes[0].longest).any():
         return "a page has more links than any"
