@@ -41,6 +41,7 @@ from opicflow.connectors.kafka.topics import TopicSpec, make, specs
 from opicflow.connectors.storage.folder import StorageFolder
 from opicflow.pipelines.ledger import ItemWriter, LedgerConfig, LogPosition, TickEntry
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
+from opicflow.pipelines.ledger.reshard import even_ranges, reshard
 from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper, LogKeeperFactory, Origin
 from opicflow.pipelines.stream.ledgers import LEAST_LOG_MB
 from opicflow.pipelines.stream.origin import begin_logs
@@ -121,6 +122,27 @@ def _ledgers(sizes: Iterable[int]) -> Iterator[Figure]:
         )
         say(f"stream: its snapshot of {pages:,} pages, beside the work")
         yield from _snapshot(keeper, pages)
+        say(f"stream: its {pages:,} pages in three shards")
+        yield _reshard(keeper, pages)
+
+
+def _reshard(keeper: LogKeeper, pages: int) -> Figure:
+    """Measure how long a ledger takes to become three, with their snapshots; the first figure is its own snapshot."""
+    assert keeper.ledger is not None
+    with tempfile.TemporaryFile() as file:
+        begun = time.perf_counter()
+        pack_chunks(keeper.chunks(), file)
+        one = time.perf_counter() - begun
+    begun, own, most = time.perf_counter(), _own_bytes(), 0
+    made = 0
+    for ledger in reshard([keeper.ledger], even_ranges([keeper.ledger], 3)):
+        with tempfile.TemporaryFile() as file:
+            pack_chunks((chunk.data for chunk in ledger.snapshot_chunks()), file)
+        most, made = max(most, _own_bytes() - own), made + ledger.pages
+    whole = time.perf_counter() - begun
+    check(made == keeper.ledger.pages, "every page is in one of them")
+    how = f"{pages:,} pages to three shards and their snapshots; {most / 1e6:,.0f} MB more meanwhile"
+    return Figure(f"stream.reshard_{pages}", whole, "seconds", how, one, whole / one)
 
 
 def _snapshot(keeper: LogKeeper, pages: int) -> Iterator[Figure]:

@@ -22,6 +22,7 @@ from apache_beam.utils.timestamp import Timestamp
 from kafka import TopicPartition
 from kafka.errors import RetriableError
 
+from opicflow.connectors.flink.key_groups import SpreadKeys, number_of
 from opicflow.connectors.kafka.client import FetchedRecords, message_batch
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.partitions import (
@@ -56,7 +57,7 @@ _UNUSED_SECONDS = 60.0
 _CHECK_SECONDS = 30.0
 
 Poll = tuple[int, float]
-"""A request to read a partition: its number, and the time of the request in seconds on the sender's clock."""
+"""A request to read a partition: the key of its number, and the time in seconds on the clock of the sender."""
 POLL_HINT: Any = typehints.KV[int, float]
 """The type of a poll for Beam."""
 
@@ -135,19 +136,21 @@ class PollPartitions(beam.PTransform[Any, Any]):
         """Partitions that are added to the topic are polled too."""
         super().__init__()
         self._topic = topic
+        self._keys = SpreadKeys(None if topic.may_grow else len(topic.partitions))
 
     def expand(self, timer: Any) -> Any:
-        """Emit a poll for every partition, keyed by its number."""
+        """Emit a poll for every partition, with a key that spreads them over the slots of Flink."""
         par_do: Any = beam.ParDo  # comes without types
-        return timer | "Poll" >> par_do(SendPolls(self._topic)).with_output_types(POLL_HINT)
+        return timer | "Poll" >> par_do(SendPolls(self._topic, self._keys)).with_output_types(POLL_HINT)
 
 
 class SendPolls(beam.DoFn):
     """The `DoFn` of `PollPartitions`."""
 
-    def __init__(self, topic: WatchedTopic) -> None:
+    def __init__(self, topic: WatchedTopic, keys: SpreadKeys) -> None:
         """The topic has at least one partition."""
         self._topic = topic
+        self._keys = keys
         self._partitions = len(topic.partitions)
         self._refreshed_at = -math.inf
 
@@ -158,7 +161,7 @@ class SendPolls(beam.DoFn):
             self._refreshed_at = now
             self._refresh()
         sent_at = wall_seconds()
-        return ((partition, sent_at) for partition in range(self._partitions))
+        return ((self._keys(partition), sent_at) for partition in range(self._partitions))
 
     def _refresh(self) -> None:
         """Count the partitions again. If the cluster does not answer, the next refresh will."""
@@ -191,7 +194,7 @@ class PartitionReader:
 
     def read(self, poll: Poll, start: Callable[[], int]) -> Iterator[MessageBatch]:
         """Yield batches from offset `start()` on, unless the poll is outdated or the partition was at its end."""
-        partition, sent_at = poll
+        partition, sent_at = number_of(poll[0]), poll[1]
         schedule = self._schedules.setdefault(partition, _Schedule())
         if not schedule.is_due(sent_at):
             return

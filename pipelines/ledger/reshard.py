@@ -105,6 +105,19 @@ def reshard(ledgers: Sequence[Ledger], ranges: ShardRanges) -> Iterator[Ledger]:
         raise LedgerBroken(f"links between the new shards carry {sent} units, and {received} arrived")
 
 
+def even_ranges(ledgers: Sequence[Ledger], shards: int) -> ShardRanges:
+    """Return the ranges of so many shards that have about equally many of the pages of all ledgers."""
+    tables = [(one.parts().table, int(one.parts().book.counts[0].slots)) for one in ledgers]
+    ids = [table.hot[:end, 0][table.pages["flags"][:end] != 0].view(np.uint64) for table, end in tables]
+    return ShardRanges.even(np.concatenate(ids), shards)
+
+
+def source_offsets(ledger: Ledger) -> dict[str, int]:
+    """Return the offset from which each source has to be read for a ledger that `reshard` made."""
+    marks = ledger.parts().state.marks
+    return {source: mark.position.offset for source, mark in marks.items() if not source.startswith(SHARD_SOURCE)}
+
+
 def divided(count: int, weights: Sequence[int]) -> list[int]:
     """Divide a count in proportion to weights, of which one is not 0: whole numbers with the same sum."""
     total, before, done = sum(weights), 0, 0

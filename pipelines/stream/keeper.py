@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -125,6 +125,25 @@ class Placement:
 
 
 @dataclass(frozen=True)
+class Continuation:
+    """Other logs that these continue: their ledgers begin with what those of the other shards had."""
+
+    topic: str
+    topic_id: str
+    fingerprints: tuple[str, ...]
+    """Of the ledger with which each shard begins. Its snapshot is in storage."""
+    sources: dict[str, int]
+    """The offset from which each source is read."""
+
+    @classmethod
+    def from_json(cls, values: Any) -> Continuation | None:
+        """Read JSON values. Raises `TypeError`."""
+        if values is None:
+            return None
+        return cls(**{**values, "fingerprints": tuple(values["fingerprints"])})
+
+
+@dataclass(frozen=True)
 class Origin:
     """The settings of the ledgers of a topic: the first entry of each log, never changed.
 
@@ -141,6 +160,8 @@ class Origin:
     quiet_until: dict[str, int] = field(default_factory=dict)
     sites: SiteKind | None = None
     """What sites are, whose importance is published. None: no sites, as in older logs."""
+    continues: Continuation | None = None
+    """The logs of other shards that these continue. None: the ledgers begin without a page."""
 
     @property
     def shards(self) -> int:
@@ -163,6 +184,7 @@ class Origin:
             "audit_seconds": self.audit_seconds,
             "quiet_until": self.quiet_until,
             **({} if self.sites is None else {"sites": self.sites}),
+            **({} if self.continues is None else {"continues": asdict(self.continues)}),
             **self.placement.to_json(),
             **({} if CANONICAL_VERSION == 1 else {"canonical": CANONICAL_VERSION}),
         }
@@ -181,6 +203,7 @@ class Origin:
             ledger, rules = LedgerConfig.from_json(values.pop("ledger")), values.pop("rules")
             if values.get("sites") not in (None, *SITE_KINDS):
                 raise ValueError(f"sites are hosts or domains, not {str(values['sites'])[:20]}")
+            values["continues"] = Continuation.from_json(values.get("continues"))
             return cls(ledger, placement.ranges, Rules.from_json(rules, placement.page_ids), **values)
         except (AssertionError, KeyError, TypeError, ValueError, ConfigRefused) as problem:
             raise LogRefused(
@@ -309,9 +332,43 @@ class LogKeeper:
 
     def chunks(self) -> Iterator[bytes]:
         """Yield head and notes, and the snapshot of the ledger, as chunks of bytes, each made when it is taken."""
-        yield json.dumps([asdict(self.head), asdict(self._notes)], separators=(",", ":")).encode()
+        yield self.first_chunk()
         if self.ledger:
             yield from (chunk.data for chunk in self.ledger.snapshot_chunks())
+
+    def first_chunk(self) -> bytes:
+        """Return head and notes."""
+        return json.dumps([asdict(self.head), asdict(self._notes)], separators=(",", ":")).encode()
+
+    @classmethod
+    def continuing(
+        cls, shard: int, visits: int, origin: bytes, head: LogHead, before: Sequence[LogKeeper]
+    ) -> LogKeeper:
+        """Return the keeper, without its ledger, of a log that begins with a ledger made of those of other keepers.
+
+        The ledger counts so many visits; `origin` is the entry with its settings.
+        """
+        entry = decode_entry(origin).entry
+        assert isinstance(entry, ControlEntry)
+        keeper = cls(shard)
+        keeper.head, keeper.origin = head, Origin.of(entry)
+        part = visits / max(sum(one.ledger.visits for one in before if one.ledger is not None), 1)
+        keeper._notes = _Notes(
+            origin=dict(entry.values),
+            movers=round(part * sum(one._notes.movers for one in before)),
+            visits_at_plan=visits,
+            visits_at_sites=visits,
+            removed_from_sites=keeper._sites_here(before),
+        )
+        return keeper
+
+    def _sites_here(self, before: Iterable[LogKeeper]) -> list[str]:
+        """Return the sites that lost pages and belong to this shard."""
+        assert self.origin is not None
+        ranges, page_ids = self.origin.ranges, self.origin.rules.page_ids
+        sites = sorted({site for one in before for site in one._notes.removed_from_sites})
+        owners = ranges.of(page_ids.of_all([f"http://{site}/" for site in sites])).tolist()
+        return [site for site, owner in zip(sites, owners, strict=True) if owner == self.shard]
 
     @staticmethod
     def origin_in(first_chunk: bytes) -> Origin | None:
@@ -438,6 +495,12 @@ class LogKeeper:
         if "origin" in entry.values:
             origin = Origin.of(entry)
             if self.origin is None:
+                if origin.continues is not None:
+                    raise LogRefused(
+                        f"shard {self.shard}: its log continues those of {origin.continues.topic}, and the snapshot "
+                        "with which it begins was not found: name the folder with --snapshots, or finish opicflow "
+                        "stream reshard"
+                    )
                 self.origin, self._notes.origin = origin, dict(entry.values)
                 self.ledger = Ledger(origin.ledger, self.shard, origin.ranges, page_ids=origin.rules.page_ids)
             elif self.origin != origin:

@@ -9,6 +9,7 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 
+from opicflow.connectors.flink.key_groups import number_of
 from opicflow.connectors.kafka.source import PartitionReader, Poll, WatchedTopic, read_range
 from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper, LogRefused
 from opicflow.pipelines.stream.sent import SENT, applied, may_go_on
@@ -109,7 +110,7 @@ class KeepLogLedger(KeepLedger):
         snapshot: Any = beam.DoFn.StateParam(KeepLedger.SNAPSHOT),  # noqa: B008  (Beam's way to declare state)
     ) -> Iterator[Output]:
         """Read the log for a limited time and apply its records."""
-        shard = element[0]
+        shard = number_of(element[0])
         log = self._topic.partition(shard)
 
         def start() -> int:

@@ -66,6 +66,11 @@ def first_origin(
     raise _without_origin(topic)
 
 
+def origin_at_start(log: PartitionRange) -> Origin | None:
+    """Return the origin that a log begins with; None if it has none. Its beginning was not deleted."""
+    return _beginning(log.connection, log.topic, log).origin
+
+
 def _without_origin(topic: str) -> LogRefused:
     return LogRefused(f"{topic}: its logs have no settings: start the stream with opicflow stream")
 

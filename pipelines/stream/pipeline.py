@@ -13,18 +13,18 @@ from typing import Any
 import apache_beam as beam
 
 from opicflow.connectors.kafka.connection import Connection
-from opicflow.connectors.kafka.partitions import record_at
 from opicflow.connectors.kafka.sink import PublishMessages
 from opicflow.connectors.kafka.source import POLL_HINT, PollPartitions, PollTimer, RateLimit, WatchedTopic
 from opicflow.connectors.kafka.topics import names
 from opicflow.pipelines.results.topic_writer import Destination, SendOutputs
 from opicflow.pipelines.stream.clock import WriteTicks, poll_clock
-from opicflow.pipelines.stream.keeper import LogHead, LogKeeperFactory, LogRefused, digest_of_value
+from opicflow.pipelines.stream.keeper import LogKeeperFactory
 from opicflow.pipelines.stream.ledgers import LEAST_LOG_MB, KeepLogLedger
 from opicflow.pipelines.stream.origin import StoredOrigin
 from opicflow.pipelines.stream.published_rules import StoredNotes
 from opicflow.pipelines.stream.routers import RouteEvents, RoutePolicies, RouterConfig
 from opicflow.pipelines.stream.sent import note_sent
+from opicflow.pipelines.stream.snapshot_reader import LogCheck
 from opicflow.pipelines.stream.snapshot_store import Snapshots
 from opicflow.pipelines.transforms.keep_ledger import KeeperFactory
 from opicflow.pipelines.transforms.outputs import Output
@@ -110,22 +110,3 @@ class Stream(beam.PTransform[Any, Any]):
         to = Destination(config.connection, config.prefix)
         _ = outputs | "SendOutputs" >> par_do(SendOutputs(to, config.ledger_topic, note_sent))
         return sent_entries, sent_policies, sent_ticks
-
-
-@dataclass(frozen=True)
-class LogCheck:
-    """Refuses a head if its log does not have the last record that the ledger applied."""
-
-    connection: Connection
-    topic: str
-
-    def __call__(self, shard: int, head: LogHead) -> None:
-        """Read that record and compare its digest."""
-        if head.last_offset < 0:
-            return
-        found = record_at(self.connection, self.topic, shard, head.last_offset)
-        if found is None or digest_of_value(found) != head.last_digest:
-            raise LogRefused(
-                f"{self.topic}, partition {shard}: offset {head.last_offset} does not have the record that the "
-                "ledger applied there: the log was replaced, cut off or restored: rebuild from crawl-events"
-            )

@@ -16,7 +16,7 @@ from opicflow.connectors.kafka.partitions import PartitionRange, resolve
 from opicflow.connectors.kafka.source import read_range
 from opicflow.pipelines.stream.keeper import LogKeeper, LogRefused, Origin
 from opicflow.pipelines.stream.ledgers import log_batch
-from opicflow.pipelines.stream.origin import first_origin
+from opicflow.pipelines.stream.origin import first_origin, origin_at_start
 from opicflow.pipelines.stream.snapshot_reader import keeper_of, oldest_kept
 from opicflow.pipelines.stream.snapshot_store import Snapshots
 from opicflow.pipelines.transforms.outputs import Output
@@ -75,19 +75,15 @@ def rebuild(
     on_output: Callable[[Output], None] = lambda output: None,
     on_progress: Callable[[RebuildProgress], None] = lambda progress: None,
     snapshots: Snapshots | None = None,
+    keeper: LogKeeper | None = None,
 ) -> LogKeeper:
-    """Apply a log from its start to the end of the range, and return its keeper.
+    """Apply a log from its start, or from a `keeper` on, to the end of the range, and return its keeper.
 
     `on_output` receives what the ledger would send. The keeper has no ledger if the log has no settings. A log whose
-    beginning was deleted is applied from its oldest snapshot on. Raises `LogRefused` if there is none.
+    beginning was deleted, or that continues others, is applied from its oldest snapshot on. Raises `LogRefused` if
+    there is none.
     """
-    keeper = LogKeeper(log.partition)
-    if log.start > 0:
-        if snapshots is None:
-            raise _begins_late(log)
-        store = snapshots.of_logs(log.topic, log.topic_id)
-        snapshot, _ = oldest_kept(store, log.partition, log.start)
-        keeper = keeper_of(store, log.partition, snapshot)
+    keeper = _first_keeper(log, snapshots) if keeper is None else keeper
     for batch in read_range(replace(log, start=max(log.start, keeper.head.next))):
         for output in keeper.take(log_batch(batch)):
             on_output(output)
@@ -96,9 +92,29 @@ def rebuild(
     return keeper
 
 
+def _first_keeper(log: PartitionRange, snapshots: Snapshots | None) -> LogKeeper:
+    """Return the keeper with which a log is applied first."""
+    origin = origin_at_start(log) if log.start == 0 else None
+    continues = None if origin is None else origin.continues
+    if log.start == 0 and continues is None:
+        return LogKeeper(log.partition)
+    if snapshots is None:
+        raise _begins_late(log)
+    store = snapshots.of_logs(log.topic, log.topic_id)
+    snapshot, _ = oldest_kept(store, log.partition, max(log.start, 1))
+    keeper = keeper_of(store, log.partition, snapshot)
+    if snapshot.next == 1 and continues and keeper.fingerprint() != continues.fingerprints[log.partition]:
+        raise LogRefused(
+            f"{log.topic}, partition {log.partition}: its first snapshot is not the ledger that the log begins with: "
+            "make the logs again with opicflow stream reshard, in a new topic"
+        )
+    return keeper
+
+
 def _begins_late(log: PartitionRange) -> LogRefused:
     return LogRefused(
-        f"{log.topic}, partition {log.partition}: offsets 0 to {log.start - 1} were deleted, and a ledger is rebuilt "
-        "from its whole log: name the folder of its snapshots with --snapshots, or replay crawl-events "
-        "(opicflow replay --from) instead, if they are still there"
+        f"{log.topic}, partition {log.partition}: its ledger begins with a snapshot, because "
+        + (f"offsets 0 to {log.start - 1} were deleted" if log.start else "it continues other logs")
+        + ": name the folder of its snapshots with --snapshots, or replay crawl-events (opicflow replay --from) "
+        "instead, if they are still there"
     )

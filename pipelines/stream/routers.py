@@ -18,6 +18,7 @@ import numpy as np
 from apache_beam.coders import BytesCoder
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
+from opicflow.connectors.flink.key_groups import number_of
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.messages import Framer, decode_messages, describe_unread, writer_of
 from opicflow.connectors.kafka.partitions import PartitionRange
@@ -86,14 +87,17 @@ class _Router(beam.DoFn, ABC):
         stored: Any = beam.DoFn.StateParam(STATE),  # noqa: B008  (Beam's way to declare state)
     ) -> Iterator[Message]:
         """Read the partition for a limited time, and route its messages."""
-        input_range = self._topic.partition(element[0])
+        input_range = self._topic.partition(number_of(element[0]))
 
         def state() -> SourceState:
-            written, source, start = stored.read(), input_range.source, input_range.start
+            written, source = stored.read(), input_range.source
+            continues = self._begun_with().continues
+            begin = 0 if continues is None else continues.sources.get(source, 0)
+            start = max(input_range.start, begin)
             if written:
                 return SourceState.from_bytes(written).of(source, start)
-            first = SourceState.at(start, self._begun_with().shards, source)
-            return replace(first, rules=self._first_rules(input_range))
+            first = SourceState.at(start, self._begun_with().shards, source, begin)
+            return replace(first, rules=self._first_rules(replace(input_range, start=start)))
 
         for batch in self._reader.read(element, lambda: state().next):
             everywhere_at = self._begun_with().quiet_until.get(input_range.source, -1)

@@ -4,16 +4,51 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
-from opicflow.connectors.kafka.partitions import RecordsDeleted
+from opicflow.connectors.kafka.connection import Connection
+from opicflow.connectors.kafka.partitions import PartitionRange, RecordsDeleted, record_at
 from opicflow.pipelines.ledger import SnapshotRefused
-from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper, LogRefused, Origin
+from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper, LogRefused, Origin, digest_of_value
 from opicflow.pipelines.stream.snapshot_store import SnapshotDamaged, SnapshotStore, StoredSnapshot
 from opicflow.pipelines.transforms.keep_ledger import KeeperFactory, rebuild
 from opicflow.pipelines.transforms.metrics import count
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LogCheck:
+    """Refuses a head if its log does not have the last record that the ledger applied."""
+
+    connection: Connection
+    topic: str
+
+    def __call__(self, shard: int, head: LogHead) -> None:
+        """Read that record and compare its digest."""
+        if head.last_offset < 0:
+            return
+        found = record_at(self.connection, self.topic, shard, head.last_offset)
+        if found is None or digest_of_value(found) != head.last_digest:
+            raise LogRefused(
+                f"{self.topic}, partition {shard}: offset {head.last_offset} does not have the record that the "
+                "ledger applied there: the log was replaced, cut off or restored: rebuild from crawl-events"
+            )
+
+
+def newest_keeper(store: SnapshotStore, log: PartitionRange) -> LogKeeper | None:
+    """Return the keeper of the newest snapshot from which a log goes on; None if there is none."""
+    check = LogCheck(log.connection, log.topic)
+    for snapshot in store.newest_first(log.partition):
+        try:
+            head = store.head(log.partition, snapshot)
+            if head is not None and log.start <= head.next <= log.end:
+                check(log.partition, head)
+                return keeper_of(store, log.partition, snapshot)
+        except (SnapshotDamaged, LogRefused, RecordsDeleted) as problem:
+            _log.warning("shard %d, %s: %s: another snapshot is tried", log.partition, snapshot.name, problem)
+    return None
 
 
 def restore_newest(

@@ -19,6 +19,7 @@ from urllib.request import url2pathname
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from opicflow.connectors.flink.key_groups import KEY_GROUPS
 from opicflow.connectors.flink.rest import Checkpoints, FlinkCluster, FlinkRefused, Job, JobDetails
 from opicflow.connectors.flink.worker_environment import worker_command
 
@@ -29,8 +30,8 @@ LATEST = "latest"
 
 FLINK_VERSION = "1.19"
 """Of the job server that Beam starts. Without it, it is that of the newest Flink that Beam knows."""
-MOST_SLOTS = 128
-"""The groups into which Flink divides keys, and so the most slots of a stage. Another number loses all state."""
+MOST_SLOTS = KEY_GROUPS
+"""Of a stage. Another number loses all state."""
 
 _SUBMIT_SECONDS = 300.0
 _METADATA = "_metadata"

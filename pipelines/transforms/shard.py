@@ -53,9 +53,10 @@ class SourceState:
     counted_from: int = 0
 
     @classmethod
-    def at(cls, offset: int, shards: int, source: str = "") -> SourceState:
-        """Begin at an offset. The first entries begin at 0: skipped offsets are not missing."""
-        return cls(offset, np.zeros(shards, np.int64), np.zeros(shards, np.int64), source=source, counted_from=offset)
+    def at(cls, offset: int, shards: int, source: str = "", begin: int = 0) -> SourceState:
+        """Begin at an offset. The first entries begin at `begin`: offsets that are skipped are not missing."""
+        sent_to, visits = np.full(shards, begin, np.int64), np.zeros(shards, np.int64)
+        return cls(offset, sent_to, visits, source=source, counted_from=offset)
 
     def of(self, source: str, start: int) -> SourceState:
         """Return the state of a source that this one may belong to; another source begins at `start`, by its rules.

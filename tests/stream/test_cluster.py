@@ -9,12 +9,14 @@ from collections.abc import Iterable, Iterator
 from copy import copy
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
 
 from deploy.services.flink import TASK_MANAGERS
 from opicflow.connectors.kafka.partitions import delete_before, resolve
+from opicflow.pipelines.ledger import UNITS_PER_PAGE
 from opicflow.pipelines.stream.submit import newest_checkpoint
 from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.crawl_events import CrawlEvent, Link
@@ -25,6 +27,7 @@ from support.local_stream import NEARLY_EXACT, PATIENCE_SECONDS, Ledgers, LocalS
 from support.logs import WebLog, importance_of, url
 from support.paths import TOP
 from support.services import LocalCluster
+from support.waiting import Pending
 
 GUIDE = TOP / "docs" / "guides" / "operations.md"
 FAULTS = ["worker", "tasks", "broker", "old_checkpoint", "delivered_twice"]
@@ -226,6 +229,28 @@ def test_a_stream_whose_topics_were_trimmed_is_proven_and_starts_without_a_savep
     refused = [
         one.detail for one in stream.rejects()[len(rejects) :] if "if there were any, are lost" not in one.detail
     ]
+    assert refused == [], "no entry was refused"
+
+
+def test_a_stream_goes_on_with_another_number_of_shards(stream: LocalStream) -> None:
+    """Nothing is lost that was on its way, and the events after it are counted once."""
+    before = stream.prove().sums()
+    stream.publish(burst("https://way.example/", (f"https://way{number}.example/" for number in range(120))))
+    result = stream.submit("stream", "reshard", "--shards", 5, *stream.options)
+    assert result.code == 0, f"{result}\n{stream.diagnostics()}"
+    assert "with 5 shards in" in result.out and "stopped, with a savepoint: " in result.err
+    stream.shards, stream.ledger_topic = 5, f"{stream.ledger_topic}-5"
+    stream.publish(burst("https://later.example/", (f"https://later{number}.example/" for number in range(130))))
+    visits = before.visits + (120 + 40) + (130 + 44)
+
+    def counted() -> Any:
+        found = stream.prove().sums().visits
+        return found == visits or Pending(f"{found} visits of {visits}")
+
+    stream.wait_for("the new events are counted", counted)
+    sums = stream.prove().sums()
+    assert (sums.drift, sums.minted) == (0, sums.pages * UNITS_PER_PAGE)
+    refused = [one.detail for one in stream.rejects() if one.source.startswith(stream.ledger_topic)]
     assert refused == [], "no entry was refused"
 
 

@@ -26,7 +26,7 @@ from opicflow.pipelines.ledger import CrawlEntry, Kind, LedgerConfig, PolicyEntr
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.stream import ledgers
 from opicflow.pipelines.stream.clock import WriteTicks
-from opicflow.pipelines.stream.keeper import LogKeeperFactory, Origin, request_fingerprint
+from opicflow.pipelines.stream.keeper import Continuation, LogKeeperFactory, Origin, request_fingerprint
 from opicflow.pipelines.stream.ledgers import KeepLogLedger
 from opicflow.pipelines.stream.published_rules import ControlUnknown, RulesNote, control_record, first_rules
 from opicflow.pipelines.stream.routers import RouteEvents, RoutePolicies, RouterConfig
@@ -55,8 +55,15 @@ def event(number: int, links: Iterable[str] = ()) -> bytes:
 class RoutingStage:
     """A router and its state, which another object may continue with."""
 
-    def __init__(self, start: int = 0, kind: type[Any] = RouteEvents, notes: Iterable[RulesNote] = ()) -> None:
-        config = replace(CONFIG, notes=lambda: list(notes))
+    def __init__(
+        self,
+        start: int = 0,
+        kind: type[Any] = RouteEvents,
+        notes: Iterable[RulesNote] = (),
+        continues: Continuation | None = None,
+    ) -> None:
+        origin = replace(CONFIG.origin(), continues=continues)
+        config = replace(CONFIG, notes=lambda: list(notes), origin=lambda: origin)
         self.router, self.cell = kind(config, watched(start)), Value()
         self.router.setup()
 
@@ -84,6 +91,24 @@ def test_an_event_of_the_far_future_is_rejected_and_the_others_are_routed() -> N
     assert visited(routed) == sorted(page_id(f"https://a.example/{number}") for number in (1, 2))
     (reject,) = [message for message in routed if message.topic == "rejects"]
     assert reject.key == b"topic/0:1" and b"bad-time" in (reject.value or b"") and far in (reject.value or b"")
+
+
+def test_logs_that_continue_others_are_sent_what_the_others_had_not() -> None:
+    """Entries begin where the others ended, also if that is deleted; a source that they did not know, at 0."""
+    source = watched(0).partition(0).source
+    for start, sources, begins in ((0, {source: 5}, 5), (7, {source: 5}, 5), (0, {"another/0": 5}, 0)):
+        stage = RoutingStage(start, continues=Continuation("old", "id", (), sources))
+        first = max(start, sources.get(source, 0))
+        entries = [entry for _, entry in crawled(stage.route(batch(first, [event(1)])))]
+        assert {(entry.start.offset, entry.counted_from) for entry in entries} == {(begins, first)}
+    policies = RoutingStage(0, RoutePolicies, continues=Continuation("old", "id", (), {source: 3}))
+    (policy,) = {
+        (entry.start.offset, entry.end.offset)
+        for message in policies.route(batch(3, [b'{"host": "a.example", "importance_factor": 2}']))
+        for entry in [decode_entry(message.value or b"").entry]
+        if isinstance(entry, PolicyEntry)
+    }
+    assert policy == (3, 4)
 
 
 def test_each_partition_sends_the_urls_that_its_events_link_to() -> None:

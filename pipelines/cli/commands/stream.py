@@ -1,4 +1,4 @@
-"""`opicflow stream`: start, watch, stop and upgrade the stream on a Flink cluster."""
+"""`opicflow stream`: start, watch, stop, upgrade and reshard the stream on a Flink cluster."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ EXAMPLES = """examples:
   opicflow stream stop --brokers localhost:9092 --flink-master localhost:8081         with a savepoint
   opicflow stream upgrade --brokers … --flink-master … --checkpoints …  the same with this version of opicflow
   opicflow stream trim --brokers localhost:9092 --snapshots file:///var/lib/snapshots       delete old log
+  opicflow stream reshard --shards 6 --brokers … --flink-master … --checkpoints … --snapshots …
 """
 PRINTS_AS_IT_GOES = True
 
@@ -45,21 +46,31 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "action",
         nargs="?",
         default="start",
-        choices=["start", "status", "stop", "upgrade", "trim"],
+        choices=["start", "status", "stop", "upgrade", "trim", "reshard"],
         help="%(default)s; status = its state; stop = with a savepoint; upgrade = stop, and continue with this "
-        "version; trim = delete what the logs hold before the oldest snapshots",
+        "version; trim = delete what the logs hold before the oldest snapshots; reshard = stop, and continue with "
+        "another number of shards",
     )
     parser.add_argument(
         "--from-savepoint", metavar="PATH", help="continue from a savepoint or checkpoint; 'latest' = newest"
     )
     parser.add_argument("--shards", type=whole, metavar="N", help="how many ledgers: the partitions of their topic")
+    parser.add_argument("--to-ledger", metavar="TOPIC", help="reshard: the new topic of the logs (page-ledger-N)")
+    parser.add_argument("--replication", type=whole, metavar="N", help="reshard: replicas of the new topic (3)")
     parser.add_argument("--shard-table", action="store_true", help="status: also show what each shard has")
     add_stream_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Start the stream, or show its state, stop it, upgrade it."""
-    actions = {"start": _start, "status": _status, "stop": _stop, "upgrade": _upgrade, "trim": _trim}
+    actions = {
+        "start": _start,
+        "status": _status,
+        "stop": _stop,
+        "upgrade": _upgrade,
+        "trim": _trim,
+        "reshard": _reshard,
+    }
     return actions[options.action](options)
 
 
@@ -187,6 +198,50 @@ def _trim(options: argparse.Namespace) -> int:
         for one in trims:
             print(f"{topic}, partition {one.shard}: begins at offset {one.keep_from:,} of {one.end:,}")
         print(f"deleted {sum(one.deleted for one in trims):,} entries that are older than the oldest snapshots")
+    return 0
+
+
+def _reshard(options: argparse.Namespace) -> int:
+    """Stop with a savepoint, divide the ledgers among other shards, and continue with these."""
+    from opicflow.connectors.kafka.connection import KafkaRefused
+    from opicflow.connectors.kafka.topics import names
+    from opicflow.pipelines.stream.reshard import Resharding, ReshardProgress
+    from opicflow.pipelines.stream.snapshot_store import NoSnapshots
+    from opicflow.pipelines.stream.submit import savepoint_folder
+
+    job = flink_job_of(options)
+    check_runner(options, job)
+    connection, topic, snapshots = connection_of(options), ledger_topic_of(options), snapshots_of(options)
+    if snapshots is None:
+        raise NoSnapshots("reshard: name the folder of the stream's snapshots with --snapshots")
+    if options.shards is None:
+        raise KafkaRefused("reshard: give the new number of shards with --shards")
+    to_topic = options.to_ledger or f"{names(options.prefix).page_ledger}-{options.shards}"
+    if to_topic == topic:
+        raise KafkaRefused(f"{to_topic}: this topic holds the present ledgers: name another topic with --to-ledger")
+    again = ["opicflow", "stream", *sys.argv[2:]]
+    running = [one for one in job.cluster.jobs(job.name) if not one.ended]
+    if running:
+        path = job.cluster.stop(running[0].id, savepoint_folder(job))
+        print(f"stopped, with a savepoint: {path}", file=sys.stderr, flush=True)
+        again = _start_again(options, savepoint_folder(job), path)
+
+    def show(progress: ReshardProgress) -> None:
+        print(f"{progress.step}: {progress.shard} of {progress.shards}", file=sys.stderr, flush=True)
+
+    try:
+        made = Resharding(
+            connection, options.prefix, topic, to_topic, options.shards, snapshots, options.replication
+        ).run(show)
+    except BaseException:
+        print(f"opicflow: the old logs are as they were; continue with: {shlex.join(again)}", file=sys.stderr)
+        raise
+    options.ledger = to_topic
+    started = _submit(options, job, connection, None)
+    if not options.json:
+        print(f"the stream continues: job {started.name!r} ({started.id}), with {options.shards} shards in {to_topic}")
+        print(f"{sum(made.pages):,} pages: {', '.join(f'{pages:,}' for pages in made.pages)}")
+        print(f"name the logs from now on: --ledger {to_topic}")
     return 0
 
 

@@ -15,6 +15,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from kafka.admin import NewPartitions
 from kafka.errors import KafkaConnectionError
 
+from opicflow.connectors.flink.key_groups import SpreadKeys
 from opicflow.connectors.kafka import source as module
 from opicflow.connectors.kafka.connection import KafkaRefused
 from opicflow.connectors.kafka.messages import decode_messages
@@ -249,7 +250,7 @@ def test_a_cluster_that_does_not_answer_in_time_is_refused(monkeypatch: pytest.M
 
 
 def polls_of(partitions: Iterable[PartitionRange], may_grow: bool = True, refresh_seconds: float = -1.0) -> SendPolls:
-    return SendPolls(WatchedTopic(tuple(partitions), may_grow, refresh_seconds))
+    return SendPolls(WatchedTopic(tuple(partitions), may_grow, refresh_seconds), SpreadKeys())
 
 
 def polled(polls: SendPolls) -> list[int]:

@@ -1,0 +1,171 @@
+"""Another number of shards for a stream that is stopped: nothing is lost, and an interrupted run goes on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from opicflow.connectors.kafka.connection import Connection, KafkaRefused
+from opicflow.connectors.kafka.partitions import resolve
+from opicflow.connectors.kafka.publisher import Publisher
+from opicflow.connectors.kafka.record_reader import records
+from opicflow.connectors.kafka.topics import make, specs
+from opicflow.connectors.storage.folder import StorageFolder
+from opicflow.pipelines.ledger import Certified, Interpolation, LedgerConfig, PolicyEntry
+from opicflow.pipelines.ledger.encoding import encode_entry
+from opicflow.pipelines.ledger.entries import LogPosition
+from opicflow.pipelines.stream.keeper import LogBatch, LogKeeper, LogRefused
+from opicflow.pipelines.stream.rebuilt import Logs, rebuild
+from opicflow.pipelines.stream.reshard import Resharding, ReshardProgress
+from opicflow.pipelines.stream.snapshot_store import Snapshots
+from opicflow.schemas.records import Audit, Policy
+from support.commands import command
+from support.services import LocalKafka
+from support.stream_logs import example_logs
+
+INTERPOLATION = LedgerConfig(Interpolation())
+CERTIFIED = LedgerConfig(Certified())
+
+
+class Stopped:
+    """A stream that is stopped: its logs in a cluster, and a folder for snapshots."""
+
+    def __init__(self, kafka: LocalKafka, prefix: str, folder: Path, config: LedgerConfig, shards: int) -> None:
+        self.prefix = prefix
+        self.connection = Connection(kafka.brokers)
+        self.topic = f"{prefix}page-ledger"
+        wanted = specs(prefix, shards, 2, 2)
+        make(self.connection, [replace(one, times="CreateTime") if one.name == self.topic else one for one in wanted])
+        with Publisher(self.connection) as publisher:  # records keep their times: ticks are hours of the crawl
+            for shard, log in enumerate(example_logs(config, shards).logs):
+                for _, time_ms, value in log.records:
+                    publisher.send(self.topic, None, value, shard, time_ms)
+        self.snapshots = Snapshots(StorageFolder.of(folder.as_uri()))
+
+    def to(self, shards: int, topic: str | None = None) -> Resharding:
+        to_topic = topic or f"{self.topic}-{shards}"
+        return Resharding(self.connection, self.prefix, self.topic, to_topic, shards, self.snapshots)
+
+    def ledgers(self, topic: str) -> list[LogKeeper]:
+        return [rebuild(log, snapshots=self.snapshots) for log in resolve(self.connection, topic)]
+
+
+def sums(keepers: list[LogKeeper]) -> dict[str, float]:
+    ledgers = [keeper.ledger for keeper in keepers]
+    assert all(ledgers)
+    books = [ledger.audit() for ledger in ledgers if ledger]
+    return {
+        "pages": sum(one.pages for one in ledgers if one),
+        "visits": sum(one.visits for one in ledgers if one),
+        "minted": sum(book.minted for book in books),
+        "drift": sum(abs(book.drift) for book in books),
+    }
+
+
+@pytest.mark.parametrize(("config", "shards", "others"), [(INTERPOLATION, 2, 5), (CERTIFIED, 3, 1)])
+def test_new_logs_begin_with_what_the_old_ones_had(
+    kafka: LocalKafka, topic_prefix: str, tmp_path: Path, config: LedgerConfig, shards: int, others: int
+) -> None:
+    stream = Stopped(kafka, topic_prefix, tmp_path, config, shards)
+    made = stream.to(others).run()
+    new, old = stream.ledgers(made.topic), stream.ledgers(stream.topic)
+    assert len(new) == others and made.minted == sums(new)["minted"]
+    assert sums(new)["drift"] == 0
+    for name in ("pages", "visits"):
+        assert sums(new)[name] >= sums(old)[name], "transfers on their way may have brought pages to life"
+    assert list(made.pages) == [one.ledger.pages for one in new if one.ledger]
+    assert max(made.pages) <= 1.3 * sum(made.pages) / others + 50
+    for shard, keeper in enumerate(new):
+        assert keeper.origin == made.origin and keeper.head.next == 1
+        assert made.origin.continues is not None
+        assert keeper.fingerprint() == made.origin.continues.fingerprints[shard]
+    assert Logs.of(stream.connection, made.topic, stream.snapshots).origin == made.origin
+    third = replace(stream.to(4), topic=made.topic).run()
+    assert third.minted == made.minted and sum(third.pages) == sum(made.pages)
+    assert sums(stream.ledgers(third.topic)) == sums(new)
+
+
+def test_an_interrupted_run_goes_on_and_makes_the_same(kafka: LocalKafka, topic_prefix: str, tmp_path: Path) -> None:
+    stream = Stopped(kafka, topic_prefix, tmp_path, INTERPOLATION, 2)
+    whole = stream.to(3, f"{stream.topic}-whole").run()
+    steps: list[ReshardProgress] = []
+    stream.to(3, f"{stream.topic}-steps").run(steps.append)
+    assert [one.step for one in steps] == ["old ledgers"] * 2 + ["new ledgers"] * 3 + ["snapshots"] * 3
+
+    class Killed(Exception):
+        pass
+
+    for last in range(len(steps)):
+
+        def kill(progress: ReshardProgress, last: int = last) -> None:
+            if progress == steps[last]:
+                raise Killed
+
+        with pytest.raises(Killed):
+            stream.to(3).run(kill)
+        assert sums(stream.ledgers(stream.topic))["drift"] == 0, "the old logs are as they were"
+    made = stream.to(3).run()
+    assert made.origin == whole.origin and made.pages == whole.pages
+    assert stream.to(3).run() == made
+    fingerprints = [one.fingerprint() for one in stream.ledgers(made.topic)]
+    assert fingerprints == [one.fingerprint() for one in stream.ledgers(whole.topic)]
+
+
+def refused(run: Resharding, problem: type[Exception] = LogRefused) -> str:
+    with pytest.raises(problem) as caught:
+        run.run()
+    return str(caught.value)
+
+
+def test_what_cannot_be_divided_is_refused(kafka: LocalKafka, topic_prefix: str, tmp_path: Path) -> None:
+    stream = Stopped(kafka, topic_prefix, tmp_path, INTERPOLATION, 2)
+    made = stream.to(3).run()
+    with Publisher(stream.connection) as publisher:
+        policies = (Policy(host="a.example", importance_factor=2.0),)
+        entry = PolicyEntry("p", LogPosition(0, 0), LogPosition(1, 0), policies=policies)
+        publisher.deliver(stream.topic, [encode_entry(entry)], 0)
+        assert "shard 1 has other rules or policies" in refused(stream.to(3))
+        publisher.deliver(stream.topic, [encode_entry(entry)], 1)
+    assert "begins with another entry" in refused(stream.to(3), KafkaRefused)
+    assert "it has 3 partitions, not 4" in refused(stream.to(4, made.topic), KafkaRefused)
+    assert "it has 2 shards already" in refused(stream.to(2, "another"), KafkaRefused)
+    for log in resolve(stream.connection, made.topic):
+        with pytest.raises(LogRefused, match="name the folder of its snapshots"):
+            rebuild(log)
+        with pytest.raises(LogRefused, match="has no snapshot"):
+            rebuild(log, snapshots=Snapshots(StorageFolder.of((tmp_path / "none").as_uri())))
+    with pytest.raises(LogRefused, match="finish opicflow stream reshard"):
+        list(LogKeeper(0).take(LogBatch.of(0, [(0, 0, made.origin.entry())])))
+
+
+def test_a_number_of_shards_that_audits_would_mix_up_is_refused(
+    kafka: LocalKafka, topic_prefix: str, tmp_path: Path
+) -> None:
+    stream = Stopped(kafka, topic_prefix, tmp_path, INTERPOLATION, 2)
+    audits = [one.record for one in records(stream.connection, "audit", prefix=topic_prefix)]
+    assert not audits
+    made = stream.to(4).run()
+    audits = [one.record for one in records(stream.connection, "audit", prefix=topic_prefix)]
+    assert {one.shards for one in audits if isinstance(one, Audit)} == {2}, "what the old ledgers publish at last"
+    back = replace(stream.to(2, f"{stream.topic}-back"), topic=made.topic)
+    assert "audit has records of other ledgers of 2 shards" in refused(back, KafkaRefused)
+
+
+def test_the_command_says_what_it_needs(kafka: LocalKafka, topic_prefix: str, tmp_path: Path) -> None:
+    words = [
+        "stream",
+        "reshard",
+        "--brokers",
+        kafka.brokers,
+        "--prefix",
+        topic_prefix,
+        "--checkpoints",
+        tmp_path.as_uri(),
+    ]
+    assert "name the folder of the stream's snapshots with --snapshots" in command(*words).err
+    words += ["--snapshots", tmp_path.as_uri()]
+    assert "give the new number of shards with --shards" in command(*words).err
+    result = command(*words, "--shards", 3, "--to-ledger", f"{topic_prefix}page-ledger")
+    assert result.code == 2 and "name another topic with --to-ledger" in result.err
