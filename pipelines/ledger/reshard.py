@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
@@ -167,11 +167,11 @@ class _OldShard:
         slots = np.flatnonzero(self.table.pages["flags"][:end])
         owners = ranges.of(self.table.hot[slots, 0].view(np.uint64))
         self._slots = slots[np.argsort(owners, kind="stable")]
-        self._ends = np.searchsorted(owners[np.argsort(owners, kind="stable")], range(ranges.count + 1)).tolist()
+        pages = np.bincount(owners, minlength=ranges.count).tolist()
+        self._ends = [0, *accumulate(pages)]
         bounds = [ranges.bounds(shard) for shard in range(ranges.count)]
         self.common = [max(min(last, self.last_id) + 1 - max(first, self.first_id), 0) for first, last in bounds]
         """How many page ids it has in common with each new shard."""
-        pages = np.diff(self._ends).tolist()
         self.weights: list[int] = pages if len(slots) else self.common
         """By which everything is divided that belongs to none of its pages."""
         rates = np.zeros(end)
@@ -196,10 +196,9 @@ class _Whole:
         self.page_ids = ledgers[0].page_ids
         self.is_certified = ledgers[0].is_certified
         sums = [residual_sums(one.parts().book) for one in ledgers]
-        scale = ResidualSums(
-            sum(one.bases for one in sums), 0, sum(one.residual for one in sums), 0, 0
-        ).scale  # as every shard has it once nothing is under way
-        self.old = [_OldShard(one, ranges, scale if self.is_certified else 1.0) for one in ledgers]
+        bases, residual = sum(one.bases for one in sums), sum(one.residual for one in sums)
+        scale = ResidualSums(bases, 0, residual, 0, 0).scale if self.is_certified else 1.0
+        self.old = [_OldShard(one, ranges, scale) for one in ledgers]
         self.divided = {name: self._divide(name) for name in _DIVIDED}
         """What each new shard has of the counts that belong to no page."""
         self.minted = sum(int(one.book.counts[0].minted) for one in self.old)

@@ -67,6 +67,7 @@ def run(options: argparse.Namespace) -> int:
         ranges=ranges,
         rules=rules,
         quiet_until={source: end for source, end in ends.items() if end},
+        continues=None,
     )
     made = make(connection, [ledger_spec(options.prefix, topic, options.shards)], options.replication)
     if topic not in made.new:
