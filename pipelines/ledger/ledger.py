@@ -73,6 +73,7 @@ from opicflow.pipelines.ledger.ledger_state import (
 from opicflow.pipelines.ledger.peers import Peers
 from opicflow.pipelines.ledger.planner import Planned, Planner
 from opicflow.pipelines.ledger.policies_in_force import PoliciesInForce
+from opicflow.pipelines.ledger.qualities import Qualities
 from opicflow.pipelines.ledger.reader import Reader, SeenChanges
 from opicflow.pipelines.ledger.removal import Removal
 from opicflow.pipelines.ledger.residuals import Residuals, Settled, change_rules, residual_sums
@@ -85,6 +86,7 @@ from opicflow.pipelines.ledger.snapshot_checks import (
     domains_problem,
     judged_problem,
     lost_problem,
+    quality_problem,
     recent_problem,
     state_problem,
 )
@@ -181,7 +183,16 @@ class Ledger:
         self._credits = state.credits
         self._peers = Peers(self._place, state.peers)
         self._reader = Reader(self._room, self._peers, self.config.trend_days)
-        self._removal = Removal(self.config, self._room, self._reader, self._place, state.url_generation, state.reviews)
+        self._qualities = Qualities(self._reader)
+        self._removal = Removal(
+            self.config,
+            self._room,
+            self._reader,
+            self._place,
+            state.url_generation,
+            state.reviews,
+            self._qualities,
+        )
         self._residuals = Residuals(self._room, self._peers)
         self._settling = Settling(self.config, self._room, self._peers, self._times)
         self._domains = Domains(self.config.domains, self._room, self._reader, self._removal, self._place)
@@ -203,6 +214,7 @@ class Ledger:
             self._credits,
             self._busy,
             self._unread,
+            self._qualities,
         )
 
     # -- applying the log ------------------------------------------------------------------------------------------
@@ -311,6 +323,7 @@ class Ledger:
             else:
                 break
         self._busy.note(items, fates)
+        self._qualities.note(items, fates)
         room.move_index(8 * (len(items) + len(items.link_pages)))
         return sealed
 
@@ -630,7 +643,8 @@ class Ledger:
             self._unread.update_order()
         values = encode_state(state, self.config, self.shard, self.ranges)
         book = self._room.book._replace(counts=counts)
-        return snapshots.write(values, self.config, self._room.table, book, judged_columns(state.reviews))
+        judged, quality = judged_columns(state.reviews), self._qualities.column(int(book.counts[0].slots))
+        return snapshots.write(values, self.config, self._room.table, book, judged, quality)
 
     @classmethod
     def restore(
@@ -684,6 +698,7 @@ class Ledger:
             sites, counts = (columns.pop(name) for name in snapshots.ANNOUNCED_COLUMNS)
             snapshots.refuse(announced_problem(room.book, sites, counts))
             room.book.announced[sites] = counts
+        quality = columns.pop(snapshots.QUALITY_COLUMN, snapshots.NO_QUALITIES)
         no_limits_yet = room.book.domains
         room.adopt_columns(columns, contents.urls)
         latest, before = (columns[name] for name in snapshots.RECENT_COLUMNS)
@@ -696,6 +711,8 @@ class Ledger:
         like_us = 1 + self._peers.silent
         snapshots.refuse(column_problem(self.config, room.table, room.book, stored, self._ids, like_us))
         snapshots.refuse(discovery_problem(room.table, room.book, self._unread.reviews, self._times.tick_second))
+        snapshots.refuse(quality_problem(room.table, room.book, quality))
+        self._qualities.adopt(quality)
         snapshots.refuse("a page is there twice" if room.rebuild_index() else "")
         if self.is_certified:
             room.take_lost(*lost)
@@ -791,6 +808,11 @@ class Ledger:
     def finders(self, page: int, most: int) -> list[int]:
         """The page in which a page was found first, the one in which that was found, and so on, at most so many."""
         return self._reader.finders(page, most)
+
+    def quality(self, page: int) -> float:
+        """The last quality that was told of a page; 1 if none was."""
+        values = self._qualities.of(self._reader.slots_of(np.array([page], np.uint64)))
+        return 1.0 if values is None else float(values[0])
 
     def seen_changes(self, page: int) -> SeenChanges:
         """What visits have seen of the changes of a page, which is known."""
