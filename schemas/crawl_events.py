@@ -2,7 +2,8 @@
 
 Only `url` is required. `status` is the HTTP status; `failure` names the failure of a fetch without a status. `url` is
 the page that answered; `redirects` are the URLs that led to it, the requested one first. `links` = None: unknown (no
-transfer), `links` = (): the page has none. `retry_after` is how many seconds the host asks to wait.
+transfer), `links` = (): the page has none. `retry_after` is how many seconds the host asks to wait. `quality` is what a
+classifier thinks of the page, from 0 to 1; another number, or NaN, is dropped later, and counted.
 """
 
 from __future__ import annotations
@@ -84,6 +85,7 @@ class CrawlEvent:
     last_modified_ms: int | None = None
     links: tuple[Link, ...] | None = None
     retry_after: int | None = None
+    quality: float | None = None
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,11 @@ LEAST_STATUS = BUSY
 ORDINARY_WEIGHT = 1024
 HEAVIEST_WEIGHT = 65535
 
+UNKNOWN_QUALITY, NO_QUALITY = 0, -1
+"""Steps of pages whose quality is not told, and of those where it is no number from 0 to 1."""
+BEST_QUALITY = 255
+"""The step of the quality 1. That of the quality 0 is 1."""
+
 UNKNOWN_MEDIA, HTML, XML, FEED, PDF, OTHER_MEDIA = range(6)
 """Kinds of content, by the content type."""
 MEDIA_TYPES = {
@@ -70,7 +75,8 @@ class CrawlEvents:
 
     `offset` is the position in the source and increases. `status` is an HTTP status, `UNKNOWN_STATUS`, or one of
     `FAILED`, `BLOCKED`, `GONE`, `BUSY`. Unknown times and digests are 0; `media` is a kind of content. `retry_seconds`
-    is how long the host asks to wait, 0 = it does not.
+    is how long the host asks to wait, 0 = it does not. `quality` is a step from 1 to `BEST_QUALITY`, or
+    `UNKNOWN_QUALITY`, or `NO_QUALITY`.
     Event i has the URLs `url_starts[i]` up to `url_starts[i+1]`: its own, its canonical one (begin -1 = none),
     `hops[i]` hops, its links.
     """
@@ -90,6 +96,7 @@ class CrawlEvents:
     weights: npt.NDArray[np.uint16]
     nofollow: Bytes
     retry_seconds: Ints
+    quality: npt.NDArray[np.int16]
     text: Bytes
 
     def __len__(self) -> int:
@@ -149,7 +156,7 @@ def urls_with(events: CrawlEvents, part: bytes) -> int:
 class EventWriter:
     """Builds `CrawlEvents` event by event: for everything that no kernel reads."""
 
-    _rows: list[tuple[int, bool, int, int, int, int, int, int, bool, int, int]] = field(default_factory=list)
+    _rows: list[tuple[int, bool, int, int, int, int, int, int, int, bool, int, int]] = field(default_factory=list)
     _urls: list[bytes | None] = field(default_factory=list)
     _weights: list[int] = field(default_factory=list)
     _nofollow: list[bool] = field(default_factory=list)
@@ -182,6 +189,7 @@ class EventWriter:
                 event.announce,
                 *times,
                 _retry_seconds(event),
+                quality_step(event.quality),
                 _status(event),
                 digest,
                 _media(event.content_type),
@@ -197,8 +205,8 @@ class EventWriter:
 
     def events(self) -> CrawlEvents:
         """All events added so far."""
-        offset, announce, time_ms, modified_ms, retry_seconds, status, digest, media, known, hops, sizes = (
-            zip(*self._rows, strict=True) if self._rows else ((),) * 11
+        offset, announce, time_ms, modified_ms, retry_seconds, quality, status, digest, media, known, hops, sizes = (
+            zip(*self._rows, strict=True) if self._rows else ((),) * 12
         )
         lengths = np.array([-1 if url is None else len(url) for url in self._urls], np.int64)
         ends = np.cumsum(np.maximum(lengths, 0))
@@ -221,6 +229,7 @@ class EventWriter:
             weights=np.array(self._weights, np.uint16),
             nofollow=np.array(self._nofollow, np.uint8),
             retry_seconds=np.array(retry_seconds, np.int64),
+            quality=np.array(quality, np.int16),
             text=np.frombuffer(b"".join(url for url in self._urls if url), np.uint8),
         )
 
@@ -232,6 +241,26 @@ def quantised(weight: float | None) -> int:
     if not (math.isfinite(weight) and weight >= 0):
         raise EventRefused(Reason.BAD_WEIGHT, f"a link has the weight {weight}: give a finite number from 0")
     return round(min(weight * ORDINARY_WEIGHT, HEAVIEST_WEIGHT))
+
+
+def quality_step(quality: float | None) -> int:
+    """The step of a quality: `BEST_QUALITY` - 1 steps lie between 0 and 1."""
+    if quality is None:
+        return UNKNOWN_QUALITY
+    return 1 + round(quality * (BEST_QUALITY - 1)) if 0.0 <= quality <= 1.0 else NO_QUALITY
+
+
+def quality_of(step: int) -> float:
+    """The quality that a step from 1 on stands for."""
+    return (step - 1) / (BEST_QUALITY - 1)
+
+
+@lean_kernel
+def step_of_number(quality: Any) -> Any:
+    """Within kernels: the result of `quality_step` for a number, which may be NaN."""
+    if not 0.0 <= quality <= 1.0:
+        return np.int64(NO_QUALITY)
+    return np.int64(1) + np.int64(np.rint(quality * np.float64(BEST_QUALITY - 1)))
 
 
 def checked_time_ms(time_ms: int | None, name: str) -> int:

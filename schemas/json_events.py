@@ -28,6 +28,7 @@ FIELD_NAMES: dict[str, tuple[str, ...]] = {
     "last_modified": ("last_modified", "lastmod", "lastModified", "modifiedTime"),
     "links": ("links", "outlinks", "out_links", "outLinks"),
     "retry_after": ("retry_after", "retryAfter", "retry-after"),
+    "quality": ("quality",),
 }
 LINK_FIELD_NAMES: dict[str, tuple[str, ...]] = {
     "url": ("url", "href", "toUrl", "uri"),
@@ -82,6 +83,7 @@ def event_of(value: object, field_names: dict[str, tuple[str, ...]] = FIELD_NAME
         last_modified_ms=_time_or_nothing(found["last_modified"]),
         links=None if found["links"] is None else tuple(_link(link) for link in _list(found["links"], "links")),
         retry_after=retry_seconds_of(found["retry_after"], fetched_at_ms),
+        quality=_quality(found["quality"]),
     )
 
 
@@ -164,6 +166,21 @@ def _text(value: object, name: str) -> str:
 
 def _optional_text(value: object) -> str | None:
     return value if isinstance(value, str) and value else str(value) if isinstance(value, int) else None
+
+
+def _quality(value: object) -> float | None:
+    """Return NaN for a value that is no number: it is dropped and counted, and the event is good without it."""
+    if value is None or isinstance(value, float):
+        return value
+    if isinstance(value, str):
+        return float(value) if _is_decimal(value) else math.nan if value.strip() else None
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 1:
+        return float(value)
+    return math.nan
+
+
+def _is_decimal(text: str) -> bool:
+    return text.isascii() and re.fullmatch(r"\s*[0-9]*\.?[0-9]+([eE]-?[0-9]{1,3})?\s*", text) is not None
 
 
 def _list(value: object, name: str) -> list[Any]:

@@ -50,6 +50,7 @@ from opicflow.schemas.event_columns import (
     media_of,
     merge,
     says_nofollow,
+    step_of_number,
 )
 from opicflow.schemas.hashing import byte_at, hash_bytes, word_at
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
@@ -527,6 +528,8 @@ _DAMAGED, _ODD, _FULL = -1, -2, -3
 _NO_NUMBER = -(1 << 63)
 WITH_RETRY = 2
 """The version of the schema that added `retry_after`, as the last field."""
+WITH_QUALITY = 3
+"""The version that added `quality` behind it."""
 
 
 @inlined_kernel
@@ -726,6 +729,16 @@ def _scan_record(text: Any, at: Any, out: Scan, row: Any, first_url: Any) -> Any
             if at[0] == begin:
                 return _DAMAGED
             out.retry_seconds[row] = min(max(seconds, 0), LONGEST_RETRY_SECONDS)
+        elif branch != 0:
+            return _DAMAGED
+    out.quality[row] = 0
+    if at[3] >= WITH_QUALITY:
+        branch = _number(text, at)
+        if branch == 1:
+            if at[1] - at[0] < 8:
+                return _DAMAGED
+            out.quality[row] = step_of_number(_as_double(word_at(text, at[0])))
+            at[0] += 8
         elif branch != 0:
             return _DAMAGED
     return _ODD if odd else url

@@ -13,6 +13,7 @@ import numpy as np
 
 from opicflow.connectors.files.avro import (
     LEAST_RECORD_BYTES,
+    WITH_QUALITY,
     WITH_RETRY,
     AvroBlock,
     Container,
@@ -51,7 +52,7 @@ def _copy(
     rows = int(np.minimum(records, sizes // LEAST_RECORD_BYTES + 1).sum()) if container.version else 0
     columns = np.empty((5, rows), np.int64)
     hashes = np.empty(rows, np.uint64)
-    out = np.empty(len(text) + rows * (len(prefix) + 1), np.uint8)
+    out = np.empty(len(text) + rows * (len(prefix) + 2), np.uint8)
     if rows:
         ends = np.cumsum(sizes)
         offsets = np.array([block.offset for block in blocks], np.int64)
@@ -112,9 +113,10 @@ def copy_records(
                 hashes[row] = hash_bytes(text, at[2], at[2] + at[3])
                 end = put_bytes(out, end, prefix, 0, prefix.shape[0])
                 end = put_bytes(out, end, text, begin, at[0])
-                if version < WITH_RETRY:
-                    out[end] = 0
-                    end += 1
+                for added in (WITH_RETRY, WITH_QUALITY):
+                    if version < added:
+                        out[end] = 0
+                        end += 1
                 columns[4, row] = end - columns[3, row]
                 row += 1
     return row
@@ -173,6 +175,11 @@ def _pass_record(text: Any, at: Any, end: Any, version: Any) -> None:
     if version >= WITH_RETRY and _next_branch(text, at, end):
         seconds = _next_number(text, at, end)
         _expect(at, 0 < seconds <= LONGEST_RETRY_SECONDS)
+    if version >= WITH_QUALITY and _next_branch(text, at, end):
+        if end - at[0] < 8:
+            at[1] = _DAMAGED
+        else:
+            at[0] += 8
 
 
 @inlined_kernel

@@ -140,6 +140,7 @@ def encode_event(event: CrawlEvent) -> bytes:
             _some_number(modified_ms),
             *([_NULL] if event.links is None else [_SOME, *_array([_link(link) for link in event.links])]),
             _some_number(retry_seconds),
+            _NULL if event.quality is None else _SOME + _DOUBLE.pack(event.quality),
         ]
     )
 

@@ -24,6 +24,7 @@ from opicflow.connectors.files.json_text import (
     NULL,
     OF_EVENTS,
     OF_LINKS,
+    QUALITY,
     STATUS,
     TRUE,
     TYPE,
@@ -49,6 +50,8 @@ from opicflow.schemas.varint import put_bytes, put_signed
 
 _QUOTE, _COMMA, _POINT, _COLON, _LIST, _BACKSLASH = b'",.:[\\'
 _NOFOLLOW = np.frombuffer(b" nofollow", np.uint8)
+_MOST_EXACT = 17
+"""Numbers of so many bytes, one of them a point, are read as exactly as by a library."""
 _MOST_BYTES = 128
 """More than an event has besides its texts and links: numbers, branches, and the lengths of texts."""
 _MOST_LINK_BYTES = 32
@@ -130,6 +133,7 @@ def _put_event(text: Any, begin: Any, words: Any, codes: Any, scan: Scan, row: A
     kind, kind_end = np.int64(0), np.int64(-1)
     digest, digest_end = np.int64(0), np.int64(-1)
     status, list_of_links = np.int64(-1), np.int64(-1)
+    quality, quality_end = np.int64(0), np.int64(-1)
     here = past_space(text, begin, size) + 1
     while True:
         code, value = _next_value(text, here, size, OF_EVENTS, words, codes)
@@ -152,6 +156,10 @@ def _put_event(text: Any, begin: Any, words: Any, codes: Any, scan: Scan, row: A
                 digest, digest_end = value + 1, here - 1
         elif code == STATUS:
             status = digits(text, value, here)
+        elif code == QUALITY and not is_word(text, value, size, NULL):
+            quality, quality_end = value, here
+            if here - value > _MOST_EXACT:
+                return np.int64(-1)
         elif code == LINKS and c == _LIST:
             list_of_links = value
         here = past_space(text, here, size)
@@ -182,7 +190,7 @@ def _put_event(text: Any, begin: Any, words: Any, codes: Any, scan: Scan, row: A
                 return np.int64(-1)
     out[at] = 0  # the end of the links, or no links
     out[at + 1] = 0  # no plain line has a retry_after
-    return at + 2
+    return _put_some_double(out, at + 2, text, quality, quality_end)
 
 
 @lean_kernel
@@ -231,15 +239,7 @@ def _put_weight_and_rel(text: Any, here: Any, words: Any, codes: Any, out: Any, 
         if byte_at(text, here) != _COMMA:
             break
         here += 1
-    if weight_end < 0:
-        out[at] = 0
-        at += 1
-    else:
-        out[at] = 2
-        bits = np.float64(_weight(text, weight, weight_end)).view(np.uint64)
-        for i in range(8):
-            out[at + 1 + i] = np.uint8(bits >> np.uint64(8 * i))
-        at += 9
+    at = _put_some_double(out, at, text, weight, weight_end)
     if nofollow:
         out[at] = 2
         at = put_signed(out, at + 1, rel_end - rel + _NOFOLLOW.shape[0])
@@ -269,8 +269,21 @@ def _is_in_object(text: Any, begin: Any) -> Any:
 
 
 @inlined_kernel
-def _weight(text: Any, begin: Any, end: Any) -> Any:
-    """Return the number that a plain weight is: the quotient of two whole numbers is as exact as the one parsed."""
+def _put_some_double(out: Any, at: Any, text: Any, begin: Any, end: Any) -> Any:
+    """Write the number of a text, or null if it ends at -1."""
+    if end < 0:
+        out[at] = 0
+        return at + 1
+    out[at] = 2
+    bits = np.float64(_number(text, begin, end)).view(np.uint64)
+    for i in range(8):
+        out[at + 1 + i] = np.uint8(bits >> np.uint64(8 * i))
+    return at + 9
+
+
+@inlined_kernel
+def _number(text: Any, begin: Any, end: Any) -> Any:
+    """Return the number that a short decimal is: the quotient of two whole numbers is as exact as the one parsed."""
     point = begin
     while point < end and byte_at(text, point) != _POINT:
         point += 1

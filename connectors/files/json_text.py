@@ -18,10 +18,10 @@ from opicflow.schemas.hashing import HIGHS, ONES, byte_at, hash_bytes, hash_text
 from opicflow.schemas.json_events import ANNOUNCED_BY, FIELD_NAMES, LINK_FIELD_NAMES, VISIT_WORDS
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel, trailing_zeros
 
-KIND, URL, TIME, STATUS, FAILURE, REDIRECTS, CANONICAL, TYPE, DIGEST, MODIFIED, LINKS, RETRY = range(1, 13)
-LINK_URL, LINK_WEIGHT, LINK_REL, LINK_NOFOLLOW = range(13, 17)
-ANNOUNCES, _VISITS = 17, 18
-MARK = 19
+KIND, URL, TIME, STATUS, FAILURE, REDIRECTS, CANONICAL, TYPE, DIGEST, MODIFIED, LINKS, RETRY, QUALITY = range(1, 14)
+LINK_URL, LINK_WEIGHT, LINK_REL, LINK_NOFOLLOW = range(14, 18)
+ANNOUNCES, _VISITS = 18, 19
+MARK = 20
 """A name that records of other crawlers have: the line is left to others."""
 _SLOTS = 256
 

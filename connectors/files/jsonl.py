@@ -31,6 +31,7 @@ from opicflow.connectors.files.json_text import (
     OF_EVENTS,
     OF_KINDS,
     OF_LINKS,
+    QUALITY,
     REDIRECTS,
     RETRY,
     STATUS,
@@ -64,6 +65,7 @@ from opicflow.schemas.crawl_events import (
     EventRefused,
 )
 from opicflow.schemas.event_columns import (
+    BEST_QUALITY,
     FIRST_HOP,
     ORDINARY_WEIGHT,
     UNKNOWN_MEDIA,
@@ -72,6 +74,7 @@ from opicflow.schemas.event_columns import (
     media_of,
     merge,
     says_nofollow,
+    step_of_number,
 )
 from opicflow.schemas.hashing import byte_at, find_byte, hash_bytes
 from opicflow.schemas.json_events import LEAST_MILLISECONDS
@@ -279,6 +282,7 @@ def _scan_event(text: Any, begin: Any, end: Any, words: Any, codes: Any, out: Sc
     out.links_known[row] = 0
     out.hops[row] = 0
     out.retry_seconds[row] = 0
+    out.quality[row] = 0
     for slot in range(2):
         out.begins[first_url + slot] = -1
         out.ends[first_url + slot] = -1
@@ -444,7 +448,38 @@ def _take_number(text: Any, begin: Any, end: Any, code: Any, out: Scan, row: Any
         else:
             out.modified_ms[row] = time_ms
         return True
+    if code == QUALITY:
+        step = _quality_step(text, begin, end)
+        out.quality[row] = step
+        return step > 0
     return False
+
+
+_MOST_DECIMALS = 15
+_UNSURE = 1e-9
+
+
+@inlined_kernel
+def _quality_step(text: Any, begin: Any, end: Any) -> Any:
+    """The step of a quality: 0 or 1, with or without decimals; 0 for other numbers, and where rounding may matter."""
+    point = begin
+    while point < end and byte_at(text, point) != 46:
+        point += 1
+    number, scale = digits(text, begin, point), np.int64(1)
+    if number < 0 or number > 1 or point + 1 == end:
+        return np.int64(0)
+    for at in range(point + 1, end):
+        c = byte_at(text, at)
+        if not 48 <= c <= 57:
+            return np.int64(0)
+        if at - point <= _MOST_DECIMALS:
+            number = number * 10 + np.int64(c) - 48
+            scale *= 10
+    quality = np.float64(number) / np.float64(scale)
+    steps = quality * np.float64(BEST_QUALITY - 1) + 0.5
+    if quality > 1.0 or (end - point > _MOST_DECIMALS + 1 and abs(steps - np.rint(steps)) < _UNSURE):
+        return np.int64(0)
+    return step_of_number(quality)
 
 
 @lean_kernel

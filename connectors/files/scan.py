@@ -34,6 +34,7 @@ class Scan(NamedTuple):
     weights: Any
     nofollow: Any
     retry_seconds: Any
+    quality: Any
     odd_offsets: Any
     odd_begins: Any
     odd_ends: Any
@@ -58,6 +59,7 @@ class Scan(NamedTuple):
             weights=self.weights[:urls],
             nofollow=self.nofollow[:urls],
             retry_seconds=self.retry_seconds[:rows],
+            quality=self.quality[:rows],
             text=text,
         )
 
@@ -86,6 +88,7 @@ def new_scan(rows: int, urls: int) -> Scan:
         weights=np.empty(urls, np.uint16),
         nofollow=np.empty(urls, np.uint8),
         retry_seconds=np.empty(rows, np.int64),
+        quality=np.empty(rows, np.int16),
         odd_offsets=np.empty(rows, np.int64),
         odd_begins=np.empty(rows, np.int64),
         odd_ends=np.empty(rows, np.int64),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
-from kafka import TopicPartition
+from kafka import OffsetAndMetadata, TopicPartition
 
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.messages import writer_of
@@ -31,9 +31,12 @@ class ResultMessage(NamedTuple):
 class ResultFollower:
     """Reads topics from a time on and then what arrives. A broker that was away is read on from where it was."""
 
-    def __init__(self, connection: Connection, since_ms: Mapping[str, int | None], prefix: str = "") -> None:
+    def __init__(
+        self, connection: Connection, since_ms: Mapping[str, int | None], prefix: str = "", group: str | None = None
+    ) -> None:
         """`since_ms` has the streams, and the time from which each is read; None: all of it.
 
+        `group` is a name under which the brokers keep how far was read (`commit`): it goes on from there.
         Raises `KafkaRefused` if no broker answers. Streams without a topic are `absent`.
         """
         self._connection, self._prefix = connection, prefix
@@ -55,8 +58,10 @@ class ResultFollower:
             "auto_offset_reset": "earliest",  # records may be deleted meanwhile: continue with the first that remains
         }
         with connection.doing("reading results"):
-            self._consumer = connection.consumer(**settings)
+            self._consumer = connection.consumer(**settings, group_id=group)
             self._consumer.assign(list(self._starts))
+            for one in self._starts if group else ():
+                self._starts[one] = max(self._consumer.committed(one) or 0, self._starts[one])
             for one, start in self._starts.items():
                 self._consumer.seek(one, start)
         self._places = dict(self._starts)
@@ -87,6 +92,14 @@ class ResultFollower:
             if end < self._places[one]:
                 raise TopicReplaced(f"{one.topic} was deleted, or is another one now: everything is read again")
         return sum(max(end - self._places[one], 0) for one, end in ends.items())
+
+    def commit(self) -> None:
+        """Let the brokers keep how far was read: nobody who reads under this name gets the messages before again."""
+        with self._connection.doing("keeping how far results were read"):
+            places = {one: self._consumer.position(one, timeout_ms=_PROBE_MS) for one in self._starts}
+            read = {one: place for one, place in places.items() if place is not None and place > self._starts[one]}
+            if read:
+                self._consumer.commit({one: OffsetAndMetadata(place, "", -1) for one, place in read.items()})
 
     @property
     def read_part(self) -> float:

@@ -64,9 +64,10 @@ _LEVEL = 3
 _AVRO_BLOCK_BYTES = 64 << 10
 _SYNC_MARKER = b"opicflow-crawlog"
 """The same log is the same bytes: a marker drawn by chance would be another one every time."""
-_NO_RETRY = b"\x00"
-_NO_LINKS, _SOME_LINKS, _ONE_LINK, _END = b"\x00" + _NO_RETRY, b"\x02", b"\x02\x02", b"\x00" + _NO_RETRY
-"""How Avro says null, a list, a list of one, and that a list is over."""
+_NOTHING_MORE = b"\x00\x00"
+"""An event ends with its links, but for its `retry_after` and `quality`: two nulls."""
+_NO_LINKS, _SOME_LINKS, _ONE_LINK, _END = b"\x00" + _NOTHING_MORE, b"\x02", b"\x02\x02", b"\x00" + _NOTHING_MORE
+"""How Avro says null, a list, a list of one, and that a list is over, each up to the end of an event."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -340,8 +341,7 @@ def _line(event: CrawlEvent, links: list[bytes] | None) -> bytes:
 def _write_avro(file: BinaryIO, urls: Sequence[str], events: Iterable[SimulatedEvent]) -> None:
     """A container file of the published schema: its head by fastavro, its blocks of records that are encoded already.
 
-    Links are most of a log, so the bytes of each are made once. They end an event, but
-    for its `retry_after`: without any, it ends in two nulls.
+    Links are most of a log, so the bytes of each are made once.
     """
     fastavro.writer(file, schema("CrawlEvent"), [], codec="deflate", sync_marker=_SYNC_MARKER)
     bare = len(encode_event(CrawlEvent(""))) - len(_NO_LINKS)

@@ -135,7 +135,7 @@ def _to_explore(survey: Survey, worth: Worth, is_new: Bools, most: int) -> tuple
     Of the marked ones the most worth, as large a part of `most` as was learnt.
     """
     marked = np.flatnonzero(is_new & worth.marked)
-    values = survey.importance[marked] * survey.factor[marked] * np.exp(worth.exploring(marked))
+    values = survey.valued[marked] * survey.factor[marked] * np.exp(worth.exploring(marked))
     best_first = highest(values, survey.pages[marked], round(worth.share * most))
     return marked[best_first], values[best_first]
 
@@ -229,7 +229,7 @@ class _Columns:
             here = self._cost_of_age(rows)
             here[decided_by == BY_PIN] += _PINNED * (UNITS_PER_PAGE if self._is_greedy else 1.0)
             np.copyto(here, self._worth(rows), where=decided_by == DISCOVERY)
-            np.copyto(here, survey.importance[rows], where=is_requested)
+            np.copyto(here, survey.valued[rows], where=is_requested)
             priority[rows] = here
         return priority
 
@@ -248,7 +248,7 @@ class _Columns:
             return survey.waiting[rows].astype(np.float64)
         if self._config.discovery_by == "found":
             return 1.0 / (1.0 + survey.slots[rows].astype(np.float64))
-        worth: Floats = survey.importance[rows] * survey.factor[rows]
+        worth: Floats = survey.valued[rows] * survey.factor[rows]
         if survey.worth is not None:
             worth *= np.exp(survey.worth.rise(rows))
         return worth

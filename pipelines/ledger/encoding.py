@@ -36,6 +36,10 @@ _Values = dict[str, Any]
 _Columns = dict[str, Array]
 
 
+_QUALITY, _WITH_QUALITY = "quality", 2
+"""The column of a crawl entry in which a quality is told, and the version of such entries; others are as before."""
+
+
 class EntryUnknown(Exception):
     """An entry is sound, but of a kind or version that this code does not know."""
 
@@ -50,7 +54,8 @@ class DecodedEntry(NamedTuple):
 def encode_entry(entry: LogEntry, note: dict[str, Any] | None = None) -> bytes:
     """The bytes of an entry, and of a note of plain values that is stored with it."""
     kind, values, columns = _encoded(entry)
-    return pack(kind, {**values, "version": entry.version, "note": note or {}}, columns)
+    version = _WITH_QUALITY if _QUALITY in columns else entry.version
+    return pack(kind, {**values, "version": version, "note": note or {}}, columns)
 
 
 def decode_entry(data: bytes) -> DecodedEntry:
@@ -61,9 +66,12 @@ def decode_entry(data: bytes) -> DecodedEntry:
     packed = unpack(data)
     version = packed.values.get("version", ENTRY_VERSION)
     decode = _DECODERS.get(packed.kind)
-    if decode is None or version != ENTRY_VERSION:
+    has_quality = packed.kind == "crawl" and version == _WITH_QUALITY
+    if decode is None or not (version == ENTRY_VERSION or has_quality):
         raise EntryUnknown(f"an entry of kind {packed.kind[:20]!r} and version {shown(version)}: update opicflow")
     values, columns = dict(packed.values), dict(packed.columns)
+    if has_quality != (_QUALITY in columns):
+        raise ColumnsRefused(f"these columns are no entry: {_QUALITY} belongs to version {_WITH_QUALITY}")
     try:
         note = values.pop("note")
         values.pop("version", None)
@@ -255,11 +263,15 @@ def decode_residual_sums(values: list[Any] | None) -> ResidualSums | None:
 
 def _encode_items(items: CrawlItems) -> _Columns:
     columns = {column.name: getattr(items, column.name) for column in ITEM_COLUMNS}
+    if not items.quality.any():
+        del columns[_QUALITY]
     return columns | {column.name: _steps(columns[column.name]) for column in ITEM_COLUMNS if column.is_rising}
 
 
 def _decode_items(columns: _Columns) -> CrawlItems:
-    stored = {column.name: columns.pop(column.name) for column in ITEM_COLUMNS}
+    quality = columns.pop(_QUALITY, None)
+    stored = {column.name: columns.pop(column.name) for column in ITEM_COLUMNS if column.name != _QUALITY}
+    stored[_QUALITY] = np.zeros(len(stored["kind"]), np.uint8) if quality is None else quality
     summed = {column.name: _summed(stored[column.name]) for column in ITEM_COLUMNS if column.is_rising}
     return CrawlItems(**(stored | summed))
 

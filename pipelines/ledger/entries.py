@@ -94,8 +94,8 @@ class CrawlItems:
     `time_ms` is the time of the fetch and `digest` a hash of its content (0 = not known). `modified_ms` is when the
     content last changed, as the server of a visit or a sitemap reports it (0 = not reported); of a BUSY visit it is the
     time until which the host asks to wait (0 = it does not say). `links_known` distinguishes a page without links from
-    one whose links are not known. An empty URL is not known. `offset` and `within` are the position of each row in its
-    source; they never decrease.
+    one whose links are not known. `quality` is a step of the page's quality (`quality_of`), 0 = not told. An empty URL
+    is not known. `offset` and `within` are the position of each row in its source; they never decrease.
     """
 
     kind: Bytes = field(metadata=per_row(np.uint8))
@@ -108,6 +108,7 @@ class CrawlItems:
     offset: Ints = field(metadata=per_row(np.int64, is_rising=True))
     within: Ints = field(metadata=per_row(np.int64))
     links_known: Bytes = field(metadata=per_row(np.uint8))
+    quality: Bytes = field(metadata=per_row(np.uint8))
     link_starts: Ints = field(metadata=starts())
     link_pages: Ids = field(metadata=ragged("link_starts", np.uint64))
     link_weights: npt.NDArray[np.uint16] = field(metadata=ragged("link_starts", np.uint16, ORDINARY_LINK_WEIGHT))
@@ -162,7 +163,8 @@ class CrawlItems:
 
 ITEM_COLUMNS = columns_of(CrawlItems)
 
-_KERNEL_COLUMNS = tuple(column for column in ITEM_COLUMNS if column.name not in ("offset", "within"))
+_NOT_FOR_KERNELS = ("offset", "within", "quality")
+_KERNEL_COLUMNS = tuple(column for column in ITEM_COLUMNS if column.name not in _NOT_FOR_KERNELS)
 KernelItems = tuple_of("KernelItems", (*(column.name for column in _KERNEL_COLUMNS), "fates"), __name__)
 """The columns of `CrawlItems` that kernels read, and the fate of each row, which they write."""
 
@@ -422,6 +424,7 @@ class ItemWriter:
         url: bytes = b"",
         digest: int = 0,
         modified_ms: int = 0,
+        quality: int = 0,
     ) -> ItemWriter:
         """A fetch of `page`. `links` None = not known, [] = none; a plain id is an ordinary link."""
         return self._add(
@@ -435,6 +438,7 @@ class ItemWriter:
             modified_ms=modified_ms,
             category=category,
             links_known=links is not None,
+            quality=quality,
         )
 
     def sighting(self, page: int, category: int = NO_CATEGORY, url: bytes = b"") -> ItemWriter:
@@ -442,10 +446,11 @@ class ItemWriter:
         return self._add(url, kind=Kind.SIGHTING, page=page, category=category)
 
     def announcement(
-        self, page: int, category: int = NO_CATEGORY, url: bytes = b"", modified_ms: int = 0
+        self, page: int, category: int = NO_CATEGORY, url: bytes = b"", modified_ms: int = 0, quality: int = 0
     ) -> ItemWriter:
         """A seed, a sitemap entry, a push from a site."""
-        return self._add(url, kind=Kind.ANNOUNCEMENT, page=page, category=category, modified_ms=modified_ms)
+        kind = Kind.ANNOUNCEMENT
+        return self._add(url, kind=kind, page=page, category=category, modified_ms=modified_ms, quality=quality)
 
     def items(self) -> CrawlItems:
         """All rows written so far."""

@@ -73,6 +73,7 @@ from opicflow.pipelines.ledger.ledger_state import (
 from opicflow.pipelines.ledger.peers import Peers
 from opicflow.pipelines.ledger.planner import Planned, Planner
 from opicflow.pipelines.ledger.policies_in_force import PoliciesInForce
+from opicflow.pipelines.ledger.qualities import Qualities
 from opicflow.pipelines.ledger.reader import Reader, SeenChanges
 from opicflow.pipelines.ledger.removal import Removal
 from opicflow.pipelines.ledger.residuals import Residuals, Settled, change_rules, residual_sums
@@ -85,6 +86,7 @@ from opicflow.pipelines.ledger.snapshot_checks import (
     domains_problem,
     judged_problem,
     lost_problem,
+    quality_problem,
     recent_problem,
     state_problem,
 )
@@ -137,6 +139,8 @@ class Parts(NamedTuple):
     state: LedgerState
     table: at.Table
     book: at.Book
+    quality: Bytes
+    """The column of a snapshot."""
 
 
 class Ledger:
@@ -189,7 +193,16 @@ class Ledger:
         self._credits = state.credits
         self._peers = Peers(self._place, state.peers)
         self._reader = Reader(self._room, self._peers, self.config.trend_days)
-        self._removal = Removal(self.config, self._room, self._reader, self._place, state.url_generation, state.reviews)
+        self._qualities = Qualities(self._reader)
+        self._removal = Removal(
+            self.config,
+            self._room,
+            self._reader,
+            self._place,
+            state.url_generation,
+            state.reviews,
+            self._qualities,
+        )
         self._residuals = Residuals(self._room, self._peers)
         self._settling = Settling(self.config, self._room, self._peers, self._times)
         self._domains = Domains(self.config.domains, self._room, self._reader, self._removal, self._place)
@@ -211,6 +224,7 @@ class Ledger:
             self._credits,
             self._busy,
             self._unread,
+            self._qualities,
         )
 
     # -- applying the log ------------------------------------------------------------------------------------------
@@ -329,6 +343,7 @@ class Ledger:
             else:
                 break
         self._busy.note(items, fates)
+        self._qualities.note(items, fates)
         room.move_index(8 * (len(items) + len(items.link_pages)))
         return sealed
 
@@ -636,12 +651,12 @@ class Ledger:
         self._room.turn_recent()
         if self.config.learns_discovery:
             self._unread.update_order()
-        state, table, book = self.parts()
+        state, table, book, quality = self.parts()
         counts = book.counts.copy()
         for name in at.TRANSIENT_COUNTS:
             counts[name] = 0
-        values = encode_state(state, self.config, self.shard, self.ranges)
-        return snapshots.write(values, self.config, table, book._replace(counts=counts), judged_columns(state.reviews))
+        values, judged = encode_state(state, self.config, self.shard, self.ranges), judged_columns(state.reviews)
+        return snapshots.write(values, self.config, table, book._replace(counts=counts), judged, quality)
 
     def parts(self) -> Parts:
         """What the ledger holds, as it is, for those who read all of it. They must not change it."""
@@ -657,7 +672,8 @@ class Ledger:
             busy_hosts=self._busy.waits,
             reviews=self._unread.reviews,
         )
-        return Parts(state, self._room.table, self._room.book)
+        quality = self._qualities.column(int(self._room.book.counts[0].slots))
+        return Parts(state, self._room.table, self._room.book, quality)
 
     @classmethod
     def restore(
@@ -723,6 +739,7 @@ class Ledger:
             sites, counts = (columns.pop(name) for name in snapshots.ANNOUNCED_COLUMNS)
             snapshots.refuse(announced_problem(room.book, sites, counts))
             room.book.announced[sites] = counts
+        quality = columns.pop(snapshots.QUALITY_COLUMN, snapshots.NO_QUALITIES)
         no_limits_yet = room.book.domains
         room.adopt_columns(columns, contents.urls)
         latest, before = (columns[name] for name in snapshots.RECENT_COLUMNS)
@@ -735,6 +752,8 @@ class Ledger:
         like_us = 1 + self._peers.silent
         snapshots.refuse(column_problem(self.config, room.table, room.book, stored, self._ids, like_us))
         snapshots.refuse(discovery_problem(room.table, room.book, self._unread.reviews, self._times.tick_second))
+        snapshots.refuse(quality_problem(room.table, room.book, quality))
+        self._qualities.adopt(quality)
         snapshots.refuse("a page is there twice" if room.rebuild_index() else "")
         if self.is_certified:
             room.take_lost(*lost)
@@ -830,6 +849,11 @@ class Ledger:
     def finders(self, page: int, most: int) -> list[int]:
         """The page in which a page was found first, the one in which that was found, and so on, at most so many."""
         return self._reader.finders(page, most)
+
+    def quality(self, page: int) -> float:
+        """The last quality that was told of a page; 1 if none was."""
+        values = self._qualities.of(self._reader.slots_of(np.array([page], np.uint64)))
+        return 1.0 if values is None else float(values[0])
 
     def seen_changes(self, page: int) -> SeenChanges:
         """What visits have seen of the changes of a page, which is known."""

@@ -16,6 +16,7 @@ from opicflow.pipelines.ledger.ledger_state import Credits, Times
 from opicflow.pipelines.ledger.peers import Peers
 from opicflow.pipelines.ledger.plan import Sharing, can_be_ordered, share_bandwidth
 from opicflow.pipelines.ledger.policies_in_force import PoliciesInForce
+from opicflow.pipelines.ledger.qualities import Qualities
 from opicflow.pipelines.ledger.reader import Reader
 from opicflow.pipelines.ledger.removal import FOR_EVER
 from opicflow.pipelines.ledger.room import Room
@@ -67,6 +68,7 @@ class Planner:
         credits: Credits,
         busy: BusyHosts,
         unread: UnreadPages,
+        qualities: Qualities,
     ) -> None:
         self._config = config
         self._room = room
@@ -77,6 +79,7 @@ class Planner:
         self._credits = credits
         self._busy = busy
         self._unread = unread
+        self._qualities = qualities
 
     def change_options(self, refresh: RefreshConfig) -> None:
         """Plan by other options from here on."""
@@ -218,6 +221,7 @@ class Planner:
             reader.domain_hashes,
             self._busy.waiting(second),
             self._unread.worth(importance, slots) if config.discovery_by == "learnt" else None,
+            self._qualities.of(slots),
         )
 
     def _set_shares(self, surveyed: Survey) -> None:

@@ -9,6 +9,7 @@ from opicflow.pipelines.ledger.config import LedgerConfig
 from opicflow.pipelines.ledger.entries import CrawlItems, RemovalReason
 from opicflow.pipelines.ledger.kernels import observations, spending, url_arena
 from opicflow.pipelines.ledger.ledger_state import Reviews
+from opicflow.pipelines.ledger.qualities import Qualities
 from opicflow.pipelines.ledger.reader import Reader
 from opicflow.pipelines.ledger.room import Room
 from opicflow.pipelines.refresh.orders import rank_within
@@ -27,7 +28,14 @@ class Removal:
     """Removes pages, and keeps what was removed since `begin` for the result of an entry."""
 
     def __init__(
-        self, config: LedgerConfig, room: Room, reader: Reader, shard: Shard, url_generation: int, reviews: Reviews
+        self,
+        config: LedgerConfig,
+        room: Room,
+        reader: Reader,
+        shard: Shard,
+        url_generation: int,
+        reviews: Reviews,
+        qualities: Qualities,
     ) -> None:
         self.url_generation = url_generation
         self.removed: list[tuple[RemovalReason, Ids]] = []
@@ -37,6 +45,7 @@ class Removal:
         self._reader = reader
         self._shard = shard
         self._reviews = reviews
+        self._qualities = qualities
 
     def begin(self) -> None:
         """Start the lists of removed pages for another entry."""
@@ -58,7 +67,9 @@ class Removal:
             self.removed.append((reason, known))
             self.removed_urls.append(self._reader.urls(known))
         ids, done = np.ascontiguousarray(pages).view(np.int64), 0
-        self._leave_discovery(self._reader.slots_of(known))
+        slots = self._reader.slots_of(known)
+        self._leave_discovery(slots)
+        self._qualities.leave(slots)
         room.make_scratch(int(room.book.modes[0].longest))
         while True:
             done = int(spending.drop_pages(room.table, room.book, room.scratch, ids, done))

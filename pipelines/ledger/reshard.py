@@ -45,6 +45,7 @@ from opicflow.pipelines.ledger.snapshot import (
     ANNOUNCED_COLUMNS,
     BOOK_COLUMNS,
     CERTIFIED_COLUMNS,
+    QUALITY_COLUMN,
     RECENT_COLUMNS,
     SnapshotContent,
     links_of,
@@ -145,7 +146,7 @@ def _check(ledgers: Sequence[Ledger]) -> None:
 
 
 def _rules_of(ledger: Ledger) -> tuple[Any, ...]:
-    state, _, book = ledger.parts()
+    state, _, book, _ = ledger.parts()
     numbers = [book.modes[0].damping_q20, book.clocks[0].theta_start, *book.class_weights, *book.link_bonus]
     return (
         ledger.config,
@@ -161,7 +162,7 @@ class _OldShard:
     """A shard as it was, and which of its pages go where."""
 
     def __init__(self, ledger: Ledger, ranges: ShardRanges, scale: float) -> None:
-        self.state, self.table, self.book = ledger.parts()
+        self.state, self.table, self.book, self.quality = ledger.parts()
         self.first_id, self.last_id = ledger.ranges.bounds(ledger.shard)
         end = int(self.book.counts[0].slots)
         slots = np.flatnonzero(self.table.pages["flags"][:end])
@@ -323,6 +324,13 @@ class _NewShard:
             first += len(slots)
         return np.concatenate(found)
 
+    def _quality(self) -> dict[str, Array]:
+        """Return the column of qualities, unless all are 1."""
+        of_old = [(one, one.slots(self.number)) for one in self._old]
+        steps = [one.quality[slots] if len(one.quality) else np.zeros(len(slots), np.uint8) for one, slots in of_old]
+        column = np.concatenate(steps)
+        return {QUALITY_COLUMN: column} if column.any() else {}
+
     def _urls(self) -> tuple[Array, Any, int]:
         """Return where URLs start, and the arena of them, and its length."""
         spans = []
@@ -406,6 +414,7 @@ class _NewShard:
                 **(judged_columns(state.reviews) if whole.config.learns_discovery else {}),
                 **self._announced(book),
                 **({"domains": self._domains(book, columns)} if len(book.domains) else {}),
+                **self._quality(),
             },
             urls,
             url_bytes,
@@ -593,7 +602,7 @@ def _stored(book: Book, name: str) -> Array:
 
 def _take_sent(ledger: Ledger) -> None:
     """Count what remembered links carry to other shards, and what those of others must carry to this one."""
-    _, table, book = ledger.parts()
+    _, table, book, _ = ledger.parts()
     if book.modes[0].policy != at.P_CERTIFIED:
         return
     carried, sums = recount(table, book), book.sums[0]

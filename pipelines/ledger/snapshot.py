@@ -67,6 +67,9 @@ ANNOUNCED_COLUMNS = ("announced_sites", "announced_counts")
 """What announcements are worth. Older snapshots, and crawls without announcements, do not have them."""
 JUDGED_COLUMNS = ("judged_pages", "judged_explored", "judged_own", "judged_siblings")
 """The pages by which discovery learns; there only where it does, as is the order of URLs."""
+QUALITY_COLUMN = "quality"
+"""The steps of the qualities of pages. Older snapshots, and crawls without qualities below 1, do not have it."""
+NO_QUALITIES = np.zeros(0, np.uint8)
 RECENT_COLUMNS = ("recent_visits", "recent_visits_before")
 
 
@@ -86,14 +89,19 @@ class _Source(NamedTuple):
 
 
 def write(
-    state: dict[str, Any], config: LedgerConfig, table: Table, book: Book, judged: dict[str, Array]
+    state: dict[str, Any],
+    config: LedgerConfig,
+    table: Table,
+    book: Book,
+    judged: dict[str, Array],
+    quality: Array,
 ) -> Iterator[Chunk]:
     """Yield the chunks of a ledger: its state that is not columns, and its columns.
 
     The manifest comes first and has the checksums of all others, so these are made twice: a snapshot never is in memory
     as a whole. The ledger must stay as it is until the last chunk is made.
     """
-    columns = _sources(config, table, book, judged)
+    columns = _sources(config, table, book, judged, quality)
     urls = book.urls[: int(book.counts[0].url_end)]
     url_source = {"urls": _Source(urls.dtype, urls.shape, lambda: (urls,))}
     manifest = json.dumps(
@@ -138,10 +146,12 @@ def read(chunks: Iterable[bytes], space: Space = in_memory) -> SnapshotContent:
         state = manifest["state"]
         config = LedgerConfig.from_json(state["config"])
         book = new_book(config)
-        empty = _columns(config, new_table(config), book, judged_columns(Reviews()))
+        empty = _columns(config, new_table(config), book, judged_columns(Reviews()), NO_QUALITIES)
         if ANNOUNCED_COLUMNS[0] in manifest["columns"]:
             limited = {"domains": empty.pop("domains")} if "domains" in empty else {}
             empty |= _announced_columns(book) | limited
+        if QUALITY_COLUMN in manifest["columns"]:
+            empty[QUALITY_COLUMN] = NO_QUALITIES
         kinds = {name: _kind(words, empty[name]) for name, words in manifest["columns"].items()}
         shapes = {name: _shape(words, empty[name]) for name, words in manifest["columns"].items()}
         checksums, url_checksums = list(manifest["column_chunks"]), list(manifest["url_chunks"])
@@ -263,7 +273,9 @@ def _bytes_of(column: Array) -> memoryview:
     return column.reshape(-1).view(np.uint8).data
 
 
-def _columns(config: LedgerConfig, table: Table, book: Book, judged: dict[str, Array]) -> dict[str, Array]:
+def _columns(
+    config: LedgerConfig, table: Table, book: Book, judged: dict[str, Array], quality: Array
+) -> dict[str, Array]:
     """Everything that is a ledger's state and a column, but the URLs, in the order of a snapshot."""
     counts = book.counts[0]
     return {
@@ -278,6 +290,7 @@ def _columns(config: LedgerConfig, table: Table, book: Book, judged: dict[str, A
         **({"url_order": book.url_order, **judged} if config.learns_discovery else {}),
         **(_announced_columns(book) if book.announced.any() else {}),
         **({"domains": book.domains} if len(book.domains) else {}),
+        **({QUALITY_COLUMN: quality} if len(quality) else {}),
     }
 
 
@@ -287,14 +300,16 @@ def _announced_columns(book: Book) -> dict[str, Array]:
     return dict(zip(ANNOUNCED_COLUMNS, (sites.astype(np.int32), book.announced[sites]), strict=True))
 
 
-def _sources(config: LedgerConfig, table: Table, book: Book, judged: dict[str, Array]) -> dict[str, _Source]:
+def _sources(
+    config: LedgerConfig, table: Table, book: Book, judged: dict[str, Array], quality: Array
+) -> dict[str, _Source]:
     """All columns as they are stored: remembered links in the order of their slots, as page ids."""
     slots, words = int(book.counts[0].slots), 0
     if config.remember_links:
         words = sum(block.words for block in _link_blocks(table, book))
     counts = book.counts.copy()
     counts[0].link_end, counts[0].link_stale = words, 0
-    arrays = _columns(config, table, book._replace(counts=counts), judged)
+    arrays = _columns(config, table, book._replace(counts=counts), judged, quality)
     sources = {name: _Source(column.dtype, column.shape, partial(_alone, column)) for name, column in arrays.items()}
     if config.remember_links:
         sources["links"] = _Source(_WORD, (words,), lambda: _stored_links(table, book))

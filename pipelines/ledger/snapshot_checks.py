@@ -34,6 +34,7 @@ from opicflow.pipelines.ledger.policies_in_force import BUDGET_FIELDS
 from opicflow.pipelines.ledger.room import columns_used, measures_kept, new_book
 from opicflow.pipelines.refresh.policies import Policies, check
 from opicflow.schemas.arrays import Array
+from opicflow.schemas.event_columns import BEST_QUALITY
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.policy_json import policy_from_json
 
@@ -307,6 +308,16 @@ def judged_problem(columns: dict[str, Array], sizes: list[int]) -> str:
     worth = [np.abs(columns[name]) for name in ("judged_own", "judged_siblings")]
     are_numbers = all((column <= _MOST_WORTH).all() for column in worth)  # false for NaN
     return "" if are_numbers else "what pages read in its reviews were worth is no number"
+
+
+def quality_problem(table: Table, book: Book, quality: Array) -> str:
+    """The first problem of the qualities of pages; empty if there is none."""
+    if len(quality) == 0:
+        return ""
+    slots = int(book.counts[0].slots)
+    if len(quality) != slots or not quality.any() or quality.max() >= BEST_QUALITY:
+        return "its qualities are none"
+    return "a free slot has a quality" if quality[table.pages["flags"][:slots] == 0].any() else ""
 
 
 def discovery_problem(table: Table, book: Book, reviews: Reviews, tick_second: int) -> str:

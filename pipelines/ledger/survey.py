@@ -110,12 +110,16 @@ class Survey:
     category: Bytes
     """0 = none, or not known."""
     importance: Floats
+    quality: Floats | None
+    """As it was told of each page; None where that of all pages is 1."""
+    valued: Floats
+    """Importance times the quality of the page: what orders and shares go by."""
     waiting: Ints
     """Cash that waits; empty where nothing is chosen by it."""
     factor: Floats
     """The importance factor of policies."""
     weights: Floats
-    """Score times the importance factor of policies."""
+    """Score times the quality of the page and the importance factor of policies."""
     changes_per_day: Floats
     changes_error: Floats
     known_from: Bytes
@@ -170,11 +174,13 @@ def survey(
     domains_of: HostsOf,
     busy: tuple[Ids, Ints],
     worth_of_pages: Worth | None = None,
+    quality: Floats | None = None,
 ) -> Survey:
     """Survey the pages `live` (ids and slots), which have this importance.
 
     `hosts_of` and `domains_of` return a hash of the host, or domain, of the page at each slot; `busy` are the hosts
     that ask to wait, by rising hash, and until which second each does. `waiting` is the cash that waits on the pages.
+    `quality` is that of the pages; None = 1 everywhere.
     """
     pages, slots = live
     has_gaps = len(slots) == 0 or int(slots[-1]) >= len(slots)
@@ -195,7 +201,8 @@ def survey(
     believed = (notes & at.MISTRUST) <= BELIEVED
     found = _change_rates(table.refresh[taken], believed, config, categories, budget.shard, pages)
     is_set = ~np.isnan(stated.changes_per_day)
-    weights = importance * pages_everywhere * stated.factor
+    valued = importance if quality is None else importance * quality
+    weights = valued * pages_everywhere * stated.factor
 
     is_read = (of_page("class_") & 1) == 1
     is_gone = (notes & WAS_GONE) != 0
@@ -250,6 +257,8 @@ def survey(
         slots=slots,
         category=categories,
         importance=importance,
+        quality=quality,
+        valued=valued,
         waiting=waiting,
         factor=stated.factor,
         weights=weights,

@@ -34,6 +34,13 @@ class WantedDate(NamedTuple):
     date: int
 
 
+class _HeldDate(NamedTuple):
+    """A date that waits, and the second since which it does."""
+
+    page: WantedDate
+    since: float
+
+
 class Decision(Enum):
     """What is done with a page."""
 
@@ -52,12 +59,11 @@ def decide(known: KnownPage | None, date: int, now_second: int) -> Decision:
     return Decision.ASK_QUEUE if may_be_under_way else Decision.SEND
 
 
-def wanted_dates(rows: Rows, now_second: int) -> Iterator[WantedDate]:
-    """Yield the dates of the pages of a schedule, or of orders.
+def wanted_dates(rows: Rows, now_second: int, place: int = 0) -> Iterator[WantedDate]:
+    """Yield the dates of the pages of a schedule, or of orders, of which so many came before.
 
     Orders that may be fetched at once get the first seconds of 1970, in their sequence: they come before what waits.
     """
-    place = 0
     for some in rows:
         for row in some:
             if rows.kind == "schedule":
@@ -80,6 +86,7 @@ class FrontierPush:
     clock: Callable[[], float]
     pause: Callable[[float], object]
     counts: Counter[str] = field(default_factory=Counter)
+    _held: dict[str, _HeldDate] = field(default_factory=dict)
 
     def push(self, wanted: Iterable[WantedDate], wait_seconds: float) -> Counter[str]:
         """Send all dates. Pages that may be under way are tried again for so long.
@@ -104,6 +111,32 @@ class FrontierPush:
             held = [page for at in range(0, len(held), _PAGES_AT_ONCE) for page in self._tried_again(held, at)]
         self.counts["under way"] += len(held)
         return self.counts
+
+    def take(self, some: Sequence[WantedDate], wait_seconds: float) -> bool:
+        """Send dates that have arrived, and those of before that wait. Returns whether none waits.
+
+        A page that may be under way waits for so long, and is tried again at every call; a later date takes its place.
+        """
+        now = self.clock()
+        some = list({page.url: page for page in some}.values())
+        for page in some:
+            self._held.pop(page.url, None)
+        waiting = [one.page for one in self._held.values()]
+        still = [page for at in range(0, len(waiting), _PAGES_AT_ONCE) for page in self._tried_again(waiting, at)]
+        since = {page.url: self._held[page.url].since for page in still}
+        for at in range(0, len(some), _PAGES_AT_ONCE):
+            still += self._push_some(some[at : at + _PAGES_AT_ONCE])
+        held = [_HeldDate(page, since.get(page.url, now)) for page in still]
+        kept = [one for one in held if now - one.since < wait_seconds][:_MOST_HELD]
+        self.counts["under way"] += len(held) - len(kept)
+        self._held.clear()
+        self._held.update((one.page.url, one) for one in kept)
+        return not kept
+
+    def check(self, some: Sequence[WantedDate]) -> None:
+        """Refuse a crawl that the frontier does not have, and queues by the other key, before these dates are sent."""
+        self._check_crawl()
+        self._check_keys(some)
 
     def _push_some(self, some: Sequence[WantedDate]) -> list[WantedDate]:
         """Send what can be sent now. Returns the pages that may be under way."""

@@ -77,6 +77,8 @@ def pack_schedules(ledger: Ledger, planned: Planned, rows: Ints) -> bytes:
         "category": survey.category[rows],
         "last_visit_second": fetched,
     }
+    if survey.quality is not None:
+        columns["quality"] = survey.quality[rows]
     if survey.worth is not None:
         columns |= {
             "siblings": survey.worth.siblings[rows],

@@ -9,6 +9,8 @@ ledger may not have yet. The interpretation of events is here and nowhere else:
 - A page that names another one as canonical is ALIASED: that is its only link. Its other links are not those of the
   canonical page, which may belong to another site.
 - "Not modified" with an empty list of links means that there was no body: the links are unknown.
+- The quality of an event is that of the page that answered, or was announced; one that is no number from 0 to 1 is
+  dropped, and counted.
 - The category of a page is the first URL pattern that it matches; a visited page without a match has the category of
   its media type, if the rules use these.
 - The weight of a link is the weight in the event times the weight of its kind. A link of weight 0 makes a sighting too.
@@ -93,6 +95,7 @@ def route(events: CrawlEvents, urls: CanonicalUrls, rules: Rules, seen: Seen, la
         offset=np.empty(most_rows, np.int64),
         within=np.empty(most_rows, np.int64),
         links_known=np.empty(most_rows, np.uint8),
+        quality=np.empty(most_rows, np.uint8),
         link_starts=np.zeros(most_rows + 1, np.int64),
         link_pages=np.empty(len(urls.ids), np.uint64),
         link_weights=np.empty(len(urls.ids), np.uint16),
@@ -112,6 +115,7 @@ def route(events: CrawlEvents, urls: CanonicalUrls, rules: Rules, seen: Seen, la
         digest=events.digest,
         modified_ms=np.where(is_busy, _waits_until(events), events.modified_ms),
         links_known=events.links_known,
+        quality=events.quality,
         hops=events.hops,
         starts=starts,
         nofollow=events.nofollow,
@@ -140,6 +144,7 @@ def route(events: CrawlEvents, urls: CanonicalUrls, rules: Rules, seen: Seen, la
         offset=out.offset[:rows],
         within=out.within[:rows],
         links_known=out.links_known[:rows],
+        quality=out.quality[:rows],
         link_starts=out.link_starts[: rows + 1],
         link_pages=out.link_pages[:links],
         link_weights=out.link_weights[:links],
@@ -168,6 +173,7 @@ COUNTS = (
     "visits_without_time",
     "redirects",
     "aliases",
+    "qualities_dropped",
 )
 """The counts of routed events. Visits include duplicates, which only a ledger finds."""
 
@@ -183,6 +189,7 @@ COUNTS = (
     _TIMELESS,
     _REDIRECTS,
     _ALIASES,
+    _NO_QUALITIES,
 ) = range(len(COUNTS))
 
 
@@ -224,6 +231,7 @@ class _In(NamedTuple):
     digest: Any
     modified_ms: Any
     links_known: Any
+    quality: Any
     hops: Any
     starts: Any
     nofollow: Any
@@ -249,6 +257,7 @@ class _Out(NamedTuple):
     offset: Any
     within: Any
     links_known: Any
+    quality: Any
     link_starts: Any
     link_pages: Any
     link_weights: Any
@@ -267,10 +276,13 @@ def fill_rows(given: _In, weights: Any, seen: Any, out: _Out) -> Any:
         url = given.starts[i]
         if given.states[url] != PAGE:
             continue
+        quality = given.quality[i]
+        out.counts[_NO_QUALITIES] += quality < 0
         if given.announce[i]:
             out.counts[_ANNOUNCEMENTS] += 1
             at = _write(given, out, seen, at, i, _ANNOUNCEMENT, url, 0)
             out.modified_ms[at - 1] = given.modified_ms[i]
+            out.quality[at - 1] = max(quality, 0)
             continue
         out.counts[_VISITS] += 1
         out.counts[_TIMELESS] += given.time_ms[i] == 0
@@ -315,6 +327,7 @@ def fill_rows(given: _In, weights: Any, seen: Any, out: _Out) -> Any:
         out.time_ms[at - 1] = given.time_ms[i]
         out.digest[at - 1] = given.digest[i]
         out.modified_ms[at - 1] = given.modified_ms[i]
+        out.quality[at - 1] = max(quality, 0)
         visit = at
         for link in range(first_link, end):
             if given.states[link] != PAGE:
@@ -356,6 +369,7 @@ def _write(given: _In, out: _Out, seen: Any, at: Any, event: Any, kind: Any, url
     out.offset[at] = given.offset[event]
     out.within[at] = within
     out.links_known[at] = 0
+    out.quality[at] = 0
     out.link_starts[at + 1] = out.link_starts[at]
     out.url_begins[at] = given.begins[url]
     out.url_starts[at + 1] = out.url_starts[at] + (

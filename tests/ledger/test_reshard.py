@@ -69,7 +69,7 @@ def pages_of(ledgers: list[Ledger]) -> dict[int, tuple[object, ...]]:
         starts, text = ledger.urls(ids)
         link_starts, links, weights = ledger.remembered(ids)
         columns = [ids, estimates.cash, ledger.waiting_cash(ids), estimates.rate, ledger.categories(ids)]
-        _, table, _ = ledger.parts()
+        _, table, _, _ = ledger.parts()
         slots = ledger._reader.slots_of(ids)
         for row, (page, *values) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
             first, last = link_starts[row : row + 2].tolist()
@@ -80,6 +80,7 @@ def pages_of(ledgers: list[Ledger]) -> dict[int, tuple[object, ...]]:
                 list(zip(links[first:last].tolist(), weights[first:last].tolist(), strict=True)),
                 [int(kept[name]) for name in ("visits", "aside", "theta", "last_visit_ms", "class_", "outcome")],
                 table.refresh[slots[row]].tobytes(),
+                ledger.quality(page),
             )
     return found
 
@@ -228,7 +229,8 @@ def busy_crawl(config: LedgerConfig, page_ids_: PageIds) -> Ledger:
     for day in range(1, 6):
         log = crawl.writer()
         for page in range(day * 8):
-            log.announcement(crawl.id(page), url=crawl.name(page).encode(), modified_ms=1000 * (T0 + day * DAY))
+            url, changed_ms = crawl.name(page).encode(), 1000 * (T0 + day * DAY)
+            log.announcement(crawl.id(page), url=url, modified_ms=changed_ms, quality=page % 5)
         crawl.apply(log)
         crawl.read(range(day * 8), T0 + day * DAY)
         crawl.visit(50 + day, T0 + day * DAY, Outcome.BUSY)
@@ -247,7 +249,7 @@ def test_what_is_no_page_goes_to_all_that_it_concerns(by_site: bool) -> None:
         Certified(), domains=limits, refresh=RefreshConfig(discovery_by="learnt", bandwidth_per_day=100)
     )
     old = busy_crawl(config, ids)
-    state, _, book = old.parts()
+    state, _, book, _ = old.parts()
     assert state.busy_hosts and state.reviews.discovery.waiting and len(book.forgotten) and len(state.policies)
     assert book.announced[:, IN_USE].any()
     ranges = ShardRanges.even(old.estimate_all().pages, 3)

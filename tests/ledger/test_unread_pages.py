@@ -424,7 +424,7 @@ def altered(crawl: Crawl, damage: str) -> list[bytes]:
         name = damage.removeprefix("large ")
         judged[name] = np.full_like(judged[name], 3e38)
     book = book._replace(url_order=order)
-    return [chunk.data for chunk in snapshots.write(values, config, table, book, judged)]
+    return [chunk.data for chunk in snapshots.write(values, config, table, book, judged, snapshots.NO_QUALITIES)]
 
 
 DAMAGES = [
@@ -468,7 +468,8 @@ def test_a_snapshot_with_any_other_value_of_what_was_learnt_is_refused(name: str
         wrongs += [[*stored[:row], wrong, *stored[row + 1 :]] for row in range(len(stored)) for wrong in inner]
     for wrong in wrongs:
         values["reviews"][name] = wrong
-        chunks = snapshots.write(values, config, ledger._room.table, ledger._room.book, judged)
+        table, book = ledger._room.table, ledger._room.book
+        chunks = snapshots.write(values, config, table, book, judged, snapshots.NO_QUALITIES)
         with pytest.raises(SnapshotRefused) as refused:
             Ledger.restore([chunk.data for chunk in chunks])
         assert "\n" not in str(refused.value)

@@ -326,7 +326,7 @@ def test_the_command_says_what_was_sent(service: FrontierService, tmp_path: Path
         assert command(*words) == (0, "         0  pages sent\n         2  had this date already\n", "")
         code, out, _ = command(*words, "--json")
         assert code == 0 and json.loads(out) == {
-            "sent": 0, "new": 0, "unchanged": 2, "under_way": 0, "refused": 0, "expired": 0
+            "sent": 0, "new": 0, "unchanged": 2, "under_way": 0, "refused": 0, "expired": 0, "unreadable": 0
         }  # fmt: skip
         results(tmp_path, expires_ms=2)
         assert command(*words).out == "         0  pages sent\n         2  orders left out: they expired\n"

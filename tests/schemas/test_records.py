@@ -62,6 +62,7 @@ PUBLISHED = {
     ("Audit", 5): (0xD8C2F097A447A06D, "e68be308b9aecd6f1e9888e7ba5c9469518d5a4aab08fadd46517ee7f7a6829c"),
     ("CrawlEvent", 1): (0xCB540FDEA9A20DA5, "b853c96318b77cf2db9ba46f0cf402ea61eb9185adc5ff5e0869c13b77b1163c"),
     ("CrawlEvent", 2): (0xB6CB6F23C82B3E15, "49ade5503e8434f13ac1572c035641a181178647aec06fd69d93b623bb7118cc"),
+    ("CrawlEvent", 3): (0x0D98DF9BEB173A81, "39980ebd718090b6ab425050c54a0323583822701250559d72b04748bc6a3184"),
     ("CrawlOrder", 1): (0x9560F8C65D7BE7E0, "edd47c168d0ad7bcfb3a9c58d181ad057a67a1538775fb0a3a90f11e0a4d23e8"),
     ("CrawlOrder", 2): (0x1AFC7FA6632B7826, "482f522c4f96fdf2118c4c04777e297e7d3200758543c2f0c241a442cd28bff3"),
     ("CrawlOrder", 3): (0xAD172C557AB8464D, "7f0229b6d921a91b6dfc78bb071ba4a53689a59286cd7568be430507fd3a4681"),
@@ -93,6 +94,7 @@ EXAMPLES: dict[str, Record] = {
         last_modified_ms=-1,
         links=(Link("https://example.org/", 0.5, "nofollow"), Link("https://example.net/")),
         retry_after=120,
+        quality=0.25,
     ),
     "Importance": Importance(
         url="https://example.org/",

@@ -29,7 +29,7 @@ def rows_of(events: CrawlEvents) -> list[Row]:
     ]
     own = (
         *("offset", "announce", "time_ms", "modified_ms", "status", "digest", "media", "links_known"),
-        *("retry_seconds", "hops"),
+        *("retry_seconds", "quality", "hops"),
     )
     starts = events.url_starts.tolist()
     columns = (getattr(events, name).tolist() for name in own)
@@ -109,4 +109,5 @@ events = st.builds(
     last_modified_ms=st.none() | times,
     links=st.none() | st.lists(good_links, max_size=6).map(tuple) | st.lists(links, max_size=6).map(tuple),
     retry_after=st.none() | st.integers(-(2**63) + 1, 2**63 - 1) | st.integers(-1, 3_000_000),
+    quality=st.none() | st.floats(0, 1) | st.floats(allow_nan=False) | st.integers(0, 508).map(lambda step: step / 508),
 )

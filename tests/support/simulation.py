@@ -161,9 +161,10 @@ def _write_event(
     time_ms: int,
 ) -> None:
     offset, fate = writer.next_position.offset, chance.random()
+    quality = offset % 256 if offset % 3 == 0 else 0
     if fate < 0.1:
         page = chance.choice(web)
-        writer.announcement(page, url=_url(page))
+        writer.announcement(page, url=_url(page), quality=quality)
         return
     page = chance.choice(web)
     if fate < 0.2 and visited:
@@ -181,7 +182,7 @@ def _write_event(
         writer.visit(page, [target], Outcome.REDIRECTED, time_ms, url=_url(page))
         writer.next_position = LogPosition(offset, 2)
         page, known = target, links.get(target)
-    writer.visit(page, known, outcome, time_ms, url=_url(page), digest=chance.randint(0, 3))
+    writer.visit(page, known, outcome, time_ms, url=_url(page), digest=chance.randint(0, 3), quality=quality)
     for within, target in enumerate(known or (), 4):
         writer.next_position = LogPosition(offset, within)
         writer.sighting(target, url=_url(target))

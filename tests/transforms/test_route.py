@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from opicflow.pipelines.ledger import NO_CATEGORY, CrawlItems, Kind, Outcome
 from opicflow.pipelines.transforms.route import COUNTS, Routed, Seen, route
 from opicflow.pipelines.transforms.rules import Categories, LinkWeights, Rules
 from opicflow.schemas.crawl_events import CrawlEvent, Link, Reason
-from opicflow.schemas.event_columns import EventWriter
+from opicflow.schemas.event_columns import EventWriter, quality_step
 from opicflow.schemas.pages import page_id
 from opicflow.schemas.urls import Canonicaliser, UrlRules
 
@@ -189,6 +190,29 @@ def test_an_announcement_is_one_row_whatever_other_fields_it_has() -> None:
     assert rows(result.items) == [(Kind.ANNOUNCEMENT, HOME, Outcome.NONE, None)]
     assert result.items.time_ms.tolist() == [0]
     assert result.counts["announcements"] == 1
+
+
+def test_a_quality_is_that_of_the_page_that_answered_or_was_announced() -> None:
+    def qualities(*events: CrawlEvent) -> dict[str, int]:
+        result = routed(*events)
+        items = result.items
+        urls = [items.url_bytes[i:j].tobytes().decode() for i, j in pairwise(items.url_starts.tolist())]
+        return dict(zip(urls, items.quality.tolist(), strict=True))
+
+    found = qualities(
+        CrawlEvent(HOME, quality=0.5, links=(Link("https://b.example/"),), redirects=("https://c.example/",)),
+        CrawlEvent("https://d.example/", announce=True, quality=0.0),
+        CrawlEvent("https://e.example/"),
+    )
+    others = dict.fromkeys([f"https://{name}.example/" for name in "bce"], 0)
+    assert found == {HOME: quality_step(0.5), "https://d.example/": 1} | others
+
+
+@pytest.mark.parametrize("quality", [-0.1, 1.5, float("nan"), float("inf")])
+def test_a_quality_that_is_none_is_dropped_and_counted(quality: float) -> None:
+    result = routed(CrawlEvent(HOME, quality=quality), CrawlEvent("https://d.example/", announce=True, quality=2.0))
+    assert result.items.quality.tolist() == [0, 0] and result.rejected == []
+    assert result.counts["qualities_dropped"] == 2
 
 
 def test_links_that_are_not_pages_are_counted_and_not_rejected() -> None:

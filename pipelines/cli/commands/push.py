@@ -5,25 +5,43 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
 import threading
+from collections import Counter
+from contextlib import closing
 from datetime import datetime, timezone
+from typing import TYPE_CHECKING
 
 from opicflow.connectors.files.opening import InputRefused
-from opicflow.pipelines.cli.options import add_json, add_results, add_state_options, natural, results_of
+from opicflow.pipelines.cli.options import (
+    add_json,
+    add_kafka_options,
+    add_results,
+    add_state_options,
+    connection_of,
+    natural,
+    results_of,
+)
+
+if TYPE_CHECKING:
+    from opicflow.pipelines.results.frontier_push import FrontierPush
 
 EXAMPLES = """examples:
   opicflow push urlfrontier://localhost:7071 orders --state state
   opicflow push urlfrontier://localhost:7071 schedule results --crawl news --key domain
+  opicflow push urlfrontier://localhost:7071 orders --brokers localhost:9092 --follow --group push
 """
 
 _ADDRESS = re.compile(r"urlfrontier://((?:[\w.-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5})/?")
 _SPACES = 10
+_POLL_MS = 500
+_STREAMS = {"orders": "crawl-orders", "schedule": "refresh-schedule"}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.add_argument("frontier", metavar="ADDRESS", help="urlfrontier://HOST:PORT (the usual port is 7071)")
-    parser.add_argument("what", choices=("orders", "schedule"), metavar="WHAT", help="orders or schedule")
+    parser.add_argument("what", choices=tuple(_STREAMS), metavar="WHAT", help="orders or schedule")
     add_results(parser)
     add_state_options(parser)
     parser.add_argument("--crawl", default="", metavar="ID", help="the crawler's crawl ID (the frontier's DEFAULT)")
@@ -37,7 +55,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="try pages that may be under way again for so long (%(default)s)",
     )
+    parser.add_argument("--follow", action="store_true", help="of a stream: continue with what its topic gets")
+    parser.add_argument(
+        "--group", metavar="NAME", help="of a stream: the brokers keep under this name how far was pushed"
+    )
     add_json(parser)
+    add_kafka_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -48,13 +71,17 @@ def run(options: argparse.Namespace) -> int:
     from opicflow.connectors.urlfrontier.frontier_client import FrontierClient
     from opicflow.pipelines.results.frontier_push import FrontierPush, wanted_dates
 
+    of_stream = _is_of_stream(options)
     now = int(_clock())
-    rows = results_of(options, options.what, 1000 * now)
+    rows = None if of_stream else results_of(options, options.what, 1000 * now)
     with FrontierClient(address[1], options.crawl) as client:
         push = FrontierPush(client, options.key, _clock, threading.Event().wait)
-        counts = push.push(wanted_dates(rows, now), options.wait)
-    counted = {name: counts[name] for name in ("sent", "new", "unchanged", "under way", "refused")}
-    counted["expired"] = rows.counts["expired"]
+        if rows is None:
+            counts = _push_topic(options, push)
+        else:
+            counts = push.push(wanted_dates(rows, now), options.wait)
+            counts["expired"] = rows.counts["expired"]
+    counted = {name: counts[name] for name in _WORDS}
     if options.json:
         print(json.dumps({name.replace(" ", "_"): count for name, count in counted.items()}, indent=2))
         return 0
@@ -71,7 +98,66 @@ _WORDS = {
     "under way": "left alone: they may be under way, push again later",
     "refused": "refused by the frontier",
     "expired": "orders left out: they expired",
+    "unreadable": "messages of the topic cannot be read",
 }
+
+
+def _is_of_stream(options: argparse.Namespace) -> bool:
+    """Whether the topics of a stream are pushed. What the command line names counts before what is configured."""
+    named = [
+        name
+        for name in ("brokers", "properties", "follow", "group")
+        if getattr(options, name) and name not in options.configured
+    ]
+    has_files = bool(options.results) or (options.state is not None and "state" not in options.configured)
+    if named and has_files:
+        raise InputRefused(
+            f"--{named[0]}: what is pushed is that of files, of a state or of a stream: name one of them"
+        )
+    has_stream = bool(options.brokers or options.properties)
+    return bool(named) or (has_stream and not has_files and options.state is None)
+
+
+def _push_topic(options: argparse.Namespace, push: FrontierPush) -> Counter[str]:
+    """Push what the topic has, and with --follow what it gets, until the command is interrupted."""
+    from opicflow.connectors.kafka.connection import KafkaRefused
+    from opicflow.connectors.kafka.result_follower import ResultFollower
+    from opicflow.pipelines.results.exports.result_rows import rows_of_values
+    from opicflow.pipelines.results.frontier_push import WantedDate, wanted_dates
+
+    stream, counts = _STREAMS[options.what], push.counts
+    connection = connection_of(options)
+    place, is_checked = 0, False
+    with closing(ResultFollower(connection, {stream: None}, options.prefix, options.group)) as follower:
+        if follower.absent:
+            topic = options.prefix + stream
+            raise KafkaRefused(f"there is no topic {topic}: create it with opicflow topics create, or correct --prefix")
+        try:
+            while True:
+                wanted: list[WantedDate] = []
+                now = int(_clock())
+                for _, messages in follower.poll(_POLL_MS):
+                    readable = [one for one in messages if one.is_readable]
+                    counts["unreadable"] += len(messages) - len(readable)
+                    rows = rows_of_values(options.what, [one.values for one in readable if one.values], 1000 * now)
+                    found = list(wanted_dates(rows, now, place))
+                    counts["expired"] += rows.counts["expired"]
+                    place += len(found)
+                    if options.what == "schedule":  # a page that was removed is not fetched again
+                        dates = iter(found)
+                        found = [next(dates) if one.values else WantedDate(one.key.decode(), 0) for one in readable]
+                    wanted += found
+                if wanted and not is_checked:
+                    push.check(wanted)
+                    is_checked = True
+                if push.take(wanted, options.wait):
+                    if options.group:
+                        follower.commit()
+                    if not options.follow and follower.behind() == 0:
+                        return counts
+        except KeyboardInterrupt:
+            print(f"{counts['sent']:,} pages were sent", file=sys.stderr)
+            raise
 
 
 def _clock() -> float:

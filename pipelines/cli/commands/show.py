@@ -78,11 +78,14 @@ def run(options: argparse.Namespace) -> int:
     payers = [] if options.why else _payers(answers.importance, ranked.pages)
     reasons = _reasons(wanted, e["pages"], e["importance"], options.all_shards) if options.why else None
     worth = _worth(scheduled.pages, answers.plan)
+    quality = [float(values[0]) for name, values in scheduled.pages.columns.items() if name == "quality"]
     if options.json:
         record = next(plain_rows(importance_columns(ranked.pages)))
         names = ("due", "interval_seconds", "decided_by", "changes_per_day", "changes_known_from", "changes_error")
         rank_name = "rank_in_shard" if stream and stream.shards > 1 else "rank"
         more = {rank_name: rank, **{name: schedule[name] for name in names}, "payers": payers}
+        if quality:
+            more["quality"] = round(quality[0], 3)
         if reasons is not None:
             more["why"] = reasons.to_json()
         if stream is not None:
@@ -97,6 +100,10 @@ def run(options: argparse.Namespace) -> int:
     rows = [
         ("importance", f"{e['importance']:.9f}  (rank {rank:,} of {known}{_bound(ranked.pages)})"),
         ("score", f"{e['score']:.3f}  (1 = an average page)"),
+        *(
+            ("quality", f"{value:.3g}  (of 1: it is fetched as if its importance were so many times as large)")
+            for value in quality
+        ),
         ("trend", f"{e['trend_per_day']:+.3g} a day"),
         ("history", f"{e['rate']:.6g}  ({'measured' if e['measured'] else 'the default: it was not visited twice'})"),
         ("cash", f"{e['cash']:,} units"),

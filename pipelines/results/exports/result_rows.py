@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import cached_property, partial
@@ -152,6 +152,12 @@ def rows_of_files(kind: str, names: Sequence[str], now_ms: int | None = None) ->
     return Rows(kind, read, now_ms)
 
 
+def rows_of_values(kind: str, values: Sequence[Mapping[str, Any]], now_ms: int | None = None) -> Rows:
+    """Return the rows of records of a result, as they were decoded from Avro."""
+    rows = _rows(kind, list(values), lambda number: f"record {number + 1}")
+    return Rows(kind, lambda: iter([rows]), now_ms)
+
+
 def _files_of(kind: str, name: str) -> list[str]:
     if name == STDIN:
         raise InputRefused("standard input: results are read twice: name a file")
@@ -246,7 +252,7 @@ def _rows(kind: str, objects: list[Any], where: Callable[[int], str]) -> list[An
     row_type, fields = _ROW_TYPES[kind], _FIELD_TYPES[kind].items()
     rows = []
     for number, values in enumerate(objects):
-        found = []
+        found: list[Any] = []
         for name, types in fields:
             value = values.get(name)
             if type(value) is datetime:

@@ -93,7 +93,7 @@ def blocks_of(data: bytes, start: int = 0, piece: int = 1000, container: Contain
 
 def with_the_kernel(data: bytes) -> Outcome:
     container = read_header(data)
-    assert container.version == 2
+    assert container.version == 3
     blocks = blocks_of(data)
     found = outcome([decode_avro(container, blocks, "f")])
     one_by_one = outcome(decode_avro(container, [block], "f") for block in blocks)
@@ -143,8 +143,8 @@ def test_the_kernel_returns_what_fastavro_returns(given: list[CrawlEvent], codec
 
 @pytest.mark.thorough
 @settings(max_examples=thorough(60, 500), suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(events, max_size=12), st.sampled_from([1, 100, 16_000]), st.sampled_from([1, 2]))
-@example([CrawlEvent("a", links=(Link("b", 0.1, "ugc"),), retry_after=5), CrawlEvent("é")], 100, 2)
+@given(st.lists(events, max_size=12), st.sampled_from([1, 100, 16_000]), st.sampled_from([1, 2, 3]))
+@example([CrawlEvent("a", links=(Link("b", 0.1, "ugc"),), retry_after=5, quality=0.3), CrawlEvent("é")], 100, 3)
 @example([CrawlEvent("a", status=2**31 - 1, failure="dns"), CrawlEvent("b", status=2**20, failure="dns")], 100, 1)
 def test_records_are_encoded_as_their_events_are(
     tmp_path: Path, given: list[CrawlEvent], a_block: int, version: int
@@ -152,7 +152,7 @@ def test_records_are_encoded_as_their_events_are(
     in_a_file(written(given, a_block=a_block, schema=schema("CrawlEvent", version)), tmp_path)
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_ordinary_records_are_copied(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise every record could be encoded one by one, with the same result and ten times the time."""
     given = [replace(event, fetched_at_ms=1_700_000_000_000 + n, status=200) for n, event in enumerate(some(60))]
@@ -181,7 +181,7 @@ def test_ordinary_records_are_copied(version: int, monkeypatch: pytest.MonkeyPat
 )
 def test_a_record_in_another_form_is_encoded_as_its_event_is(odd: bytes, tmp_path: Path) -> None:
     data, plain = written([]), encode_event(CrawlEvent("b", links=(Link("c"),)))
-    records = plain + odd + plain
+    records = plain + odd + b"\0" + plain  # its quality is not told
     in_a_file(data[: read_header(data).size] + numbers(3, len(records)) + records + SYNC, tmp_path)
 
 
@@ -203,7 +203,7 @@ def test_a_content_type_determines_the_kind_of_content() -> None:
     }
     data = written([CrawlEvent("a", content_type=given) for given in kinds])
     for plain in (True, False):
-        decoded = decode_avro(replace(read_header(data), version=2 if plain else 0), blocks_of(data), "f")
+        decoded = decode_avro(replace(read_header(data), version=3 if plain else 0), blocks_of(data), "f")
         assert decoded.events.media.tolist() == list(kinds.values())
 
 
@@ -254,7 +254,7 @@ def test_the_kernel_decodes_ordinary_records(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_arrays_may_be_in_blocks_with_sizes() -> None:
     of_links = b"\x01\x06\x02b\x00\x00" + b"\x02\x02c\x00\x00" + b"\x00"  # -1 item, 4 bytes; 1 item; the end
-    data = b"\x00\x02a\x00\x00\x00" + b"\x01\x04\x02h\x00" + b"\x00\x00\x00\x00" + b"\x02" + of_links + b"\x00"
+    data = b"\x00\x02a\x00\x00\x00" + b"\x01\x04\x02h\x00" + b"\x00\x00\x00\x00" + b"\x02" + of_links + b"\x00\x00"
     head = written([])
     block = bytes([2, 2 * len(data)]) + data + SYNC
     rows, rejects = with_the_kernel(head + block)
@@ -264,14 +264,14 @@ def test_arrays_may_be_in_blocks_with_sizes() -> None:
 
 @pytest.mark.parametrize("plain", [True, False])
 def test_records_of_less_than_a_byte_are_rejected_and_counted(plain: bool) -> None:
-    data = written([CrawlEvent("a")] * 5000 + [CrawlEvent("b")], "deflate", 65_000)
-    container = replace(read_header(data), version=2 if plain else 0)
+    data = written([CrawlEvent("a")] * 4643 + [CrawlEvent("b")], "deflate", 65_000)
+    container = replace(read_header(data), version=3 if plain else 0)
     blocks = blocks_of(data)
     (rejected,) = [block for block in blocks if block.records >= block.end - block.offset]
     rows, rejects = outcome([decode_avro(container, blocks, "f")])
     size = rejected.end - rejected.offset
     assert (
-        rejects == [(Reason.TOO_LARGE, rejected.offset + size - 1)] and len(rows) == 5001 - rejected.records + size - 1
+        rejects == [(Reason.TOO_LARGE, rejected.offset + size - 1)] and len(rows) == 4644 - rejected.records + size - 1
     )
     assert rows[-1][-1][0][0] == b"b" and rows[-1][0] >= rejected.end  # type: ignore[index, operator]
 
@@ -328,13 +328,15 @@ def test_files_with_other_versions_of_the_schema_are_read(writer: dict[str, Any]
 
 @settings(max_examples=50)
 @given(st.lists(events, max_size=12))
-def test_the_kernel_reads_files_of_version_1(given: list[CrawlEvent]) -> None:
-    data = written(given, schema=schema("CrawlEvent", 1))
-    assert read_header(data).version == 1
-    found = outcome([decode_avro(read_header(data), blocks_of(data), "f")])
-    assert found == without_the_kernel(data)
-    latest = with_the_kernel(written([replace(event, retry_after=None) for event in given]))
-    assert [row[1:] for row in found[0]] == [row[1:] for row in latest[0]]
+def test_the_kernel_reads_files_of_older_versions(given: list[CrawlEvent]) -> None:
+    without = [replace(event, quality=None) for event in given]
+    for version, events_then in (2, without), (1, [replace(event, retry_after=None) for event in without]):
+        data = written(given, schema=schema("CrawlEvent", version))
+        assert read_header(data).version == version
+        found = outcome([decode_avro(read_header(data), blocks_of(data), "f")])
+        assert found == without_the_kernel(data)
+        latest = with_the_kernel(written(events_then))
+        assert [row[1:] for row in found[0]] == [row[1:] for row in latest[0]]
 
 
 def test_a_url_alone_is_an_event(tmp_path: Path) -> None:
@@ -465,7 +467,7 @@ def test_damaged_records_raise_nothing(seed: int) -> None:
         odd = block._replace(data=bytes(damaged), records=chance.choice([12, 12, 0, 1, 13, 1 << 30]))
         for plain in (True, False):
             arguments = (
-                replace(container, version=2 if plain else 0),
+                replace(container, version=3 if plain else 0),
                 [odd, block._replace(offset=block.end, end=2 * block.end)],
                 "f",
             )
@@ -482,7 +484,7 @@ def test_damaged_records_raise_nothing(seed: int) -> None:
 def test_a_wrong_number_of_records_is_a_reject(records: int, plain: bool) -> None:
     data = written(some(12))
     (block,) = blocks_of(data)
-    decoded = decode_avro(replace(read_header(data), version=2 if plain else 0), [block._replace(records=records)], "f")
+    decoded = decode_avro(replace(read_header(data), version=3 if plain else 0), [block._replace(records=records)], "f")
     assert len(decoded.events) == min(records, 12)
     assert [reject.reason for reject in decoded.rejects] == [Reason.CORRUPT]
 

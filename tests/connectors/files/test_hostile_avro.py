@@ -261,7 +261,7 @@ def plain(url: str, links: int = 0, redirects: int = 0, fetched_at_ms: int | Non
     return encode_event(event)
 
 
-CROWD = plain("b", 1)[:-6] + encode_signed(9_000_000) + bytes(27_000_002)
+CROWD = plain("b", 1)[:-7] + encode_signed(9_000_000) + bytes(27_000_003)
 """An event with nine million links, each of three bytes."""
 
 
@@ -303,9 +303,9 @@ def test_an_absurd_time_loses_no_other_record(time_ms: int, tmp_path: Path) -> N
 def test_no_absurd_number_loses_another_record(tmp_path: Path) -> None:
     least = encode_signed(-(1 << 63))
     tail = b"\0\0\0\0\0"  # redirects, canonical, content_type, digest, last_modified
-    status = b"\0" + text("s") + b"\0" + b"\x02" + least + b"\0" + tail + b"\0\0"
-    retry = b"\0" + text("r") + b"\0\0\0" + tail + b"\0" + b"\x02" + least
-    kind = b"\x08" + text("k") + b"\0\0\0" + tail + b"\0\0"
+    status = b"\0" + text("s") + b"\0" + b"\x02" + least + b"\0" + tail + b"\0\0\0"
+    retry = b"\0" + text("r") + b"\0\0\0" + tail + b"\0" + b"\x02" + least + b"\0"
+    kind = b"\x08" + text("k") + b"\0\0\0" + tail + b"\0\0\0"
     data = file(schema("CrawlEvent"), plain("a"), status, plain("b"), retry, plain("c"), kind, plain("d"))
     urls, reasons = outcome(data, tmp_path)
     assert urls == [b"a", b"b", b"r", b"c", b"d"] and reasons == [Reason.BAD_FIELD, Reason.CORRUPT]

@@ -282,6 +282,14 @@ field_values = {
         lists_of(anything | plain_urls, 2) | anything,
     ),
     "retry_after": mostly(st.sampled_from(["null", '""', "120", '"120"']), numbers | times | texts | anything),
+    "quality": mostly(
+        st.floats(0, 1).map(json.dumps) | st.integers(0, 508).map(lambda step: json.dumps(step / 508)),
+        st.sampled_from(
+            ["0", "1", "null", '""', "1.0", "1.5", "0.25", "-0.0", "1e-3", '"0.5"', '".5"', '"high"', "true"]
+        )
+        | numbers
+        | anything,
+    ),
 }
 lines = st.tuples(spaces, mostly(objects(FIELD_NAMES, field_values), anything), spaces).map("".join)
 encoded_lines = lines.map(lambda line: line.encode("utf-8", "surrogatepass"))
@@ -292,6 +300,8 @@ encoded_lines = lines.map(lambda line: line.encode("utf-8", "surrogatepass"))
 @given(encoded_lines)
 @example(b'{"url":"a","redirects":[{"url":"b"}]}')
 @example(b'{"url":"a","status":"404.0"}')
+@example(b'{"url":"a","quality":0.24999999999999997}')
+@example(b'{"url":"a","quality":1.0000000000000000000000001}')
 @example(b'{"url":"a","links":[{"url":"b","weight":2e306}]}')
 @example(b'{"url":"a","failure":false,"status":200}')
 @example(b'{"links":[{"url":"b"}],"redirects":["c"],"url":"a"}')

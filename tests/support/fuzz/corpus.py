@@ -127,6 +127,7 @@ def event(draw: random.Random) -> CrawlEvent:
         last_modified_ms=draw.choice([None, time_ms - 86_400_000]),
         links=draw.choice([tuple(links), tuple(links), None]),
         retry_after=draw.choice([None, None, 5, 86_400]),
+        quality=draw.choice([None, None, 0.0, 0.25, 1.0, 2.0]),
     )
 
 

@@ -1,0 +1,58 @@
+"""The quality of pages in logs: read from JSON, CSV and Avro alike, shown, and orders go by it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.commands import command, output_of
+
+HOME, GOOD, POOR = (f"https://a.example/{name}" for name in ("", "good", "poor"))
+
+
+def state_of(folder: Path, log: Path, *options: str) -> Path:
+    output_of("replay", log, "--state", folder / "state", "--quiet", *options)
+    return folder / "state"
+
+
+def shown(state: Path, url: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(output_of("show", url, "--state", state, "--json"))
+    return found
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+def test_orders_go_by_the_quality_of_a_log(tmp_path: Path, form: str) -> None:
+    rows: list[dict[str, Any]] = [
+        {"url": HOME, "spam_score": "", "links": [POOR, GOOD], "kind": "visit"},
+        {"url": POOR, "spam_score": 0.25, "links": None, "kind": "announce"},
+        {"url": GOOD, "spam_score": "high", "links": None, "kind": "announce"},
+    ]
+    log = tmp_path / f"log.{form}"
+    if form == "jsonl":
+        log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        lines = [",".join(rows[0])]
+        lines += [f"{row['url']},{row['spam_score']},{' '.join(row['links'] or ())},{row['kind']}" for row in rows]
+        log.write_text("\n".join(lines) + "\n")
+    state = state_of(tmp_path, log, "--field", "quality=spam_score")
+    summary = json.loads(output_of("validate", log, "--field", "quality=spam_score", "--json"))["summary"]
+    assert summary["qualities_dropped"] == 1
+    poor, good = shown(state, POOR), shown(state, GOOD)
+    assert poor["quality"] == pytest.approx(0.25, abs=0.005) and good["quality"] == 1.0
+    assert poor["importance"] == good["importance"]
+    assert "quality        0.252" in output_of("show", POOR, "--state", state)
+    orders = json.loads(output_of("schedule", "--state", state, "--json", "--bandwidth", "100", "--top", "9"))["orders"]
+    priorities = {order["url"]: order["priority"] for order in orders}
+    assert priorities[POOR] == pytest.approx(priorities[GOOD] * poor["quality"], rel=0.01)
+    plain = state_of(tmp_path / "plain", log)
+    assert "quality" not in shown(plain, POOR)
+
+
+def test_a_crawl_without_quality_says_nothing_of_it(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_text(json.dumps({"url": HOME, "quality": 1, "links": [GOOD]}) + "\n")
+    result = command("show", HOME, "--state", state_of(tmp_path, log))
+    assert result.code == 0 and "quality" not in result.out
