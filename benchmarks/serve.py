@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import Figure, check, say
+from opicflow.pipelines.results.reasons import Reasons
 from opicflow.pipelines.results.record_columns import Pages
 from opicflow.pipelines.serve.page_table import PageTable
-from opicflow.pipelines.serve.sources import PageReasons
 from opicflow.pipelines.serve.stream_index import Arrival, StreamIndex
 from opicflow.pipelines.serve.view import Live, View
 from opicflow.pipelines.serve.web_app import web_app
@@ -24,6 +24,7 @@ from opicflow.schemas.columns import Texts
 
 NOW, DAY = 1_778_306_396, 86_400
 ROUNDS = 5
+WORDS = ("docs", "wiki", "zebra", "news", "shop")
 ADDRESSES = {
     "first_screen": "/",
     "list": "/pages?first=500000",
@@ -51,7 +52,7 @@ class _Given:
     def canonical(self, url: str) -> str:
         return url
 
-    def reasons(self, page: int) -> PageReasons | None:
+    def reasons(self, page: int) -> Reasons | None:
         return None
 
 
@@ -126,45 +127,62 @@ def _record(number: int, importance: float, pages: int) -> dict[str, Any]:
 
 
 def _table(pages: int) -> PageTable:
-    random, number = np.random.default_rng(1), np.arange(pages)
-    words = ("docs", "wiki", "zebra", "news", "shop")
-    hosts = random.permutation(number // 10)
-    paths = (f"{words[n % 5]}/{n}.{'pdf' if n % 4 else 'html'}" for n in range(pages))
-    urls = [f"https://h{host}.example/{path}".encode() for host, path in zip(hosts.tolist(), paths, strict=True)]
-    texts = Texts.of(urls)
-    importance = (1.0 + number) ** -0.8
-    importance /= importance.sum()
+    """A table of so many pages, in parts, as a state has it."""
+    random = np.random.default_rng(1)
+    hosts = random.permutation(np.arange(pages) // 10)
     ids = random.permutation(np.arange(1, pages + 1).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
-    visits = number % 4
-    columns: dict[str, Any] = {
-        "pages": ids,
-        "importance": importance,
-        "score": importance * pages,
-        "trend_per_day": importance * random.normal(0, 0.02, pages),
-        "visits": visits,
-        "last_visit_ms": np.where(visits > 0, 1000 * (NOW - number % DAY), 0),
-        "last_outcome": (visits > 0).astype(np.uint8),
-        "measured": (visits > 1).astype(np.uint8),
-    }
-    schedule: dict[str, Any] = {
-        "pages": ids,
-        "due_second": NOW + number % (9 * DAY) - DAY,
-        "interval_seconds": np.full(pages, 7.0 * DAY),
-        "decided_by": np.ones(pages, np.uint8),
-        "changes_per_day": np.full(pages, 0.1),
-        "changes_error": np.full(pages, 0.5),
-        "known_from": np.full(pages, 2, np.uint8),
-        "category": np.zeros(pages, np.uint8),
-    }
-    orders: dict[str, Any] = {
-        "pages": ids[::20],
-        "why": np.full(len(ids[::20]), 2, np.uint8),
-        "by": np.zeros(len(ids[::20]), np.uint8),
-        "priority": importance[::20],
-        "not_before_second": np.full(len(ids[::20]), NOW),
-    }
+    total = float(((1.0 + np.arange(pages)) ** -0.8).sum())
     at = {"second": NOW, "event_time_ms": 1000 * NOW}
-    return PageTable.of([Pages(texts, columns, at)], [Pages(texts, schedule, at)], [Pages(texts, orders, at)])
+
+    def parts() -> Iterator[Pages]:
+        for rows in _slices(pages):
+            number = np.arange(pages)[rows]
+            urls = [
+                f"https://h{host}.example/{WORDS[n % 5]}/{n}.{'pdf' if n % 4 else 'html'}".encode()
+                for host, n in zip(hosts[rows].tolist(), number.tolist(), strict=True)
+            ]
+            importance = (1.0 + number) ** -0.8 / total
+            visits = number % 4
+            columns: dict[str, Any] = {
+                "pages": ids[rows],
+                "importance": importance,
+                "score": importance * pages,
+                "trend_per_day": importance * random.normal(0, 0.02, len(number)),
+                "visits": visits,
+                "last_visit_ms": np.where(visits > 0, 1000 * (NOW - number % DAY), 0),
+                "last_outcome": np.where(number % 50 == 1, 4, visits > 0).astype(np.uint8),
+                "measured": (visits > 1).astype(np.uint8),
+            }
+            yield Pages(Texts.of(urls), columns, at)
+
+    def schedules() -> Iterator[Pages]:
+        for rows in _slices(pages):
+            number = np.arange(pages)[rows]
+            columns: dict[str, Any] = {
+                "pages": ids[rows],
+                "due_second": NOW + number % (9 * DAY) - DAY,
+                "interval_seconds": np.full(len(number), 7.0 * DAY),
+                "decided_by": np.ones(len(number), np.uint8),
+                "changes_per_day": np.full(len(number), 0.1),
+                "changes_error": np.full(len(number), 0.5),
+                "known_from": np.full(len(number), 2, np.uint8),
+                "category": (number % 3).astype(np.uint8),
+            }
+            yield Pages(Texts.of([]), columns, at)
+
+    ordered = ids[::20]
+    orders: dict[str, Any] = {
+        "pages": ordered,
+        "why": np.full(len(ordered), 2, np.uint8),
+        "by": np.zeros(len(ordered), np.uint8),
+        "priority": (1.0 + np.arange(pages)[::20]) ** -0.8 / total,
+        "not_before_second": np.full(len(ordered), NOW),
+    }
+    return PageTable.of(parts(), schedules(), [Pages(Texts.of([]), orders, at)])
+
+
+def _slices(pages: int) -> Iterator[slice]:
+    return (slice(start, start + (1 << 18)) for start in range(0, pages, 1 << 18))
 
 
 async def _answer(app: Any, address: str) -> tuple[int, int]:

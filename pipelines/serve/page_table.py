@@ -11,6 +11,7 @@ from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from xxhash import xxh32_intdigest
 
 from opicflow.pipelines.ledger import Outcome
 from opicflow.pipelines.ledger.choice import BY, WHY
@@ -23,6 +24,7 @@ MOST_LOOKED_AT = 50_000
 """So many URLs that have the longest piece of a pattern are compared with all of it."""
 NEVER = -1
 """The due time of a page that is not fetched again."""
+_ROWS_AT_ONCE = 1 << 16
 _OF_PAGES = ("importance", "score", "trend_per_day", "visits", "last_visit_ms", "last_outcome", "measured")
 _OF_SCHEDULES = ("due_second", "interval_seconds", "decided_by", "changes_per_day", "changes_error", "known_from")
 _OF_ORDERS = ("why", "by", "not_before_second", "priority")
@@ -56,7 +58,7 @@ class Found(NamedTuple):
     is_exact: bool = True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SiteRow:
     """A host or a domain: sums over its pages, and what the next cycle fetches of it."""
 
@@ -77,6 +79,7 @@ class PageTable:
     """All URLs, each before a line feed."""
     starts: Ints
     ids: Ids
+    rows_of_ids: _RowsOfIds = field(repr=False)
     columns: dict[str, Array]
     moment: dict[str, Any]
     second: int
@@ -90,6 +93,7 @@ class PageTable:
     published_sites: dict[str, list[SiteRow]] = field(default_factory=dict, repr=False)
     """Sites as others have added them up, by `host` or `domain`, the most important first: instead of own sums."""
     _hosts: list[tuple[list[str], Ints]] = field(default_factory=list, repr=False)
+    _named_sites: dict[str, dict[str, SiteRow]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, parts: Iterable[Pages], schedules: Iterable[Pages], orders: Iterable[Pages]) -> PageTable:
@@ -146,6 +150,7 @@ class PageTable:
             text=text,
             starts=starts,
             ids=all_ids,
+            rows_of_ids=rows_of,
             columns=joined,
             moment=moment,
             second=second,
@@ -158,29 +163,26 @@ class PageTable:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def make_indices(self) -> None:
+        """Make the indices of searches now: otherwise each is made by the first search that needs it."""
+        _ = self._fingerprints, self._host_names, self._sites_by_name("host"), self._sites_by_name("domain")
+
     # -- one page ------------------------------------------------------------------------------------------------------
 
     def url(self, row: int) -> str:
         """The URL at a row."""
-        return self.text[self.starts[row] : self.starts[row + 1] - 1].decode("ascii", "backslashreplace")
+        return self._url_bytes(row).decode("ascii", "backslashreplace")
 
     def row_of(self, page: int) -> int | None:
         """The row of a page id; None if it is not known."""
-        rows, _ = self._rows_of_ids.find(np.array([page], np.uint64))
+        rows, _ = self.rows_of_ids.find(np.array([page], np.uint64))
         return int(rows[0]) if len(rows) else None
 
     def row_of_url(self, url: str) -> int | None:
         """The row of a canonical URL; None if it is not known."""
         wanted = url.encode("ascii", "backslashreplace")
-        rows = np.flatnonzero(np.diff(self.starts) == len(wanted) + 1)
-        if not wanted or not len(rows):
-            return None
-        data, tail = self._bytes, np.frombuffer(wanted[-8:].rjust(8, b"\0"), np.uint8)
-        for back in range(1, min(len(wanted), 8) + 1):
-            rows = rows[data[self.starts[rows + 1] - 1 - back] == tail[-back]]
-        return next(
-            (int(row) for row in rows if self.text[self.starts[row] : self.starts[row + 1] - 1] == wanted), None
-        )
+        rows = np.flatnonzero(self._fingerprints == np.uint32(xxh32_intdigest(wanted))) if wanted else ()
+        return next((int(row) for row in rows if self._url_bytes(row) == wanted), None)
 
     def record(self, row: int) -> dict[str, Any]:
         """Everything about a page as plain values: a row of the lists, and of the API."""
@@ -299,13 +301,10 @@ class PageTable:
             mask &= self.overdue
         if wanted.category is not None:
             mask &= c["category"] == wanted.category
-        if wanted.host or wanted.domain:
-            names, of_pages = self.sites("host")
-            if wanted.host:
-                mask &= of_pages == names.index(wanted.host) if wanted.host in names else False
-            if wanted.domain:
-                chosen = np.array([_site_of(name) == wanted.domain for name in names], bool)
-                mask &= chosen[of_pages]
+        for by, name in (("host", wanted.host), ("domain", wanted.domain)):
+            if name:
+                names, of_pages = self.sites(by)
+                mask &= of_pages == names.index(name) if name in names else False
         return mask
 
     @cached_property
@@ -378,6 +377,21 @@ class PageTable:
         """All registrable domains, the most important first."""
         return self.published_sites.get("domain") or list(self.sums_by("domain"))
 
+    def site(self, by: str, name: str) -> SiteRow | None:
+        """The host or domain of this name; None if it is not known."""
+        return self._sites_by_name(by).get(name)
+
+    def find_hosts(self, words: str, count: int) -> list[SiteRow]:
+        """The most important hosts that have these words in their names."""
+        text, wanted = self._host_names, words.lower().encode("ascii", "replace")
+        found: list[SiteRow] = []
+        at = text.find(wanted)
+        while at >= 0 and len(found) < count:
+            found.append(self.hosts[text.count(b"\n", 0, at)])
+            end = text.find(b"\n", at)
+            at = -1 if end < 0 else text.find(wanted, end)
+        return found
+
     def sums_by(self, by: str) -> Iterator[SiteRow]:
         """Yield the sums over the pages of each host or domain, the most important first."""
         names, of_pages = self.sites(by)
@@ -393,18 +407,37 @@ class PageTable:
         for rank, i in enumerate(order, 1):
             yield SiteRow(names[i], rank, pages[i], int(read[i]), importance[i], ordered[i], int(overdue[i]))
 
+    def _sites_by_name(self, by: str) -> dict[str, SiteRow]:
+        if by not in self._named_sites:
+            self._named_sites[by] = {one.name: one for one in (self.domains if by == "domain" else self.hosts)}
+        return self._named_sites[by]
+
+    @cached_property
+    def _host_names(self) -> bytes:
+        """The names of all hosts in the order of `hosts`, with line feeds between them."""
+        return "\n".join(one.name for one in self.hosts).encode("ascii", "replace")
+
     @cached_property
     def _falling(self) -> Array:
         falling: Array = -self.columns["importance"]
         return falling
 
+    def _url_bytes(self, row: int) -> bytes:
+        return self.text[self.starts[row] : self.starts[row + 1] - 1]
+
+    @cached_property
+    def _fingerprints(self) -> Array:
+        """A short hash of every URL: few of other URLs are equal to it, so a URL is found without a large index."""
+        found = np.zeros(len(self), np.uint32)
+        for first in range(0, len(self), _ROWS_AT_ONCE):
+            last = min(first + _ROWS_AT_ONCE, len(self))
+            urls = self.text[self.starts[first] : self.starts[last] - 1].split(b"\n")
+            found[first:last] = np.fromiter(map(xxh32_intdigest, urls), np.uint32, last - first)
+        return found
+
     @cached_property
     def _bytes(self) -> Array:
         return np.frombuffer(self.text, np.uint8)
-
-    @cached_property
-    def _rows_of_ids(self) -> _RowsOfIds:
-        return _RowsOfIds(self.ids)
 
 
 class _RowsOfIds:

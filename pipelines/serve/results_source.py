@@ -18,11 +18,12 @@ import pyarrow.parquet as pq
 
 from opicflow.connectors.files.divided_files import found_paths
 from opicflow.pipelines.replay.state_reader import canonical_url
+from opicflow.pipelines.results.reasons import Reasons
 from opicflow.pipelines.results.record_columns import Pages
 from opicflow.pipelines.serve.access import ServeRefused
 from opicflow.pipelines.serve.page_table import PageTable
 from opicflow.pipelines.serve.record_rows import IMPORTANCE, ORDERS, SCHEDULES, Column, Row, columns_of, milliseconds
-from opicflow.pipelines.serve.sources import MOST_EXAMPLES, PageReasons, examples_of
+from opicflow.pipelines.serve.sources import MOST_EXAMPLES, examples_of
 from opicflow.pipelines.serve.view import RejectExample, View
 from opicflow.schemas.columns import Texts
 
@@ -57,7 +58,7 @@ class ResultsSource:
         """The canonical form of a URL, by the usual rules: results do not say which others."""
         return canonical_url(url)
 
-    def reasons(self, page: int) -> PageReasons | None:
+    def reasons(self, page: int) -> Reasons | None:
         """Nothing: there is no ledger."""
         return None
 

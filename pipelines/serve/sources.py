@@ -8,13 +8,13 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from opicflow.pipelines.replay.state import StateFolder
+from opicflow.pipelines.replay.state import StateFolder, samples_of
 from opicflow.pipelines.replay.state_reader import canonical_url, read_answers, read_ledger, read_state
 from opicflow.pipelines.results.part_files import Parts
 from opicflow.pipelines.results.record_columns import pages_of
@@ -22,7 +22,7 @@ from opicflow.pipelines.serve.page_table import PageTable
 from opicflow.pipelines.serve.view import Moment, RejectExample, View
 from opicflow.pipelines.serve.watchers import Watchers
 from opicflow.pipelines.transforms.parts import PartKind
-from opicflow.schemas.policy_json import policy_to_json
+from opicflow.schemas.policy_json import policy_from_json
 
 if TYPE_CHECKING:
     from opicflow.pipelines.ledger import Ledger, Planned
@@ -31,18 +31,6 @@ if TYPE_CHECKING:
     from opicflow.schemas.arrays import Floats
 
 MOST_EXAMPLES = 50
-
-
-class PageReasons:
-    """Why a page is where it is, and the policies that hold for it, as plain values."""
-
-    def __init__(self, reasons: Reasons, policies: list[dict[str, Any]]) -> None:
-        self.reasons = reasons
-        self.policies = policies
-
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as plain values."""
-        return {**self.reasons.to_json(), "policies": self.policies}
 
 
 class PageSource(Protocol):
@@ -57,7 +45,7 @@ class PageSource(Protocol):
     def canonical(self, url: str) -> str:
         """The canonical form of a URL that somebody typed. Raises a `UserError` for what is none."""
 
-    def reasons(self, page: int) -> PageReasons | None:
+    def reasons(self, page: int) -> Reasons | None:
         """Why a page is where it is; None where the source does not know."""
 
 
@@ -106,7 +94,7 @@ class StateSource:
         """The canonical form of a URL, by the rules of the state."""
         return canonical_url(url, self._rules.urls)
 
-    def reasons(self, page: int) -> PageReasons | None:
+    def reasons(self, page: int) -> Reasons | None:
         """Why a page is where it is. The ledger is restored for the first question, and kept."""
         from opicflow.pipelines.replay.keeper import importance_for_plans
         from opicflow.pipelines.results.reasons import reasons_of
@@ -121,8 +109,7 @@ class StateSource:
             _, ledger, importance, planned = self._ledger
             if not np.any(planned.survey.pages == np.uint64(page)):
                 return None
-            reasons = reasons_of(ledger, page, planned, importance)
-            return PageReasons(reasons, policies_for(ledger, page))
+            return reasons_of(ledger, page, planned, importance)
 
     def _stamp_now(self) -> tuple[int, int] | None:
         try:
@@ -145,11 +132,12 @@ class StateSource:
             table=table,
             counts=_counts(state, sum(rejects.values())),
             plan=answers.plan,
+            policies=tuple(map(policy_from_json, answers.policies)),
             known_read=last.get("pages_read"),
             certificate=last.get("certificate", table.moment.get("certificate")),
             drift=last.get("drift"),
             refused_policies=sum(len(report["refused_policies"]) for report in run.get("reports", [])),
-            history=moments(chain.from_iterable(report["samples"] for report in run.get("reports", []))),
+            history=moments(samples_of(run)),
             idle=last.get("idle", {}),
             rejects=rejects,
             examples=examples_of(
@@ -157,23 +145,6 @@ class StateSource:
             ),
             options=options_of(state.config["ledger"]),
         )
-
-
-def policies_for(ledger: Ledger, page: int) -> list[dict[str, Any]]:
-    """The policies of a ledger that may hold for a page: for its URL, its host, a prefix or pattern, or for all."""
-    url = (ledger.url(page) or b"").decode("ascii", "backslashreplace")
-    host = url.split("/", 3)[2] if "://" in url else ""
-    found = []
-    for one in ledger.policies:
-        policy = one.policy
-        if policy.url is not None and policy.url != url:
-            continue
-        if policy.host is not None and policy.host != host:
-            continue
-        if policy.url_prefix is not None and not url.startswith(policy.url_prefix):
-            continue
-        found.append({name: value for name, value in policy_to_json(policy).items() if value not in (None, False)})
-    return found
 
 
 def title_of(logs: Sequence[str]) -> str:

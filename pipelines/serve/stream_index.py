@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from opicflow.pipelines.refresh.policies import Policies, check, most_categories
 from opicflow.pipelines.results.record_columns import Pages
 from opicflow.pipelines.serve.newest_rows import NewestRows, kinds_of, place_of
 from opicflow.pipelines.serve.page_table import PageTable, SiteRow
@@ -22,13 +23,14 @@ from opicflow.pipelines.serve.record_rows import (
     columns_of,
     milliseconds,
 )
-from opicflow.pipelines.serve.view import Check, Live, Moment, RejectExample, View
+from opicflow.pipelines.serve.view import HISTORY_PAGES, Check, Live, Moment, RejectExample, View
 from opicflow.pipelines.serve.wording import number
 from opicflow.pipelines.stream.audit import Auditor, AuditRefused, Verdict
 from opicflow.schemas.columns import Texts
-from opicflow.schemas.records import Audit, from_avro
+from opicflow.schemas.policy_json import PolicyRefused
+from opicflow.schemas.records import Audit, Policy, from_avro
 
-STREAMS = ("importance", "site-importance", "refresh-schedule", "crawl-orders", "rejects", "audit")
+STREAMS = ("importance", "site-importance", "refresh-schedule", "crawl-orders", "rejects", "audit", "policies")
 """The topics that are read."""
 MOST_ORDERS, MOST_SITES = 50_000, 20_000
 _BYTES_A_PAGE = 200
@@ -37,7 +39,6 @@ MOST_WATCHED = 1_000
 _MOST_REASONS, _EXAMPLES_A_REASON, _LONGEST_EXCERPT = 100, 5, 400
 _MOST_MOMENTS = 240
 _MOMENT_MS = 10_000
-_IN_A_HISTORY = 25
 
 _SITES: tuple[Column, ...] = (
     ("importance", lambda row: row["importance"], np.float64),
@@ -119,6 +120,7 @@ class StreamIndex:
             "refresh-schedule": _Table(schedules, "importance", "", keep, _BYTES_A_PAGE),
             "crawl-orders": _Table((*ORDERS, *_ALSO_OF_ORDERS), "ordered_ms", "url", MOST_ORDERS, _BYTES_A_PAGE),
         }
+        self._policies = Policies()
         self._auditor = Auditor()
         self.verdict = Verdict()
         self.rejects: Counter[str] = Counter()
@@ -135,6 +137,8 @@ class StreamIndex:
         """Take records of one of `STREAMS`, those of a partition in their order."""
         if stream == "audit":
             self._take_audits(arrived)
+        elif stream == "policies":
+            self._take_policies(arrived)
         elif stream == "rejects":
             for one in arrived:
                 self._take_reject(one.row)
@@ -196,6 +200,7 @@ class StreamIndex:
             known_pages=known,
             checks=checks,
             live=live,
+            policies=tuple(one.policy for one in self._policies.expire(live.at_ms)),
         )
         return view.prepared()
 
@@ -276,7 +281,7 @@ class StreamIndex:
     def _history(self, now_ms: int, table: PageTable, verdict: Verdict, known: int | None) -> tuple[Moment, ...]:
         """Return how it went since this began to look; of many moments every second one is left out."""
         if len(table) and (not self._moments or now_ms - self._moments[-1].time_ms >= self._moment_ms):
-            first = zip(table.ids[:_IN_A_HISTORY].tolist(), table.columns["importance"].tolist(), strict=False)
+            first = zip(table.ids[:HISTORY_PAGES].tolist(), table.columns["importance"].tolist(), strict=False)
             self._moments.append(Moment(now_ms, verdict.visits, known or len(table), None, None, dict(first)))
             if len(self._moments) > _MOST_MOMENTS:
                 del self._moments[1::2]
@@ -304,6 +309,24 @@ class StreamIndex:
                 self.unreadable["audit"] += 1
         if arrived:
             self.verdict = self._auditor.verdict()
+
+    def _take_policies(self, arrived: Sequence[Arrival]) -> None:
+        policies = []
+        for one in arrived:
+            try:
+                if one.row is not None:
+                    policy = from_avro(Policy, dict(one.row))
+                    check(policy, most_categories(policy))
+                    policies.append(policy)
+            except (PolicyRefused, ValueError, TypeError, LookupError):  # the ledgers refuse it, too
+                self.unreadable["policies"] += 1
+        try:
+            self._policies = self._policies.add_all(policies, 0)
+        except PolicyRefused:
+            if len(arrived) == 1:
+                self.unreadable["policies"] += 1
+            for one in arrived if len(arrived) > 1 else ():  # find those that are refused
+                self._take_policies([one])
 
     def _take_reject(self, row: Row | None) -> None:
         if row is None:

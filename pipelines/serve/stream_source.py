@@ -13,8 +13,8 @@ from opicflow.connectors.flink.rest import FlinkCluster, FlinkRefused
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.result_follower import ResultFollower, ResultMessage, TopicReplaced
 from opicflow.pipelines.replay.state_reader import canonical_url
+from opicflow.pipelines.results.reasons import Reasons
 from opicflow.pipelines.serve import wording
-from opicflow.pipelines.serve.sources import PageReasons
 from opicflow.pipelines.serve.stream_checks import JobState, checks_of
 from opicflow.pipelines.serve.stream_index import STREAMS, Arrival, StreamIndex
 from opicflow.pipelines.serve.view import Check, Live, View
@@ -116,7 +116,7 @@ class StreamSource:
         """The canonical form of a URL, by the usual rules: topics do not say which others."""
         return canonical_url(url)
 
-    def reasons(self, page: int) -> PageReasons | None:
+    def reasons(self, page: int) -> Reasons | None:
         """Nothing: the ledgers are in the workers of the stream."""
         return None
 

@@ -14,9 +14,13 @@ import numpy as np
 from opicflow.pipelines.ledger import Outcome
 from opicflow.pipelines.ledger.choice import BY, WHY
 from opicflow.pipelines.serve import wording
+from opicflow.pipelines.serve.page_policies import policies_of_page
 from opicflow.pipelines.serve.page_table import NEVER, RISING, Filter, PageTable
+from opicflow.schemas.records import Policy
 
 TOP = 10
+HISTORY_PAGES = 50
+"""So many of the most important pages have a history."""
 _BARS = 24
 _MOST_MOVERS = 1000
 _MOST_HOSTS = 8
@@ -132,6 +136,8 @@ class View:
     """The checks of the books, where others than those of a replay are known."""
     live: Live | None = None
     """What goes on now, if this is a stream."""
+    policies: Sequence[Policy] | None = None
+    """The policies in force, in the order in which they were stated; None: they are not known."""
 
     @property
     def pages(self) -> int:
@@ -145,8 +151,10 @@ class View:
 
     def prepared(self) -> View:
         """Make now what many who look at once would each make for themselves; returns itself."""
-        _ = self.table.hosts, self.table.domains, self.table.growth, self.table.row_of(0), self.light, self.overdue
+        _ = self.table.hosts, self.table.domains, self.table.growth, self.light, self.overdue
         _ = self.scores, self.due, self.outcomes, self.orders_by_reason, self.orders_by_host, self.movers("rising")
+        if self.live is None:  # the table of a stream is replaced within seconds: most need none of these
+            self.table.make_indices()
         return self
 
     # -- counts --------------------------------------------------------------------------------------------------------
@@ -178,7 +186,7 @@ class View:
         """How many pages rest on the default history of a new page."""
         return int(len(self.table) - np.count_nonzero(self.table.columns["measured"])) if len(self.table) else 0
 
-    def held_by_top(self, count: int) -> float:
+    def importance_of_first(self, count: int) -> float:
         """The importance of the first pages together."""
         return float(self.table.columns["importance"][:count].sum()) if len(self.table) else 0.0
 
@@ -309,6 +317,13 @@ class View:
         counts = np.bincount(self.table.columns["last_outcome"].astype(np.int64)).tolist() if len(self.table) else []
         named = [(Outcome(i).name, count) for i, count in enumerate(counts) if count]
         return sorted(named, key=lambda one: -one[1])
+
+    def policies_of(self, row: int) -> list[dict[str, Any]] | None:
+        """The policies that are about the page at a row, the latest first; None: they are not known."""
+        if self.policies is None:
+            return None
+        table = self.table
+        return policies_of_page(self.policies, table.url(row), table.host(row), int(table.columns["category"][row]))
 
     def history_of(self, page: int) -> list[tuple[int, float]]:
         """The importance of a page over the crawl: (time in ms, or visits where times are not known)."""

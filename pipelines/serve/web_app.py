@@ -70,7 +70,9 @@ class Endpoint(NamedTuple):
 _N = (("n", f"how many rows, at most {MOST_ROWS}"), ("first", "omit so many rows"))
 ENDPOINTS = (
     Endpoint("/api/health", "/api/health", "the light for the books, and the checks behind it"),
-    Endpoint("/api/summary", "/api/summary", "the counts of events and pages, the plan, the options, the notes"),
+    Endpoint(
+        "/api/summary", "/api/summary", "counts of events and pages, the plan, options, notes; of a stream its rates"
+    ),
     Endpoint(
         "/api/top",
         "/api/top?n=10",
@@ -86,15 +88,16 @@ ENDPOINTS = (
     Endpoint(
         "/api/page",
         "/api/page?url=",
-        "a page: importance, who pays it, visits, change rate, next fetch, history",
+        "a page: importance, who pays it, visits, change rate, next fetch, history, policies that hold for it",
         (("url", "its URL; it need not be canonical"), ("id", "or its page id")),
     ),
     Endpoint(
         "/api/why",
         "/api/why?url=",
-        "why a page is where it is, and the policies that hold for it; reads the ledger",
+        "why a page is where it is; reads the ledger",
         (("url", "its URL"), ("id", "or its page id")),
     ),
+    Endpoint("/api/movers", "/api/movers", "the pages that rise and fall fastest among the first thousand"),
     Endpoint("/api/hosts", "/api/hosts?n=10", "hosts, the most important first", _N),
     Endpoint("/api/domains", "/api/domains?n=10", "registrable domains, the most important first", _N),
     Endpoint("/api/orders", "/api/orders?n=10", "the fetches of the next cycle, in their order", _N),
@@ -250,6 +253,7 @@ class _Pages:
             payers=payers,
             rest=max(1 - sum(part for _, _, part in payers), 0),
             history=view.history_of(int(table.ids[row])),
+            policies=view.policies_of(row),
             rate_factor=_factor(one),
             why=why,
             can_explain=self._source.can_explain,
@@ -273,7 +277,7 @@ class _Pages:
     def _site(self, by: str, name: str) -> Response:
         view = self._source.view()
         sites = view.table.domains if by == "domain" else view.table.hosts
-        site = next((one for one in sites if one.name == name), None)
+        site = view.table.site(by, name)
         if site is None:
             raise HTTPException(HTTPStatus.NOT_FOUND, f"no {by} {wording.safe(name)} is known")
         wanted = Filter(host=name) if by == "host" else Filter(domain=name)
@@ -294,7 +298,7 @@ class _Pages:
     def search(self, request: Request) -> Response:
         """The page or host that is meant, or a list of pages that fit."""
         view, words = self._source.view(), request.query_params.get("q", "").strip()
-        if words in view.table.sites("host")[0]:
+        if view.table.site("host", words) is not None:
             return RedirectResponse(f"/host/{quote(words, safe='')}", HTTPStatus.SEE_OTHER)
         row = self._row_of_url(view, words)
         if row is not None:
@@ -377,10 +381,14 @@ class _Pages:
                 "title": view.title,
                 "version": view.version,
                 "time": view.time_ms or None,
-                "pages": len(view.table),
+                "pages": view.pages,
+                "pages_here": len(view.table),
                 "pages_read": view.pages_read,
+                "waiting": view.waiting,
+                "not_measured": view.default_histories,
                 "overdue": view.overdue,
                 "hosts": len(view.table.hosts),
+                "importance_of_first_10": view.importance_of_first(10),
                 "certificate": view.certificate,
                 "drift": view.drift,
                 "counts": view.counts,
@@ -389,9 +397,11 @@ class _Pages:
                 "due": dict(view.due),
                 "outcomes": dict(view.outcomes),
                 "orders_by_reason": {one.name: one.orders for one in view.orders_by_reason},
+                "orders_by_host": {one.name: one.orders for one in view.orders_by_host},
                 "idle": view.idle,
                 "options": dict(view.options),
                 "notes": view.notes,
+                "live": None if view.live is None else asdict(view.live),
             }
         )
 
@@ -408,8 +418,15 @@ class _Pages:
             for at, page, part in table.payers(row)
         ]
         history = [{"at": at, "importance": value} for at, value in view.history_of(int(table.ids[row]))]
-        more = {"order": table.order_of(row), "payers": payers if table.has_payers else None, "history": history}
-        return _json({**table.record(row), **more})
+        return _json(
+            {
+                **table.record(row),
+                "order": table.order_of(row),
+                "payers": payers if table.has_payers else None,
+                "history": history,
+                "policies": view.policies_of(row),
+            }
+        )
 
     def api_why(self, request: Request) -> Response:
         view, row = self._asked(request)
@@ -417,6 +434,10 @@ class _Pages:
         if found is None:
             raise HTTPException(HTTPStatus.NOT_FOUND, "the ledger of this page is not here")
         return _json(found.to_json())
+
+    def api_movers(self, request: Request) -> Response:
+        view = self._source.view()
+        return _json({which: view.movers(which) for which in ("rising", "falling")})
 
     def api_hosts(self, request: Request) -> Response:
         return self._api_sites(request, "hosts")
@@ -437,7 +458,9 @@ class _Pages:
 
     def api_rejects(self, request: Request) -> Response:
         view = self._source.view()
-        return _json({"by_reason": view.rejects, "examples": [one._asdict() for one in view.examples]})
+        meanings = {reason: wording.REASONS[reason] for reason in view.rejects if reason in wording.REASONS}
+        examples = [one._asdict() for one in view.examples]
+        return _json({"by_reason": view.rejects, "meanings": meanings, "examples": examples})
 
     def api_history(self, request: Request) -> Response:
         view = self._source.view()
@@ -449,7 +472,7 @@ class _Pages:
         view, words = self._source.view(), request.query_params.get("q", "").strip()
         if not words:
             return _json({"hosts": [], "pages": []})
-        hosts = [one.name for one in view.table.hosts if words.lower() in one.name][:3]
+        hosts = [one.name for one in view.table.find_hosts(words, 3)]
         pages = view.table.search(words, 8).rows
         row = self._row_of_url(view, words) if "://" in words else None
         if row is not None and row not in pages:

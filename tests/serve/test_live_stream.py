@@ -18,7 +18,7 @@ from opicflow.connectors.kafka.topics import make, specs
 from opicflow.pipelines.serve.stream_source import StreamSource
 from opicflow.schemas.crawl_events import Reason, Reject
 from opicflow.schemas.framing import encode_single_object
-from opicflow.schemas.records import to_avro
+from opicflow.schemas.records import Policy, to_avro
 from serve.test_stream_index import NOON_MS, books, due, order, page, url
 from serve.test_web_app import HOSTILE_URLS
 from support.browser import browser, require_browser
@@ -87,6 +87,25 @@ def test_what_is_there_and_what_arrives_is_shown(topics: Topics) -> None:
         assert source.view().table.row_of_url(url(0)) is None
         topics.publish("audit", books(drift=3))
         wait_for("the light is wrong", lambda: source.view().light.state == "wrong", 60)
+
+
+def test_policies_are_shown_by_hand_as_json_or_in_avro(topics: Topics) -> None:
+    topics.publish("importance", page(1, 0.5))
+    forbidden = Policy(host="h1.example", refresh_forbidden=True, rules_version=2)
+    with Publisher(topics.connection) as publisher:
+        for value in (
+            f'{{"url": "{url(1)}", "importance_factor": 3}}'.encode(),
+            b'{"urk": 1}',
+            encode_single_object("Policy", to_avro(forbidden)),
+        ):
+            publisher.send(f"{topics.prefix}policies", None, value, 0)
+    with closing(topics.source()) as source, served(source) as at:
+        wait_for("both are read", lambda: len(source.view().policies or ()) == 2, 60)
+        wait_for("the page is read", lambda: first_urls(source, 1) == [url(1)], 60)
+        shown = requests.get(f"{at}/api/page", {"url": url(1)}, timeout=60).json()["policies"]
+        assert [(one["policy"].get("host"), one["holds"]) for one in shown] == [("h1.example", True), (None, False)]
+        text = requests.get(f"{at}/search", {"q": url(1)}, headers={"Accept": "text/html"}, timeout=60).text
+        assert "pages of h1.example are not fetched again" in text and "a later one holds instead" in text
 
 
 def test_few_pages_are_kept_and_one_that_is_looked_for(topics: Topics) -> None:

@@ -86,14 +86,32 @@ def test_the_facts_are_those_of_the_replay(state: Path) -> None:
     assert view.table.listed(Filter(unread=True)).total == view.waiting
 
 
-def test_why_a_page_is_there_names_the_policies_for_it(state: Path) -> None:
+def test_policies_of_a_page_are_known_without_its_ledger(state: Path) -> None:
+    source = StateSource(state)
+    view = source.view()
+    row, other = view.table.row_of_url(url(1)), view.table.row_of_url(url(2))
+    assert row is not None and other is not None
+    (found,) = view.policies_of(row) or ()
+    assert found["holds"] and found["sentence"] == f"{url(1)} is fetched every 2 hours"
+    assert view.policies_of(other) == [] and source._ledger is None
+
+
+def test_the_history_goes_on_from_replay_to_replay(tmp_path: Path) -> None:
+    state, times = tmp_path / "state", []
+    for name, visits in (("first", 300), ("second", 300)):
+        run([write_log(tmp_path / f"{name}.jsonl", "random", visits)], state=state, samples=True)
+        times.append([one.visits for one in StateSource(state).view().history])
+    first, both = times
+    assert len(first) >= 2 and both[: len(first)] == first and len(both) > len(first)
+    assert both == sorted(both)
+
+
+def test_why_a_page_is_there_is_what_show_tells(state: Path) -> None:
     source = StateSource(state)
     told = json.loads(output_of("show", url(1), "--state", state, "--why", "--json"))
     reasons = source.reasons(int(told["page"], 16))
     assert reasons is not None
     shown = json.loads(json.dumps(reasons.to_json()))
-    (policy,) = shown.pop("policies")
-    assert (policy["url"], policy["refresh_interval_seconds"]) == (url(1), 7200.0)
     assert shown == told["why"]
     assert source.reasons(7) is None
 

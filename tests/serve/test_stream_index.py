@@ -17,7 +17,8 @@ from opicflow.pipelines.stream.audit import Verdict
 from opicflow.pipelines.stream.status import StreamStatus
 from opicflow.schemas.crawl_events import Reason, Reject
 from opicflow.schemas.pages import page_id
-from opicflow.schemas.records import Audit, CrawlOrder, Importance, RefreshSchedule, SiteImportance, to_avro
+from opicflow.schemas.policy_json import rules_needed
+from opicflow.schemas.records import Audit, CrawlOrder, Importance, Policy, RefreshSchedule, SiteImportance, to_avro
 from support.stream_job import details, no_checkpoints
 
 NOON = 1_777_636_800
@@ -55,7 +56,11 @@ def take(index: StreamIndex, stream: str, *records: Any, start: int = 0, partiti
         stream,
         [
             Arrival(
-                (one if isinstance(one, bytes) else getattr(one, "url", getattr(one, "site", "key")).encode()),
+                (
+                    one
+                    if isinstance(one, bytes)
+                    else (getattr(one, "url", None) or getattr(one, "site", None) or "key").encode()
+                ),
                 None if isinstance(one, bytes) else to_avro(one),
                 partition,
                 start + offset,
@@ -99,6 +104,29 @@ def test_orders_that_are_done_or_expired_do_not_wait() -> None:
     take(index, "crawl-orders", order(1, NOON_MS - 10_000), order(2, NOON_MS - 10_000), order(7, NOON_MS, NOON_MS + 10))
     assert [one["url"] for one in orders(view_of(index))] == [url(2), url(7)]
     assert [one["url"] for one in orders(view_of(index, NOON_MS + 11))] == [url(2)]
+
+
+def test_policies_are_those_in_force_and_one_that_is_wrong_changes_nothing() -> None:
+    index = StreamIndex(10)
+    take(index, "importance", page(1, 0.2), page(2, 0.1))
+    given = [
+        Policy(url=url(1), refresh_interval_seconds=3600.0),
+        Policy(url=url(2), refresh_interval_seconds=-1.0),
+        Policy(host="h1.example", refresh_forbidden=True, expires_at_ms=NOON_MS + 1),
+        Policy(url=url(2), importance_factor=2.0),
+        Policy(url=url(2)),
+    ]
+    take(index, "policies", *(replace(one, rules_version=rules_needed(one)) for one in given))
+
+    def sentences(at_ms: int) -> list[list[tuple[str, bool]]]:
+        view = view_of(index, at_ms)
+        return [[(one["sentence"], one["holds"]) for one in view.policies_of(row) or ()] for row in range(2)]
+
+    before = "pages of h1.example are not fetched again until 2026-05-01T12:00:00Z"
+    pinned = f"{url(1)} is fetched every hour"
+    assert sentences(NOON_MS) == [[(before, True), (pinned, False)], []]
+    assert sentences(NOON_MS + 1) == [[(pinned, True)], []]
+    assert index.unreadable["policies"] == 1 and "1 messages could not be read" in index.holds()
 
 
 def orders(view: View) -> list[dict[str, Any]]:
