@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +49,6 @@ from opicflow.schemas.records import Policy
 from opicflow.schemas.sites import SiteKind
 
 _LEAST_CHECKPOINT_BYTES = 64 << 20
-_MOST_REJECTS_SHOWN, _MOST_REJECTS_SHOWN_OF_A_BATCH = 20, 5
 _MOST_EARLIER_SAMPLES = 100
 _SUMMED = ("tally", "rejects", "samples", "refused_policies")
 """The fields of reports that are kept for every segment; of the others, the last report counts."""
@@ -106,7 +104,8 @@ class ReplayResult:
     importance: Sequence[bytes]
     samples: list[dict[str, Any]]
     idle: dict[str, float]
-    reject_lines: list[bytes]
+    rejects: Sequence[bytes]
+    """Lines of JSON, some in each part."""
     notes: list[str]
     schedules: Sequence[bytes] = ()
     orders: Sequence[bytes] = ()
@@ -300,13 +299,12 @@ class _Replay:
         summary = summary_of(state, found.empty_files, found.input_ranges)
         if summary["pages"] == 0:
             raise _nothing_read(summary, found)
-        lines = (line for part in self._parts(PartKind.REJECTS) for line in _first_lines(part))
         return ReplayResult(
             summary=summary,
             importance=self._parts(PartKind.IMPORTANCE),
             samples=[sample for report in state.run["reports"] for sample in report["samples"]],
             idle=last["idle"],
-            reject_lines=list(islice(lines, _MOST_REJECTS_SHOWN)),
+            rejects=self._parts(PartKind.REJECTS),
             notes=self.notes
             + policy_notes(state)
             + plan_notes(last["plan"])
@@ -333,10 +331,6 @@ class _Replay:
 
 def _is_large(request: ReplayRequest, size: int) -> bool:
     return request.runner == IN_PROCESS and request.most_in_memory is not None and size > request.most_in_memory
-
-
-def _first_lines(rejects: bytes) -> list[bytes]:
-    return rejects.splitlines()[:_MOST_REJECTS_SHOWN_OF_A_BATCH]
 
 
 def _nothing_read(summary: dict[str, Any], found: FoundInput) -> NothingRead:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+import orjson
+
 from opicflow.pipelines.results.record_columns import pages_of
 from opicflow.pipelines.serve.page_table import PageTable
 from opicflow.pipelines.serve.sources import examples_of, moments, options_of, title_of
@@ -37,7 +39,7 @@ def view_of_replay(result: ReplayResult, inputs: Sequence[str]) -> View:
         history=moments(result.samples),
         idle=result.idle,
         rejects=summary["rejects_by_reason"],
-        examples=examples_of(result.reject_lines),
+        examples=examples_of(orjson.loads(line) for part in result.rejects for line in part.splitlines()),
         notes=result.notes,
         options=options_of(result.options),
     )

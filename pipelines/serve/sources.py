@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import base64
-import json
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
+import orjson
 
 from opicflow.pipelines.replay.state import StateFolder, samples_of
 from opicflow.pipelines.replay.state_reader import canonical_url, read_answers, read_ledger, read_state
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from opicflow.pipelines.results.reasons import Reasons
     from opicflow.schemas.arrays import Floats
 
-MOST_EXAMPLES = 50
+EXAMPLES_A_REASON = 10
+MOST_REJECTS_READ = 100_000
+"""So many rejects are read to find examples of each reason."""
 
 
 class PageSource(Protocol):
@@ -141,7 +143,9 @@ class StateSource:
             idle=last.get("idle", {}),
             rejects=rejects,
             examples=examples_of(
-                line for part in Parts(self._path / "work", PartKind.REJECTS) for line in part.splitlines()
+                orjson.loads(line)
+                for part in Parts(self._path / "work", PartKind.REJECTS)
+                for line in part.splitlines()
             ),
             options=options_of(state.config["ledger"]),
         )
@@ -170,17 +174,25 @@ def moments(samples: Iterable[dict[str, Any]]) -> tuple[Moment, ...]:
     )
 
 
-def examples_of(lines: Iterable[bytes]) -> tuple[RejectExample, ...]:
-    """The first rejects, from their lines of JSON."""
-    found = []
-    for line in islice(lines, MOST_EXAMPLES):
-        record = json.loads(line)
-        excerpt = record.get("bytes")
-        if excerpt is None:
-            excerpt = base64.b64decode(record["bytes_base64"]).decode("utf-8", "backslashreplace")
-        where = f"{record['source']}, byte {record['offset']:,}"
-        found.append(RejectExample(record["reason"], record.get("detail", ""), where, excerpt))
+def examples_of(records: Iterable[Mapping[str, Any]]) -> tuple[RejectExample, ...]:
+    """The first rejects of each reason."""
+    found: list[RejectExample] = []
+    of_reasons: Counter[str] = Counter()
+    for record in islice(records, MOST_REJECTS_READ):
+        reason = record["reason"]
+        of_reasons[reason] += 1
+        if of_reasons[reason] <= EXAMPLES_A_REASON:
+            where = f"{record['source']}, byte {record['offset']:,}"
+            found.append(RejectExample(reason, record.get("detail", ""), where, _excerpt(record)))
     return tuple(found)
+
+
+def _excerpt(record: Mapping[str, Any]) -> str:
+    """The bytes of a reject as text: JSON has them as text or in base64, other formats as they are."""
+    given = record.get("bytes")
+    if isinstance(given, str):
+        return given
+    return (base64.b64decode(record["bytes_base64"]) if given is None else given).decode("utf-8", "backslashreplace")
 
 
 def options_of(ledger: dict[str, Any]) -> list[tuple[str, str]]:

@@ -26,7 +26,7 @@ from support.thorough import thorough
 from support.waiting import wait_for
 
 VIEWERS = 50
-VISITS = thorough(2_000, 20_000)
+VISITS = thorough(1_000, 100_000)
 LINKS = 4
 DAY_MS, FIRST_MS = 86_400_000, 1_777_636_800_000
 PATHS = ["/", "/", "/", "/pages?first=1000", "/sites", "/plan", "/rejects", "/pages?rising=1", "/pages?pattern=p1"]

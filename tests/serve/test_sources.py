@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import requests
 
 from opicflow.pipelines.replay.state import StateFolder
 from opicflow.pipelines.serve.page_table import Filter
-from opicflow.pipelines.serve.sources import StateSource
+from opicflow.pipelines.serve.sources import EXAMPLES_A_REASON, StateSource, examples_of
 from opicflow.pipelines.transforms.settings import LedgerOptions
 from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.errors import UserError
@@ -84,6 +85,14 @@ def test_the_facts_are_those_of_the_replay(state: Path) -> None:
     assert [one.excerpt for one in view.examples] == [NOT_JSON.decode().strip()]
     assert view.title == "log.jsonl" and view.light.state != "wrong" and len(view.history) > 1
     assert view.table.listed(Filter(unread=True)).total == view.waiting
+
+
+def test_a_rare_reason_has_its_example_behind_many_of_another() -> None:
+    lines = [{"reason": "not-json", "source": "log", "offset": n, "bytes": "{"} for n in range(500)]
+    rare = {"reason": "bad-time", "detail": "no", "source": "log", "offset": 1234, "bytes_base64": "/w=="}
+    found = examples_of([*lines, rare])
+    assert Counter(one.reason for one in found) == {"not-json": EXAMPLES_A_REASON, "bad-time": 1}
+    assert (found[-1].where, found[-1].excerpt) == ("log, byte 1,234", "\\xff")
 
 
 def test_policies_of_a_page_are_known_without_its_ledger(state: Path) -> None:
