@@ -303,7 +303,7 @@ class _Pages:
         row = self._row_of_url(view, words)
         if row is not None:
             return RedirectResponse(f"/page/{int(view.table.ids[row]):016x}", HTTPStatus.SEE_OTHER)
-        if isinstance(self._source, LiveSource) and "://" in words:
+        if isinstance(self._source, LiveSource) and "://" in words and "*" not in words:
             raise HTTPException(HTTPStatus.NOT_FOUND, f"{wording.safe(words)}: {self._not_kept(self._source, words)}")
         first, count = _window(request.query_params, PAGE_ROWS)
         found = view.table.listed(Filter(pattern=words), first, count) if words else view.table.listed(Filter())

@@ -152,6 +152,25 @@ def test_a_broker_that_dies_is_told_with_its_time_and_it_heals(mortal_kafka: Loc
         wait_for("what is published then is shown", lambda: first_urls(source, 1) == [url(2)], 60)
 
 
+def test_a_browser_sees_that_a_broker_dies_and_that_it_is_back(mortal_kafka: LocalKafka) -> None:
+    require_browser()
+    topics = Topics(mortal_kafka.brokers, "seen-")
+    topics.publish("importance", page(1, 0.5))
+    with closing(topics.source()) as source, served(source) as at, browser() as window:
+        wait_for("the page is read", lambda: first_urls(source, 1) == [url(1)], 60)
+        window.open(at)
+        mortal_kafka.kill()
+        seen = "return document.querySelector('main').innerText"
+        wait_for("the broker is missed", lambda: "Brokers ✕" in window.run(seen), 120)
+        text = window.run(seen)
+        assert "Nothing new since" in text and "Not live at" in text and url(1) in text
+        mortal_kafka.restart()
+        wait_for("the broker is back", lambda: "Brokers ✓" in window.run(seen), 120)
+        topics.publish("importance", page(2, 0.9))
+        wait_for("what is published then is seen", lambda: url(2) in window.run(seen), 60)
+        assert "Nothing new since" not in window.run(seen)
+
+
 def test_a_topic_that_is_created_again_is_read_anew(topics: Topics) -> None:
     topics.publish("importance", *(page(n, 1 / (2 + n)) for n in range(20)))
     with closing(topics.source()) as source:
