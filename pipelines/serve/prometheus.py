@@ -1,4 +1,4 @@
-"""What is known of a crawl as metrics in Prometheus' text format."""
+"""A view as metrics in Prometheus' text format."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _lines(view: View) -> Iterator[str]:
         for check in known:
             yield f'opicflow_check{{check="{_label(check.name.lower())}"}} {int(bool(check.is_right))}\n'
     if view.live is not None:
-        yield "# HELP opicflow_stream What goes on in the stream, by name\n# TYPE opicflow_stream gauge\n"
+        yield "# HELP opicflow_stream Rates and counts of the stream, by name\n# TYPE opicflow_stream gauge\n"
         for name, value, _ in view.live.rates:
             if value is not None:
                 yield f'opicflow_stream{{name="{_label(name)}"}} {value!r}\n'

@@ -1,4 +1,4 @@
-"""Pages from templates. Every value is escaped; what is a chart already is Markup, which only `charts` makes."""
+"""Pages from templates. Every value is escaped; charts are Markup, which only `charts` makes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a replay that has just ended is: the view of its report. The same log gives the same view."""
+"""The view of a replay that has just ended, for its report. The same log gives the same view."""
 
 from __future__ import annotations
 

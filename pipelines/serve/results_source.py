@@ -31,7 +31,7 @@ _ROWS_AT_ONCE = 1 << 15
 _FORMATS = ("parquet", "avro", "jsonl")
 _COUNTS = ("events_read", "visits", "announcements", "rejects", "duplicates", "late", "links")
 _DAMAGE = (ValueError, TypeError, LookupError, EOFError, ArithmeticError)
-"""What readers of formats raise for bytes that are none."""
+"""Errors of readers for bytes that are not of their format."""
 
 
 class ResultsSource:
@@ -46,7 +46,7 @@ class ResultsSource:
         self._view: View | None = None
 
     def view(self) -> View:
-        """What is shown now."""
+        """The current view."""
         with self._lock:
             paths = self._paths("importance")
             stamp = [(path.name, path.stat().st_mtime_ns) for path in paths]

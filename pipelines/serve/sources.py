@@ -1,4 +1,4 @@
-"""Where the pages come from: the state of a replay, which is read again when a replay has finished in it."""
+"""The sources of views; and the state of a replay, which is read again when a replay has finished in it."""
 
 from __future__ import annotations
 
@@ -36,32 +36,32 @@ MOST_REJECTS_READ = 100_000
 
 
 class PageSource(Protocol):
-    """Where pages come from. All methods may be called by several threads at once."""
+    """A source of views. All methods may be called by several threads at once."""
 
     can_explain: bool
-    """Whether there is a ledger, which says why a page is where it is."""
+    """Whether there is a ledger, which can explain the rank of a page."""
 
     def view(self) -> View:
-        """What is shown now."""
+        """The current view."""
 
     def canonical(self, url: str) -> str:
-        """The canonical form of a URL that somebody typed. Raises a `UserError` for what is none."""
+        """The canonical form of a URL that somebody typed. Raises a `UserError` if it is not a URL."""
 
     def reasons(self, page: int) -> Reasons | None:
-        """Why a page is where it is; None where the source does not know."""
+        """Why a page has its rank and plan; None where the source does not know."""
 
 
 @runtime_checkable
 class LiveSource(PageSource, Protocol):
-    """A source that changes while it is looked at, and has only a part of all pages."""
+    """A source that changes by itself, and keeps only a part of all pages."""
 
     watchers: Watchers
 
     def look_for(self, url: str) -> str:
-        """What is known of a page that it does not have, in sentences; it may have the page later."""
+        """Keep a page from its next record on; returns sentences about the page until then."""
 
     def close(self) -> None:
-        """End: nothing new comes any more."""
+        """Stop reading."""
 
 
 class StateSource:
@@ -78,7 +78,7 @@ class StateSource:
         self._ledger: tuple[View, Ledger, Floats | None, Planned] | None = None
 
     def view(self) -> View:
-        """What is shown now: read again when a replay has finished. Who looks in the meantime sees what was before."""
+        """The current view: read again when a replay has finished. Until then viewers get the one before."""
         before, stamp = self._view, self._stamp_now()
         if before is not None and stamp in (None, self._stamp):
             return before
@@ -97,7 +97,7 @@ class StateSource:
         return canonical_url(url, self._rules.urls)
 
     def reasons(self, page: int) -> Reasons | None:
-        """Why a page is where it is. The ledger is restored for the first question, and kept."""
+        """Why a page has its rank and plan. The ledger is restored for the first call, and kept."""
         from opicflow.pipelines.replay.keeper import importance_for_plans
         from opicflow.pipelines.results.reasons import reasons_of
 
@@ -116,7 +116,7 @@ class StateSource:
     def _stamp_now(self) -> tuple[int, int] | None:
         try:
             status = (self._path / "state.json").stat()
-        except OSError:  # a page that was right a moment ago is better than none
+        except OSError:  # the view before is better than none
             return None
         return status.st_mtime_ns, status.st_size
 
@@ -196,7 +196,7 @@ def _excerpt(record: Mapping[str, Any]) -> str:
 
 
 def options_of(ledger: dict[str, Any]) -> list[tuple[str, str]]:
-    """The options of a ledger that change what is shown, as pairs of words."""
+    """The options of a ledger that the pages show: names and values."""
     history, refresh = ledger["history"], ledger["refresh"]
     bandwidth = refresh.get("bandwidth_per_day")
     return [

@@ -1,4 +1,4 @@
-"""What the pages show of one moment: the table of all pages, the facts beside it, and the answer that comes first."""
+"""A view: everything that the pages show at one moment, with the table of all pages and the answer that comes first."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Moment(NamedTuple):
 
 
 class Check(NamedTuple):
-    """One thing about the books: what, whether it is as it must be (None: not known), and in a sentence."""
+    """One check of the books: its name, whether it is right (None: not known), and a sentence."""
 
     name: str
     is_right: bool | None
@@ -93,20 +93,20 @@ class Series(NamedTuple):
 
 @dataclass(frozen=True)
 class Live:
-    """What only a stream has: what goes on in it, and how much of it is shown. Times are of the clock, in ms."""
+    """The state of a stream, and how much of it is kept here. Times are of the clock, in ms."""
 
     at_ms: int
-    """When this was so."""
+    """The time of this view."""
     rates: Sequence[tuple[str, float | None, str]] = ()
-    """What goes on: a name, a number, and a word more about it."""
+    """Rates and counts: a name, a number, and an explanation."""
     read_part: float = 1.0
-    """How much was read of what was in the topics at the start."""
-    holds: str = ""
-    """What is kept of all records, in a sentence or more."""
+    """The part that was read of the records that were in the topics at the start."""
+    kept: str = ""
+    """Which records are kept, in sentences."""
     problem: str = ""
-    """Why nothing new arrives; empty if it does."""
+    """Why no new records arrive; empty if they do."""
     problem_ms: int = 0
-    """Since when."""
+    """The time since when none arrive."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class View:
     checks: Sequence[Check] | None = None
     """The checks of the books, where others than those of a replay are known."""
     live: Live | None = None
-    """What goes on now, if this is a stream."""
+    """The state of the stream, if this is one."""
     policies: Sequence[Policy] | None = None
     """The policies in force, in the order in which they were stated; None: they are not known."""
 
@@ -150,14 +150,14 @@ class View:
         return 1000 * self.table.second or int(self.table.moment.get("event_time_ms") or 0)
 
     def prepared(self) -> View:
-        """Make now what many who look at once would each make for themselves; returns itself."""
+        """Compute now what several viewers would otherwise compute at the same time; returns itself."""
         _ = self.table.hosts, self.table.domains, self.table.growth, self.light, self.overdue
         _ = self.scores, self.due, self.outcomes, self.orders_by_reason, self.orders_by_host, self.movers("rising")
         if self.live is None:  # the table of a stream is replaced within seconds: most need none of these
             self.table.make_indices()
         return self
 
-    # -- counts --------------------------------------------------------------------------------------------------------
+    # -- counts -------------------------------------------------------------------------------------------------------
 
     @property
     def knows_read(self) -> bool:
@@ -204,7 +204,7 @@ class View:
         read, rejects = self.counts.get("events_read"), self.counts.get("rejects")
         return rejects / read if read and rejects else 0.0
 
-    # -- the answer ----------------------------------------------------------------------------------------------------
+    # -- the answer ---------------------------------------------------------------------------------------------------
 
     @cached_property
     def light(self) -> Light:
@@ -259,7 +259,7 @@ class View:
             detail += f"; {wording.percent(part)} of the pages were visited too rarely to be measured"
         return Check("Ranks", None, detail)
 
-    # -- what is drawn -------------------------------------------------------------------------------------------------
+    # -- charts and tables --------------------------------------------------------------------------------------------
 
     @cached_property
     def orders_by_reason(self) -> list[Share]:
@@ -330,7 +330,7 @@ class View:
         return [(self.at(one), one.top[page]) for one in self.history if page in one.top]
 
     def at(self, one: Moment) -> int:
-        """The place of a moment on the axis of the crawl."""
+        """The position of a moment on the axis of the crawl: its time, or its visits."""
         return one.time_ms if self.has_times else one.visits
 
     @cached_property

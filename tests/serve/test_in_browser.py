@@ -87,7 +87,7 @@ def test_search_finds_as_one_types_and_the_keyboard_opens_it(window: Browser, ki
         window.write(".search input", "\ue015")  # arrow down
         window.until("return document.activeElement.closest('.found') !== null")
         if isinstance(source, GivenStream):  # the page changes, and the keyboard stays where it is
-            source.show(live_view(SMALL, holds="Something else is kept."))
+            source.show(live_view(SMALL, kept="Something else is kept."))
             window.until("return document.body.innerText.includes('Something else is kept.')")
             assert window.run("return document.activeElement.matches('.found a:first-child')")
         window.write(".found a:first-child", "\ue007")  # enter
@@ -233,7 +233,7 @@ def test_what_arrives_live_runs_no_script(window: Browser) -> None:
     with served(source) as at:
         window.open(at)
         window.complaints()
-        source.show(live_view(hostile_view(HOSTILE_URLS, HOSTILE), problem=HOSTILE, problem_ms=1, holds=HOSTILE))
+        source.show(live_view(hostile_view(HOSTILE_URLS, HOSTILE), problem=HOSTILE, problem_ms=1, kept=HOSTILE))
         window.until("return document.querySelector('#top tbody th').textContent.includes('a.example')")
         assert window.run("return window.hacked === undefined && !document.querySelector('main script, main img')")
         assert window.complaints() == []

@@ -56,7 +56,7 @@ def test_events_a_second_the_lag_and_the_job_are_shown(shown: Shown) -> None:
         return {name: value for name, value, _ in shown.get("/api/summary")["live"]["rates"]}
 
     wait_for("events a second are known", lambda: rates().get("events a second") is not None, 120)
-    assert {f"lag of {shown.stream.prefix}crawl-events", "behind the topics"} <= set(rates())
+    assert {f"lag of {shown.stream.prefix}crawl-events", "unread records"} <= set(rates())
     wait_for("all is right", lambda: shown.checks()["Cash"] and shown.checks()["Clock"], 120)
     assert all(shown.checks()[name] for name in ("Brokers", "Job", "Lag", "Refused entries"))
 

@@ -81,7 +81,7 @@ def test_what_is_there_and_what_arrives_is_shown(topics: Topics) -> None:
         view = source.view()
         assert first_urls(source, 3) == [url(0), url(1), url(2)]
         assert view.overdue == 1 and view.table.order(0)["url"] == url(4)
-        assert view.live is not None and "All 100 pages" in view.live.holds
+        assert view.live is not None and "All 100 pages" in view.live.kept
         topics.publish("importance", page(50, 0.9), url(0).encode())
         wait_for("news are shown", lambda: first_urls(source, 2) == [url(50), url(1)], 60)
         assert source.view().table.row_of_url(url(0)) is None

@@ -176,12 +176,12 @@ def test_metrics_are_lines_that_prometheus_reads(address: str) -> None:
 
 def test_a_program_gets_the_rates_of_a_stream_and_what_is_kept() -> None:
     view = live_view(
-        SMALL, rates=(("visits a second", 12.5, "of a minute"),), holds="the first are kept", problem="no broker"
+        SMALL, rates=(("visits a second", 12.5, "of a minute"),), kept="the first are kept", problem="no broker"
     )
     with served(GivenStream(view)) as at:
         summary = requests.get(f"{at}/api/summary", timeout=60).json()
         assert summary["live"]["rates"] == [["visits a second", 12.5, "of a minute"]]
-        assert (summary["live"]["holds"], summary["live"]["problem"]) == ("the first are kept", "no broker")
+        assert (summary["live"]["kept"], summary["live"]["problem"]) == ("the first are kept", "no broker")
         assert (summary["pages"], summary["pages_here"]) == (9_999, 200)
         text = requests.get(f"{at}/metrics", timeout=60).text
         assert '\nopicflow_stream{name="visits a second"} 12.5\n' in text and "\nopicflow_pages 9999\n" in text

@@ -154,7 +154,7 @@ class GivenStream(GivenView):
 
 def live_view(view: View, **live: Any) -> View:
     """A view as of a stream, of which more pages are known than are shown."""
-    moment = {"at_ms": 1000 * NOW, "holds": "Of 9,999 pages the first are kept.", **live}
+    moment = {"at_ms": 1000 * NOW, "kept": "Of 9,999 pages the first are kept.", **live}
     return replace(view, live=Live(**moment), known_pages=9_999, plan={})
 
 
