@@ -26,7 +26,12 @@ class JobState(NamedTuple):
 
 
 def checks_of(
-    verdict: Verdict, refused_entries: int, job: JobState | None, now_ms: int, is_reading: bool = False
+    verdict: Verdict,
+    refused_entries: int,
+    job: JobState | None,
+    now_ms: int,
+    is_reading: bool = False,
+    rejects: int = 0,
 ) -> Iterator[Check]:
     """Yield the checks. `job` is None where no cluster is named; `is_reading`: some audits may not be read yet."""
     yield _cash(verdict, job)
@@ -40,14 +45,17 @@ def checks_of(
     yield Check("Refused entries", refused == 0, detail)
     if job is not None:
         yield from _job(job)
+    elif rejects:
+        detail = f"{rejects:,} events could not be used in the last day; with --flink-master it is known of how many"
+        yield Check("Rejects", None, detail)
 
 
 def _cash(verdict: Verdict, job: JobState | None) -> Check:
     drift = job.status.in_all_shards("audit_drift") if job is not None and job.status is not None else 0
     if verdict.faults or drift:
         which = ", ".join(sorted({f"{one.law.value} of shard {one.shard}" for one in verdict.faults})[:3])
-        detail = which or f"{drift:,} units are missing"
-        return Check("Cash", False, f"{detail}: do not trust importance until opicflow audit says how to repair it")
+        detail = f"wrong are: {which}" if which else f"{drift:,} units are missing"
+        return Check("Cash", False, f"{detail}. Do not trust importance: opicflow audit says what to do")
     if not verdict.shards:
         return Check("Cash", None, "no shard has published an audit in the last hour")
     if verdict.state is AuditState.BALANCED:

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from itertools import chain
 from typing import NamedTuple
 
 from opicflow.connectors.flink.rest import FlinkCluster, FlinkRefused
@@ -241,8 +240,10 @@ class StreamSource:
             problem=problem.sentence if problem else "",
             problem_ms=problem.since_ms if problem else 0,
         )
-        checks = tuple(
-            chain(self._reading(read_part), checks_of(verdict, index.refused_entries, job, now_ms, read_part < 1))
+        refused, rejects = index.refused_entries, sum(index.rejects.values())
+        checks = (
+            *self._reading(read_part),
+            *checks_of(verdict, refused, job, now_ms, read_part < 1, rejects - refused),
         )
         if before is not None:
             return replace(before, live=live, checks=checks).prepared()

@@ -60,7 +60,7 @@ class Check(NamedTuple):
 
 
 class Light(NamedTuple):
-    """One light for the books: `right`, `look` or `wrong`, with a headline and the checks behind it."""
+    """One light for the books: `right`, `look` or `wrong`, with a headline and its checks, those that fail first."""
 
     state: str
     headline: str
@@ -209,7 +209,12 @@ class View:
     @cached_property
     def light(self) -> Light:
         """Whether the figures can be trusted, and why."""
-        checks = tuple(self._checks() if self.checks is None else self.checks)
+        checks = tuple(
+            sorted(
+                self._checks() if self.checks is None else self.checks,
+                key=lambda check: (False, None, True).index(check.is_right),
+            )
+        )
         if any(check.is_right is False for check in checks):
             wrong = [check.name.lower() for check in checks if check.is_right is False]
             must_report = any(name in ("cash", "events") for name in wrong)

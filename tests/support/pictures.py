@@ -1,6 +1,6 @@
 """Makes the pictures of docs/guides/serve.md from the example log; that of a stream on services of its own.
 
-PYTHONPATH=tests .venv/bin/python tests/support/pictures.py [live]
+PYTHONPATH=tests:. .venv/bin/python tests/support/pictures.py [live]
 """
 
 from __future__ import annotations
