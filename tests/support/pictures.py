@@ -57,23 +57,20 @@ def picture_state() -> None:
 def picture_stream(folder: Path) -> None:
     """Publish the log into a stream, and show it while events arrive."""
     with running_cluster(folder / "services") as cluster, browser() as window:
-        stream = LocalStream(cluster, folder, "", 4)
+        stream = LocalStream(cluster, folder, "", 2, history="certified")
         stream.start()
-        publishing = ("publish", "events", LOG, "--brokers", cluster.brokers, "--quiet")
         where = ("--brokers", cluster.brokers, "--flink-master", cluster.flink_rest, "--name", stream.name)
         with serving(*where) as server:
-            output_of(*publishing)
 
-            def look(done: str) -> bool:
+            def is_settled() -> bool:
+                output_of("publish", "events", LOG, "--brokers", cluster.brokers, "--quiet")
                 window.open(server.address)
-                return bool(window.run(f"return {done}"))
+                return bool(window.run("return document.querySelector('#books').classList.contains('right')"))
 
             window.look(1100, 700)
-            settled = "document.querySelector('#books').classList.contains('right')"
-            wait_for("the ranks have settled", lambda: look(settled), 600)
-            output_of(*publishing)
-            has_rate = "/[1-9]\\S* events a second/.test(document.body.innerText)"
-            wait_for("events a second are known", lambda: look(f"{settled} && {has_rate}"), 120)
+            wait_for("events are counted, and the ranks have settled", is_settled, 900)
+            has_rate = "return /[1-9]\\S* events a second/.test(document.body.innerText)"
+            wait_for("events a second are known", lambda: window.run(has_rate), 120)
             keep("serve-live", window)
         stream.cancel()
 
