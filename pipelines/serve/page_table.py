@@ -387,11 +387,11 @@ class PageTable:
         """The most important hosts that have these words in their names."""
         text, wanted = self._host_names, words.lower().encode("ascii", "replace")
         found: list[SiteRow] = []
-        at = text.find(wanted)
+        at = -1 if b"\n" in wanted else text.find(wanted)
         while at >= 0 and len(found) < count:
             found.append(self.hosts[text.count(b"\n", 0, at)])
             end = text.find(b"\n", at)
-            at = -1 if end < 0 else text.find(wanted, end)
+            at = -1 if end < 0 else text.find(wanted, end + 1)
         return found
 
     def sums_by(self, by: str) -> Iterator[SiteRow]:
