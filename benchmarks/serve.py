@@ -2,21 +2,26 @@
 
 The pages are made up: 10 a host, importance by a power law. Requests go to the application itself, without a network.
 Of a stream, the records of a million pages come twice in any order, and 200,000 pages are kept.
+
+Other numbers of pages, without a stream: .venv/bin/python -m benchmarks.serve --pages 10000000
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import resource
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import Figure, check, say
+from benchmarks.harness import Figure, check, machine, say
+from benchmarks.harness import table as in_table
+from opicflow.pipelines.results.reasons import Reasons
 from opicflow.pipelines.results.record_columns import Pages
 from opicflow.pipelines.serve.page_table import PageTable
-from opicflow.pipelines.serve.sources import PageReasons
 from opicflow.pipelines.serve.stream_index import Arrival, StreamIndex
 from opicflow.pipelines.serve.view import Live, View
 from opicflow.pipelines.serve.web_app import web_app
@@ -24,15 +29,33 @@ from opicflow.schemas.columns import Texts
 
 NOW, DAY = 1_778_306_396, 86_400
 ROUNDS = 5
+WORDS = ("docs", "wiki", "zebra", "news", "shop")
 ADDRESSES = {
     "first_screen": "/",
-    "list": "/pages?first=500000",
-    "unread": "/pages?unread=1&first=200000",
+    "list": "/pages?first=PLACE",
+    "unread": "/pages?unread=1&first=PLACE",
+    "gone": "/pages?gone=1",
     "rising": "/pages?rising=1",
-    "host": "/host/h77777.example",
+    "falling": "/pages?falling=1&first=1000",
+    "overdue": "/pages?overdue=1",
+    "category": "/pages?category=2&first=PLACE",
+    "list_of_host": "/pages?host=HOST",
+    "list_of_domain": "/pages?domain=HOST",
+    "all_filters": "/pages?unread=1&overdue=1&category=1&pattern=zebra",
+    "piece": "/pages?pattern=docs&first=40000",
+    "pattern": "/pages?pattern=https://*.example/*/9*.pdf",
     "search": "/api/find?q=zebra",
     "search_everywhere": "/api/find?q=nothing-has-this",
-    "pattern": "/pages?pattern=https://*.example/*/9*.pdf",
+    "search_url": "/search?q=URL",
+    "search_unknown_url": "/search?q=https://nobody.example/",
+    "search_host": "/search?q=HOST",
+    "page": "/page/PAGE",
+    "host": "/host/HOST",
+    "domain": "/domain/HOST",
+    "hosts": "/sites?first=1000",
+    "plan": "/plan?first=1000",
+    "top_1000": "/api/top?n=1000",
+    "summary": "/api/summary",
     "metrics": "/metrics",
 }
 
@@ -51,32 +74,53 @@ class _Given:
     def canonical(self, url: str) -> str:
         return url
 
-    def reasons(self, page: int) -> PageReasons | None:
+    def reasons(self, page: int) -> Reasons | None:
         return None
 
 
 def measure(tiny: bool) -> Iterator[Figure]:
     """All figures of the group."""
     pages = 5_000 if tiny else 1_000_000
+    yield from _pages(pages)
+    yield from _stream(pages)
+
+
+def main() -> None:
+    """Measure the pages of a state of another size."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.serve", description=main.__doc__)
+    parser.add_argument("--pages", type=int, required=True)
+    print("\n".join([*machine(), "", *in_table(list(_pages(parser.parse_args().pages)))]))
+
+
+def _pages(pages: int) -> Iterator[Figure]:
+    """How long each page takes, without a network."""
     say(f"serve: {pages:,} pages")
     begun = time.process_time()
     table = _table(pages)
+    yield Figure("serve.load", time.process_time() - begun, "s", f"{pages:,} pages put in memory")
+    begun = time.process_time()
     view = View(title="made up", source="made up", version="1", table=table).prepared()
-    yield Figure("serve.load", time.process_time() - begun, "s", f"{pages:,} pages put in memory, with their sites")
-    app = web_app(_Given(view))
-    page = f"{int(table.ids[pages // 2]):016x}"
-    for name, address in {**ADDRESSES, "page": f"/page/{page}"}.items():
-        address = address.replace("h77777", "h7") if tiny else address
+    yield Figure("serve.prepare", time.process_time() - begun, "s", "their sites, sums and indices")
+    app, row = web_app(_Given(view)), pages // 2
+    words = {
+        "PAGE": f"{int(table.ids[row]):016x}",
+        "URL": table.url(row),
+        "HOST": table.host(row),
+        "PLACE": str(pages // 10),
+    }
+    for name, address in ADDRESSES.items():
+        for word, value in words.items():
+            address = address.replace(word, value)
         seconds = []
         for number in range(1 + ROUNDS):
             other = f"{address}{'&' if '?' in address else '?'}round={number}"  # pages are remembered by their address
             begun = time.process_time()
             status, size = asyncio.run(_answer(app, other))
             seconds.append(time.process_time() - begun)
-            check(status == 200 and size > 20, f"{address} answers")
+            check(status in (200, 303) and (size > 20 or status == 303), f"{address} answers")
         yield Figure(f"serve.{name}", 1000 * max(seconds[1:]), "ms", f"{address}, the slowest of {ROUNDS}")
-    del table, view, app
-    yield from _stream(pages)
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    yield Figure("serve.memory", most, "MiB", "the most of the process, while it was loaded")
 
 
 def _stream(pages: int) -> Iterator[Figure]:
@@ -126,45 +170,62 @@ def _record(number: int, importance: float, pages: int) -> dict[str, Any]:
 
 
 def _table(pages: int) -> PageTable:
-    random, number = np.random.default_rng(1), np.arange(pages)
-    words = ("docs", "wiki", "zebra", "news", "shop")
-    hosts = random.permutation(number // 10)
-    paths = (f"{words[n % 5]}/{n}.{'pdf' if n % 4 else 'html'}" for n in range(pages))
-    urls = [f"https://h{host}.example/{path}".encode() for host, path in zip(hosts.tolist(), paths, strict=True)]
-    texts = Texts.of(urls)
-    importance = (1.0 + number) ** -0.8
-    importance /= importance.sum()
+    """A table of so many pages, in parts, as a state has it."""
+    random = np.random.default_rng(1)
+    hosts = random.permutation(np.arange(pages) // 10)
     ids = random.permutation(np.arange(1, pages + 1).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
-    visits = number % 4
-    columns: dict[str, Any] = {
-        "pages": ids,
-        "importance": importance,
-        "score": importance * pages,
-        "trend_per_day": importance * random.normal(0, 0.02, pages),
-        "visits": visits,
-        "last_visit_ms": np.where(visits > 0, 1000 * (NOW - number % DAY), 0),
-        "last_outcome": (visits > 0).astype(np.uint8),
-        "measured": (visits > 1).astype(np.uint8),
-    }
-    schedule: dict[str, Any] = {
-        "pages": ids,
-        "due_second": NOW + number % (9 * DAY) - DAY,
-        "interval_seconds": np.full(pages, 7.0 * DAY),
-        "decided_by": np.ones(pages, np.uint8),
-        "changes_per_day": np.full(pages, 0.1),
-        "changes_error": np.full(pages, 0.5),
-        "known_from": np.full(pages, 2, np.uint8),
-        "category": np.zeros(pages, np.uint8),
-    }
-    orders: dict[str, Any] = {
-        "pages": ids[::20],
-        "why": np.full(len(ids[::20]), 2, np.uint8),
-        "by": np.zeros(len(ids[::20]), np.uint8),
-        "priority": importance[::20],
-        "not_before_second": np.full(len(ids[::20]), NOW),
-    }
+    total = float(((1.0 + np.arange(pages)) ** -0.8).sum())
     at = {"second": NOW, "event_time_ms": 1000 * NOW}
-    return PageTable.of([Pages(texts, columns, at)], [Pages(texts, schedule, at)], [Pages(texts, orders, at)])
+
+    def parts() -> Iterator[Pages]:
+        for rows in _slices(pages):
+            number = np.arange(pages)[rows]
+            urls = [
+                f"https://h{host}.example/{WORDS[n % 5]}/{n}.{'pdf' if n % 4 else 'html'}".encode()
+                for host, n in zip(hosts[rows].tolist(), number.tolist(), strict=True)
+            ]
+            importance = (1.0 + number) ** -0.8 / total
+            visits = number % 4
+            columns: dict[str, Any] = {
+                "pages": ids[rows],
+                "importance": importance,
+                "score": importance * pages,
+                "trend_per_day": importance * random.normal(0, 0.02, len(number)),
+                "visits": visits,
+                "last_visit_ms": np.where(visits > 0, 1000 * (NOW - number % DAY), 0),
+                "last_outcome": np.where(number % 50 == 1, 4, visits > 0).astype(np.uint8),
+                "measured": (visits > 1).astype(np.uint8),
+            }
+            yield Pages(Texts.of(urls), columns, at)
+
+    def schedules() -> Iterator[Pages]:
+        for rows in _slices(pages):
+            number = np.arange(pages)[rows]
+            columns: dict[str, Any] = {
+                "pages": ids[rows],
+                "due_second": NOW + number % (9 * DAY) - DAY,
+                "interval_seconds": np.full(len(number), 7.0 * DAY),
+                "decided_by": np.ones(len(number), np.uint8),
+                "changes_per_day": np.full(len(number), 0.1),
+                "changes_error": np.full(len(number), 0.5),
+                "known_from": np.full(len(number), 2, np.uint8),
+                "category": (number % 3).astype(np.uint8),
+            }
+            yield Pages(Texts.of([]), columns, at)
+
+    ordered = ids[::20]
+    orders: dict[str, Any] = {
+        "pages": ordered,
+        "why": np.full(len(ordered), 2, np.uint8),
+        "by": np.zeros(len(ordered), np.uint8),
+        "priority": (1.0 + np.arange(pages)[::20]) ** -0.8 / total,
+        "not_before_second": np.full(len(ordered), NOW),
+    }
+    return PageTable.of(parts(), schedules(), [Pages(Texts.of([]), orders, at)])
+
+
+def _slices(pages: int) -> Iterator[slice]:
+    return (slice(start, start + (1 << 18)) for start in range(0, pages, 1 << 18))
 
 
 async def _answer(app: Any, address: str) -> tuple[int, int]:
@@ -195,3 +256,7 @@ async def _answer(app: Any, address: str) -> tuple[int, int]:
 
     await app(scope, receive, send)
     return status, size
+
+
+if __name__ == "__main__":
+    main()

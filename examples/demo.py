@@ -61,11 +61,11 @@ def main() -> int:
         print(f"  mean error, {name}: all pages {all_pages:.4%}, the top tenth {top_tenth:.4%}")
     distance = sum(abs(certified[url] - exact[url]) for url in exact)
     print(f"  certificate: the sum of all errors is at most {certificate(OUT):.4%}; it is {distance:.4%}")
+    print(f"\nReplayed again, with everything compiled and loaded: {speed()}")
     print("\nOne page:   .venv/bin/opicflow show https://docs.tern.example/ --state build/demo/state")
     print("Your log:   .venv/bin/opicflow replay LOG (the guide is docs/guides/replay.md)")
     print("The report: build/demo/report.html, for a browser")
     print("To look at: .venv/bin/opicflow serve --state build/demo/state, then open http://127.0.0.1:8321/")
-    print(f"\nReplayed again, with everything compiled and loaded: {speed()}")
     return 0
 
 

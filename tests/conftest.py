@@ -17,6 +17,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
+from support.browser import NO_BROWSER
 from support.real_data import NO_DATA
 from support.services import MISSING, LocalCluster, LocalKafka, running, running_cluster
 from support.thorough import PROFILE
@@ -158,13 +159,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the tables of tests, and how many tests were skipped without services or real data, and what to do."""
+    """Print the tables of tests, and how many tests were skipped without what they need, and what to do."""
     for report in [*terminalreporter.stats.get("passed", []), *terminalreporter.stats.get("failed", [])]:
         for name, value in report.user_properties:
             if name == "table":
                 terminalreporter.write_line(value)
     reasons = [str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", []) if report.longrepr]
-    for words, what in ((MISSING, "services"), (NO_DATA, "real data")):
+    for words, what in ((MISSING, "services"), (NO_DATA, "real data"), (NO_BROWSER, "a browser")):
         missed = [reason.partition(words)[2] for reason in reasons if words in reason]
         if missed:
             tests = "1 test was" if len(missed) == 1 else f"{len(missed)} tests were"

@@ -26,6 +26,8 @@ STREAMS = {
 }
 """The topics of results, and the schemas of their records."""
 POLICIES = "policies"
+SCHEMAS = {**STREAMS, POLICIES: "Policy"}
+"""The topics that can be read, and the schemas of their records."""
 
 _POLL_MS = 500
 _RECORDS_A_POLL = 2000
@@ -65,17 +67,16 @@ def batches(
     A message that cannot be read is yielded as broken. With `follow`, an empty batch means that no message arrived for
     a while. Raises `KafkaRefused` if there is no such topic, or no broker answers for `patience_seconds`.
     """
-    schemas = {**STREAMS, POLICIES: "Policy"}
-    if stream not in schemas:
-        raise KafkaRefused(f"{stream[:40]!r} is not a stream: name one of {', '.join(schemas)}")
+    if stream not in SCHEMAS:
+        raise KafkaRefused(f"{stream[:40]!r} is not a stream: name one of {', '.join(SCHEMAS)}")
     topic = prefix + stream
     found = [
         one for one in resolve(connection, topic, since_ms=since_ms) if partition is None or one.partition == partition
     ]
     starts = {TopicPartition(topic, one.partition): one.end if only_new else one.start for one in found}
     ends = {TopicPartition(topic, one.partition): one.end for one in found}
-    decoder = Decoder(schemas[stream], writer_of(connection))
-    kind = RECORDS[schemas[stream]]
+    decoder = Decoder(SCHEMAS[stream], writer_of(connection))
+    kind = RECORDS[SCHEMAS[stream]]
     settings = {
         "isolation_level": "read_committed",
         "max_poll_records": _RECORDS_A_POLL,

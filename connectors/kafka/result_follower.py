@@ -1,4 +1,4 @@
-"""Follows several topics of results with one consumer: what is there from a time on, and what arrives."""
+"""Follows the topics of results and of policies with one consumer: what is there from a time on, and what arrives."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from kafka import OffsetAndMetadata, TopicPartition
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.messages import writer_of
 from opicflow.connectors.kafka.partitions import described, resolve
-from opicflow.connectors.kafka.record_reader import STREAMS
-from opicflow.schemas.framing import Decoder, FramingRefused
+from opicflow.connectors.kafka.record_reader import POLICIES, SCHEMAS, record_of
+from opicflow.schemas.framing import Decoder, FramingRefused, frame_kind
+from opicflow.schemas.policy_json import PolicyRefused
+from opicflow.schemas.records import Policy, to_avro
 
 _POLL_RECORDS = 2_000
 _PROBE_MS = 3_000
@@ -44,7 +46,7 @@ class ResultFollower:
             there = {stream: described(admin, prefix + stream) for stream in since_ms}
         self.absent = [stream for stream, found in there.items() if found is None]
         self._ids = {stream: found[0] for stream, found in there.items() if found is not None}
-        self._decoders = {stream: Decoder(STREAMS[stream], writer_of(connection)) for stream in self._ids}
+        self._decoders = {stream: Decoder(SCHEMAS[stream], writer_of(connection)) for stream in self._ids}
         self._streams: dict[Any, str] = {}
         self._starts: dict[Any, int] = {}
         self._goals: dict[Any, int] = {}
@@ -72,7 +74,7 @@ class ResultFollower:
             polled = self._consumer.poll(timeout_ms)
         for one, records in polled.items():
             stream = self._streams[one]
-            yield stream, [_message(record, self._decoders[stream]) for record in records]
+            yield stream, [_message(record, self._decoders[stream], stream == POLICIES) for record in records]
 
     def behind(self) -> int:
         """Return how many messages are not read yet.
@@ -133,12 +135,16 @@ class TopicReplaced(KafkaRefused):
     """A topic is not the one that was read before."""
 
 
-def _message(record: Any, decoder: Decoder) -> ResultMessage:
+def _message(record: Any, decoder: Decoder, is_policy: bool) -> ResultMessage:
     key = record.key or b""
     try:
         if record.serialized_value_size < -1:
             return ResultMessage(key, None, record.partition, record.offset, is_readable=False)
-        values = None if record.value is None else decoder.decode(record.value)
-    except FramingRefused:
+        values: Mapping[str, Any] | None = None
+        if is_policy and record.value is not None and frame_kind(record.value) is None:  # people write them as JSON
+            values = to_avro(record_of(record.value, decoder, Policy))
+        elif record.value is not None:
+            values = decoder.decode(record.value)
+    except (FramingRefused, PolicyRefused):
         return ResultMessage(key, None, record.partition, record.offset, is_readable=False)
     return ResultMessage(key, values, record.partition, record.offset)

@@ -70,6 +70,7 @@ _BOUNDS = {
 }
 _MOST_CLASS_WEIGHT = 65536
 _MOST_BONUS = 1024
+_MOST_CATEGORIES = 256
 
 _CRAWL = "crawl"
 _Target = tuple[str, "str | int"]
@@ -86,6 +87,13 @@ def check(policy: Policy, categories: int, rules_version: int = RULES_VERSION) -
     problem = next(_problems(policy, categories, rules_version), None)
     if problem:
         raise PolicyRefused(problem)
+
+
+def most_categories(policy: Policy) -> int:
+    """Return the largest number of categories that a policy can be for, where the number of a ledger is not known."""
+    if policy.class_weights:
+        return len(policy.class_weights) // 2
+    return len(policy.link_bonus_per_1024) if policy.link_bonus_per_1024 else _MOST_CATEGORIES
 
 
 def _problems(policy: Policy, categories: int, rules_version: int) -> Iterator[str]:
@@ -111,7 +119,7 @@ def _problems(policy: Policy, categories: int, rules_version: int) -> Iterator[s
     published, expires = policy.published_at_ms, policy.expires_at_ms
     if published is not None and expires is not None and expires <= published:
         yield f"expires_at is {expires}, not after published_at, {published}: give a later time or none"
-    if policy.forget and (_governs(policy) or policy.fetch_now or _limits_hosts(policy)):
+    if policy.forget and (governs(policy) or policy.fetch_now or _limits_hosts(policy)):
         yield "forget: a policy that forgets pages can state nothing else: omit the rest"
     if policy.drop and policy.fetch_now:
         yield "drop and fetch_now contradict each other: omit one"
@@ -285,7 +293,7 @@ class Policies:
     @cached_property
     def _index(self) -> _PolicyIndex:
         return _index_of(
-            [one for one in self._of_kind(_STANDING) if _governs(one.policy)],
+            [one for one in self._of_kind(_STANDING) if governs(one.policy)],
             self._of_kind(_REQUESTED),
             self.page_ids,
         )
@@ -331,7 +339,7 @@ def _target(policy: Policy) -> _Target:
     return _CRAWL, ""
 
 
-def _governs(policy: Policy) -> bool:
+def governs(policy: Policy) -> bool:
     """Whether a policy holds a standing rule for its pages."""
     return policy.refresh_forbidden or any(getattr(policy, name) is not None for name in _ABOUT_PAGES)
 
@@ -348,7 +356,7 @@ def _put(statements: dict[_Statement, NumberedPolicy], numbered: NumberedPolicy)
     forgotten = _forgotten_around(statements, target)
     if forgotten:
         raise PolicyRefused(f"{target[0]} is within what was forgotten ({forgotten}): name other pages")
-    is_rule = _governs(policy) or _limits_hosts(policy)
+    is_rule = governs(policy) or _limits_hosts(policy)
     if is_rule:
         statements[(_STANDING, *target)] = numbered
     if policy.fetch_now:

@@ -1,6 +1,7 @@
 """Results of the last finished replay, kept beside its ledger, so that questions about them need not restore it.
 
-    answers-000012/   the final parts of the run that ended with snapshot-000012, their names and the plan in words
+    answers-000012/   the final parts of the run that ended with snapshot-000012, their names, the plan in
+                      words, and the policies in force
 
 They are a copy: where they are missing, of another snapshot or damaged, the ledger has the same answers.
 """
@@ -20,6 +21,7 @@ from opicflow.connectors.files.whole_file import sync_folder, whole_file
 from opicflow.pipelines.results.part_files import read_part
 from opicflow.pipelines.transforms.parts import PartKind
 from opicflow.schemas.columns import unpack
+from opicflow.schemas.policy_json import policy_to_json
 
 if TYPE_CHECKING:
     from opicflow.pipelines.ledger import Ledger
@@ -40,9 +42,13 @@ class Answers:
     """All pages whose URL is known."""
     orders: bytes
     plan: dict[str, Any]
+    policies: Sequence[dict[str, Any]]
+    """The policies in force, in the order in which they were stated."""
 
 
-def write_answers(state: Path, snapshot: str, work: Path, plan: dict[str, Any]) -> None:
+def write_answers(
+    state: Path, snapshot: str, work: Path, plan: dict[str, Any], policies: Sequence[dict[str, Any]]
+) -> None:
     """Move the final parts of a run from its work folder to the answers of its last snapshot."""
     answers = _folder(state, snapshot)
     partial = answers.with_name(f"{answers.name}.partial")
@@ -52,7 +58,7 @@ def write_answers(state: Path, snapshot: str, work: Path, plan: dict[str, Any]) 
     for name in parts:
         os.rename(work / name, partial / name)
     with whole_file(partial / _CONTENTS) as file:
-        file.write(json.dumps({"parts": parts, "plan": plan}).encode())
+        file.write(json.dumps({"parts": parts, "plan": plan, "policies": policies}).encode())
     sync_folder(partial)
     shutil.rmtree(answers, ignore_errors=True)
     os.rename(partial, answers)
@@ -69,7 +75,7 @@ def read_answers(state: Path, snapshot: str) -> Answers | None:
         importance, schedules, orders = (
             [part for name, part in parts.items() if name.startswith(f"{kind.value}-")] for kind in _KINDS
         )
-        return Answers(importance, schedules, orders[0], contents["plan"])
+        return Answers(importance, schedules, orders[0], contents["plan"], contents["policies"])
     except (OSError, ValueError, LookupError, TypeError, zlib.error):
         return None
 
@@ -96,7 +102,13 @@ def answers_of(ledger: Ledger) -> Answers:
         schedules=list(schedule_parts(ledger, planned)),
         orders=pack_orders(ledger, planned),
         plan=plan_in_words(ledger, planned),
+        policies=policies_in_force(ledger),
     )
+
+
+def policies_in_force(ledger: Ledger) -> list[dict[str, Any]]:
+    """Return the policies of a ledger as plain values, in the order in which they were stated."""
+    return [policy_to_json(one.policy) for one in ledger.policies]
 
 
 def _folder(state: Path, snapshot: str) -> Path:

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.connectors.files.whole_file import whole_file
 from opicflow.pipelines.ledger import ConfigRefused, LedgerConfig
-from opicflow.pipelines.replay.answers import MOST_PAGES, write_answers
+from opicflow.pipelines.replay.answers import MOST_PAGES, policies_in_force, write_answers
 from opicflow.pipelines.replay.first_compile import compiled_beside
 from opicflow.pipelines.replay.inputs import FoundInput, Input, LogFiles, NothingRead, Topic
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayKeeper, policies_chain, policy_time_ms
@@ -32,7 +31,7 @@ from opicflow.pipelines.replay.mapped_files import MappedFiles
 from opicflow.pipelines.replay.read_progress import Progress
 from opicflow.pipelines.replay.result_files import FileKinds, path_in_errors, write_files
 from opicflow.pipelines.replay.segments import IN_PROCESS, SEGMENT_BYTES, SegmentDone, SegmentRunner, progress_of
-from opicflow.pipelines.replay.state import State, StateFolder, StateRefused
+from opicflow.pipelines.replay.state import State, StateFolder, StateRefused, samples_of
 from opicflow.pipelines.replay.summary import counts_of, notes_for, policy_notes, summary_of
 from opicflow.pipelines.results.part_files import Parts, remove_final_parts, remove_parts, write_part
 from opicflow.pipelines.results.schedules import plan_notes
@@ -50,7 +49,7 @@ from opicflow.schemas.records import Policy
 from opicflow.schemas.sites import SiteKind
 
 _LEAST_CHECKPOINT_BYTES = 64 << 20
-_MOST_REJECTS_SHOWN, _MOST_REJECTS_SHOWN_OF_A_BATCH = 20, 5
+_MOST_EARLIER_SAMPLES = 100
 _SUMMED = ("tally", "rejects", "samples", "refused_policies")
 """The fields of reports that are kept for every segment; of the others, the last report counts."""
 
@@ -105,7 +104,8 @@ class ReplayResult:
     importance: Sequence[bytes]
     samples: list[dict[str, Any]]
     idle: dict[str, float]
-    reject_lines: list[bytes]
+    rejects: Sequence[bytes]
+    """Lines of JSON, some in each part."""
     notes: list[str]
     schedules: Sequence[bytes] = ()
     orders: Sequence[bytes] = ()
@@ -171,7 +171,8 @@ class _Replay:
     notes: list[str] = field(default_factory=list)
     checkpoint_at_bytes: int = 0
     snapshot_bytes: int = 0
-    has_answers: bool = False
+    policies: list[dict[str, Any]] | None = None
+    """The policies in force at the end; None: the final parts are not the answers of the ledger."""
 
     def use_rules(self) -> None:
         """Note a change of the rules in the state."""
@@ -198,7 +199,8 @@ class _Replay:
             if is_resumed:
                 self.notes.append("Nothing new since these logs were replayed: the results are the same as then.")
         if not is_resumed:
-            state.run = {"logs": names, "reports": [], "starts": {}, "finished": False, **now}
+            earlier = samples_of(state.run, _MOST_EARLIER_SAMPLES)
+            state.run = {"logs": names, "reports": [], "starts": {}, "finished": False, "earlier": earlier, **now}
         remove_parts(self.work, keeper.head.segment if keeper and is_resumed else 0)
         found = self.log.find(state, self.notes, may_grow=self.folder is not None)
         rejects = b"".join(reject_line(_reject_of_empty(file), file) for file in found.empty_files)
@@ -225,7 +227,9 @@ class _Replay:
                 self._write_checkpoint(segment)
                 if segment.keeper is not None and not segment.report["ended"]:
                     self._make_small(runner, segment.keeper)
-                self.has_answers = segment.keeper is not None and self._are_answers(segment.keeper)
+                self.policies = None
+                if segment.keeper is not None and self._are_answers(segment.keeper):
+                    self.policies = policies_in_force(segment.keeper.ledger)
                 counts, done = counts_of(self.state), self.log.done(found.input_ranges, self.state)
                 seconds, pages = time.perf_counter() - self.begun, segment.report["pages"]
                 self.progress(Progress(counts["events_read"], pages, done, total, self.log.unit, seconds))
@@ -295,13 +299,12 @@ class _Replay:
         summary = summary_of(state, found.empty_files, found.input_ranges)
         if summary["pages"] == 0:
             raise _nothing_read(summary, found)
-        lines = (line for part in self._parts(PartKind.REJECTS) for line in _first_lines(part))
         return ReplayResult(
             summary=summary,
             importance=self._parts(PartKind.IMPORTANCE),
             samples=[sample for report in state.run["reports"] for sample in report["samples"]],
             idle=last["idle"],
-            reject_lines=list(islice(lines, _MOST_REJECTS_SHOWN)),
+            rejects=self._parts(PartKind.REJECTS),
             notes=self.notes
             + policy_notes(state)
             + plan_notes(last["plan"])
@@ -319,18 +322,15 @@ class _Replay:
         if self.folder:
             self.state.run["finished"] = True
             self.folder.write_state(self.state)
-            if self.has_answers:
+            if self.policies is not None:
                 with path_in_errors(self.folder.path):
-                    write_answers(self.folder.path, self.state.snapshot, self.work, self.state.run["last"]["plan"])
+                    plan = self.state.run["last"]["plan"]
+                    write_answers(self.folder.path, self.state.snapshot, self.work, plan, self.policies)
             remove_final_parts(self.work)
 
 
 def _is_large(request: ReplayRequest, size: int) -> bool:
     return request.runner == IN_PROCESS and request.most_in_memory is not None and size > request.most_in_memory
-
-
-def _first_lines(rejects: bytes) -> list[bytes]:
-    return rejects.splitlines()[:_MOST_REJECTS_SHOWN_OF_A_BATCH]
 
 
 def _nothing_read(summary: dict[str, Any], found: FoundInput) -> NothingRead:

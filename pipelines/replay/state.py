@@ -275,7 +275,17 @@ def _check_run(run: dict[str, Any]) -> None:
         for policy, why in report["refused_policies"]:
             _check(type(policy) is dict and type(why) is str)
         _check(all(type(sample) is dict for sample in report["samples"]))
+    earlier = run.get("earlier", [])
+    _check(type(earlier) is list and all(type(sample) is dict for sample in earlier))
     _check("last" not in run or type(run["last"]) is dict)
+
+
+def samples_of(run: dict[str, Any], most: int | None = None) -> list[dict[str, Any]]:
+    """Return how the crawl went, up to the end of a run; of more than `most` samples every second one is left out."""
+    samples = [*run.get("earlier", []), *(sample for report in run.get("reports", []) for sample in report["samples"])]
+    while most is not None and len(samples) > most:
+        samples = samples[-1::-2][::-1]
+    return samples
 
 
 def _check_kinds(values: dict[str, Any], kinds: Mapping[str, type]) -> None:

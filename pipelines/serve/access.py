@@ -1,4 +1,4 @@
-"""Who may look: everybody on this machine, or whoever knows the token."""
+"""Access to the pages: without a token only from this machine."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def is_this_machine(host: str) -> bool:
 
 
 def is_token(given: str, token: str) -> bool:
-    """Whether somebody knows the token; it takes as long for a wrong one."""
+    """Whether this is the token; the time does not depend on how much of it is right."""
     return hmac.compare_digest(given.encode("utf-8", "replace"), token.encode())
 
 
-def pass_of(token: str) -> str:
-    """What a browser keeps in a cookie instead of the token."""
+def cookie_of(token: str) -> str:
+    """Return the value of the cookie that stands for the token."""
     return hmac.new(token.encode(), b"opicflow serve", hashlib.sha256).hexdigest()

@@ -1,6 +1,6 @@
 """Charts as SVG that needs no script: lines over the crawl, a histogram, bars and small lines in tables.
 
-Lines differ by colour and by dashes, and every chart stands beside its table. A value that is not known is a gap.
+Lines differ by colour and by dashes, and every chart has its table. A value that is not known is a gap.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def line_chart(
     x_title: str = "visits",
     are_numbered: bool = False,
 ) -> Markup:
-    """Lines against time, or against visits. `are_numbered`: the place of each line stands at its end."""
+    """Lines against time, or against visits. `are_numbered`: each line has its number at its end."""
     xs = [x for one in series for x, _ in one.points if _is_drawable(x)]
     ys = [y for one in series for _, y in one.points if _is_drawable(y)]
     if not xs or not ys:
@@ -123,13 +123,13 @@ def small_line(points: Sequence[tuple[float, float]]) -> Markup:
 
 
 def swatch(number: int) -> Markup:
-    """What the line of this number looks like, for a legend."""
+    """A piece of the line of this number, for a legend."""
     form = '<svg class="swatch" viewBox="0 0 24 8" aria-hidden="true"><g class="line s{}"><path d="M0,4H24"/></g></svg>'
     return Markup(form).format(number % 10)
 
 
 def box(number: int) -> Markup:
-    """What the part of this number looks like, for a legend."""
+    """A square in the colour of this part, for a legend."""
     form = '<svg class="box" viewBox="0 0 10 10" aria-hidden="true"><rect class="f{}" width="10" height="10"/></svg>'
     return Markup(form).format(number % 5)
 

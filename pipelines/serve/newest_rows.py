@@ -11,9 +11,9 @@ from opicflow.schemas.arrays import Array, Bools, Ints
 from opicflow.schemas.columns import Texts
 
 _SLACK = 0.25
-"""So much more than `most` is held before rows are dropped: dropping sorts all of them."""
-_PARTITION = 48
-"""The bits of an offset in a place; the partition is above them."""
+"""The part of `most` by which rows may exceed it before some are dropped: dropping sorts all rows."""
+_OFFSET_BITS = 48
+"""The bits of an offset in the position of a record; the partition is above them."""
 
 
 class NewestRows:
@@ -32,7 +32,7 @@ class NewestRows:
         self._most, self._most_bytes = most, most_bytes
         self._keys: Ints = np.zeros(0, np.int64)
         self._columns: dict[str, Array] = {name: np.zeros(0, kind) for name, kind in kinds.items()}
-        self._places, self._begins, self._sizes = (np.zeros(0, np.int64) for _ in range(3))
+        self._positions, self._begins, self._sizes = (np.zeros(0, np.int64) for _ in range(3))
         self._text = bytearray()
 
     def __len__(self) -> int:
@@ -51,14 +51,14 @@ class NewestRows:
     def take(
         self,
         keys: Sequence[bytes],
-        places: Ints,
+        positions: Ints,
         is_gone: Bools,
         columns: Mapping[str, Array],
         texts: Sequence[bytes],
     ) -> None:
-        """Take records in the order of their topic; the values of those that remove their key do not matter.
+        """Take records in the order of their topic; values of records that remove their key are ignored.
 
-        A record that is not newer than the one that is here, by its place (see `place_of`), changes nothing.
+        A record that is not newer than the one that is here, by its position (see `record_position`), changes nothing.
         """
         if not len(keys):
             return
@@ -70,22 +70,22 @@ class NewestRows:
         known[at < len(self)] = self._keys[at[at < len(self)]] == hashes[at < len(self)]
         gone = is_gone[last]
         newer = known.copy()
-        held, given = self._places[at[known]], places[last[known]]
-        newer[known] = (held >> _PARTITION != given >> _PARTITION) | (given > held)
+        held, given = self._positions[at[known]], positions[last[known]]
+        newer[known] = (held >> _OFFSET_BITS != given >> _OFFSET_BITS) | (given > held)
         changed = newer & ~gone
         for name, column in self._columns.items():
             column[at[changed]] = columns[name][last[changed]]
-        self._places[at[changed]] = places[last[changed]]
+        self._positions[at[changed]] = positions[last[changed]]
         if (newer & gone).any():
             self._select(np.delete(np.arange(len(self)), at[newer & gone]))
         fresh = ~known & ~gone
         if fresh.any():
-            self._insert(hashes[fresh], last[fresh], places, columns, texts)
+            self._insert(hashes[fresh], last[fresh], positions, columns, texts)
         if len(self) > (1 + _SLACK) * self._most or self.text_bytes > (1 + _SLACK) * self._most_bytes:
             self._drop()
 
     def clear_floor(self) -> None:
-        """Begin anew to count what was dropped: all records are read again."""
+        """Forget what was dropped: all records are read again."""
         self.floor = -np.inf
 
     def columns(self, rows: Ints | None = None) -> dict[str, Array]:
@@ -97,14 +97,14 @@ class NewestRows:
         return Texts(np.frombuffer(bytes(self._text), np.uint8), self._begins[rows], self._sizes[rows])
 
     def _insert(
-        self, hashes: Ints, rows: Ints, places: Ints, columns: Mapping[str, Array], texts: Sequence[bytes]
+        self, hashes: Ints, rows: Ints, positions: Ints, columns: Mapping[str, Array], texts: Sequence[bytes]
     ) -> None:
         at = np.searchsorted(self._keys, hashes)
         sizes = np.array([len(texts[row]) for row in rows.tolist()], np.int64)
         begins = len(self._text) + np.cumsum(sizes) - sizes
         self._text += b"".join(texts[row] for row in rows.tolist())
         self._keys = np.insert(self._keys, at, hashes)
-        self._places = np.insert(self._places, at, places[rows])
+        self._positions = np.insert(self._positions, at, positions[rows])
         self._begins, self._sizes = np.insert(self._begins, at, begins), np.insert(self._sizes, at, sizes)
         for name, column in self._columns.items():
             self._columns[name] = np.insert(column, at, columns[name][rows])
@@ -125,7 +125,7 @@ class NewestRows:
         self._select(np.flatnonzero(stays))
 
     def _select(self, rows: Ints) -> None:
-        self._keys, self._places = self._keys[rows], self._places[rows]
+        self._keys, self._positions = self._keys[rows], self._positions[rows]
         self._begins, self._sizes = self._begins[rows], self._sizes[rows]
         self._columns = {name: column[rows] for name, column in self._columns.items()}
         if len(self._text) > 2 * self.text_bytes + (1 << 16):
@@ -133,9 +133,9 @@ class NewestRows:
             self._begins = np.cumsum(self._sizes) - self._sizes
 
 
-def place_of(partition: int, offset: int) -> int:
+def record_position(partition: int, offset: int) -> int:
     """A number that orders the records of a partition."""
-    return partition << _PARTITION | offset
+    return partition << _OFFSET_BITS | offset
 
 
 def kinds_of(columns: Sequence[tuple[str, Any, type]]) -> dict[str, type]:

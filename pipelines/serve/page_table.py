@@ -1,6 +1,6 @@
 """All pages of a state or of results as columns in memory, the most important first: lists, search, one page.
 
-A row is a rank. Lists and searches never look at more pages than they say, so a million pages answer at once.
+A row is a rank. Lists and searches read columns, not pages: ten million pages answer in less than half a second.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from xxhash import xxh32_intdigest
 
 from opicflow.pipelines.ledger import Outcome
 from opicflow.pipelines.ledger.choice import BY, WHY
@@ -20,14 +21,15 @@ from opicflow.schemas.arrays import Array, Bools, Ids, Ints
 from opicflow.schemas.columns import Texts
 
 MOST_LOOKED_AT = 50_000
-"""So many URLs that have the longest piece of a pattern are compared with all of it."""
+"""A search compares at most this many URLs with a pattern: those that contain its longest piece."""
 NEVER = -1
 """The due time of a page that is not fetched again."""
+_ROWS_AT_ONCE = 1 << 16
 _OF_PAGES = ("importance", "score", "trend_per_day", "visits", "last_visit_ms", "last_outcome", "measured")
 _OF_SCHEDULES = ("due_second", "interval_seconds", "decided_by", "changes_per_day", "changes_error", "known_from")
 _OF_ORDERS = ("why", "by", "not_before_second", "priority")
 _site_of = lru_cache(1 << 16)(site_of_host)
-"""A table of a stream is made again every few seconds, of nearly the same hosts."""
+"""The table of a stream is rebuilt every few seconds, mostly with the same hosts."""
 RISING = 0.0005
 """A smaller change a day, as a part of the importance, is steady."""
 
@@ -45,7 +47,7 @@ class Filter:
     falling: bool = False
     overdue: bool = False
     pattern: str = ""
-    """A piece of the URL; with * for anything, the whole of it."""
+    """A piece of the URL; a pattern with * must match the whole URL."""
 
 
 class Found(NamedTuple):
@@ -56,7 +58,7 @@ class Found(NamedTuple):
     is_exact: bool = True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SiteRow:
     """A host or a domain: sums over its pages, and what the next cycle fetches of it."""
 
@@ -77,6 +79,7 @@ class PageTable:
     """All URLs, each before a line feed."""
     starts: Ints
     ids: Ids
+    rows_of_ids: _RowsOfIds = field(repr=False)
     columns: dict[str, Array]
     moment: dict[str, Any]
     second: int
@@ -85,15 +88,16 @@ class PageTable:
     order_rows: Ints
     """The rows of the pages to fetch in the next cycle, in the order of the plan."""
     orders: dict[str, Array]
-    strays: dict[int, tuple[str, int]] = field(default_factory=dict, repr=False)
-    """Orders of pages that have no row, by their place: URL and page id. Their row is -1."""
+    orders_without_row: dict[int, tuple[str, int]] = field(default_factory=dict, repr=False)
+    """Orders of pages that are not in the table, by their position in the plan: URL and page id. Their row is -1."""
     published_sites: dict[str, list[SiteRow]] = field(default_factory=dict, repr=False)
     """Sites as others have added them up, by `host` or `domain`, the most important first: instead of own sums."""
     _hosts: list[tuple[list[str], Ints]] = field(default_factory=list, repr=False)
+    _named_sites: dict[str, dict[str, SiteRow]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, parts: Iterable[Pages], schedules: Iterable[Pages], orders: Iterable[Pages]) -> PageTable:
-        """Put the parts of all pages together, with their schedules and the orders."""
+        """Join the parts of all pages, their schedules and the orders."""
         texts: list[bytes] = []
         columns: dict[str, list[Array]] = {name: [] for name in _OF_PAGES}
         ids: list[Ids] = []
@@ -130,14 +134,14 @@ class PageTable:
         joined["due_second"][np.isinf(joined["interval_seconds"])] = NEVER
         order_rows: list[Ints] = [np.zeros(0, np.int64)]
         kept: dict[str, list[Array]] = {}
-        strays: dict[int, tuple[str, int]] = {}
+        orders_without_row: dict[int, tuple[str, int]] = {}
         for part in orders:
             found, there = rows_of.find(part.columns["pages"])
             rows = np.full(len(part.columns["pages"]), -1)
             rows[there] = found
             before = sum(map(len, order_rows))
             for row in np.flatnonzero(rows < 0).tolist():
-                strays[before + row] = part.texts[row].decode("ascii"), int(part.columns["pages"][row])
+                orders_without_row[before + row] = part.texts[row].decode("ascii"), int(part.columns["pages"][row])
             order_rows.append(rows)
             for name in _OF_ORDERS:
                 if name in part.columns:
@@ -146,41 +150,41 @@ class PageTable:
             text=text,
             starts=starts,
             ids=all_ids,
+            rows_of_ids=rows_of,
             columns=joined,
             moment=moment,
             second=second,
             has_schedules=has_schedules,
             order_rows=np.concatenate(order_rows),
             orders={name: np.concatenate(values) for name, values in kept.items()},
-            strays=strays,
+            orders_without_row=orders_without_row,
         )
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    # -- one page ------------------------------------------------------------------------------------------------------
+    def make_indices(self) -> None:
+        """Make the indices of searches now: otherwise each is made by the first search that needs it."""
+        _ = self._fingerprints, self._host_names, self._sites_by_name("host"), self._sites_by_name("domain")
+
+    # -- one page -----------------------------------------------------------------------------------------------------
 
     def url(self, row: int) -> str:
         """The URL at a row."""
-        return self.text[self.starts[row] : self.starts[row + 1] - 1].decode("ascii", "backslashreplace")
+        return self._url_bytes(row).decode("ascii", "backslashreplace")
 
     def row_of(self, page: int) -> int | None:
         """The row of a page id; None if it is not known."""
-        rows, _ = self._rows_of_ids.find(np.array([page], np.uint64))
+        rows, _ = self.rows_of_ids.find(np.array([page], np.uint64))
         return int(rows[0]) if len(rows) else None
 
     def row_of_url(self, url: str) -> int | None:
         """The row of a canonical URL; None if it is not known."""
         wanted = url.encode("ascii", "backslashreplace")
-        rows = np.flatnonzero(np.diff(self.starts) == len(wanted) + 1)
-        if not wanted or not len(rows):
+        if not wanted:
             return None
-        data, tail = self._bytes, np.frombuffer(wanted[-8:].rjust(8, b"\0"), np.uint8)
-        for back in range(1, min(len(wanted), 8) + 1):
-            rows = rows[data[self.starts[rows + 1] - 1 - back] == tail[-back]]
-        return next(
-            (int(row) for row in rows if self.text[self.starts[row] : self.starts[row + 1] - 1] == wanted), None
-        )
+        rows = np.flatnonzero(self._fingerprints == np.uint32(xxh32_intdigest(wanted))).tolist()
+        return next((row for row in rows if self._url_bytes(row) == wanted), None)
 
     def record(self, row: int) -> dict[str, Any]:
         """Everything about a page as plain values: a row of the lists, and of the API."""
@@ -233,14 +237,14 @@ class PageTable:
 
     def order_of(self, row: int) -> dict[str, Any] | None:
         """The order of the next cycle for the page at a row; None if there is none."""
-        places = np.flatnonzero(self.order_rows == row)
-        return self.order(int(places[0])) if len(places) else None
+        found = np.flatnonzero(self.order_rows == row)
+        return self.order(int(found[0])) if len(found) else None
 
-    def order(self, place: int) -> dict[str, Any]:
-        """The order at a place of the plan."""
-        values = {name: column[place].item() for name, column in self.orders.items()}
-        row = int(self.order_rows[place])
-        url, page = self.strays[place] if row < 0 else (self.url(row), int(self.ids[row]))
+    def order(self, position: int) -> dict[str, Any]:
+        """The order at a position of the plan."""
+        values = {name: column[position].item() for name, column in self.orders.items()}
+        row = int(self.order_rows[position])
+        url, page = self.orders_without_row[position] if row < 0 else (self.url(row), int(self.ids[row]))
         return {
             "url": url,
             "page": f"{page:016x}",
@@ -250,10 +254,10 @@ class PageTable:
             "priority": values["priority"],
         }
 
-    # -- lists ---------------------------------------------------------------------------------------------------------
+    # -- lists --------------------------------------------------------------------------------------------------------
 
     def listed(self, wanted: Filter, first: int = 0, count: int = 50) -> Found:
-        """The pages of a list from its place `first` on, the most important first; risers by how fast they rise."""
+        """The pages of a list from number `first` on, the most important first; risers by how fast they rise."""
         if wanted == Filter():
             return Found(list(range(min(first, len(self)), min(first + count, len(self)))), len(self))
         mask = self._mask(wanted)
@@ -278,7 +282,7 @@ class PageTable:
 
     @cached_property
     def growth(self) -> Array:
-        """The change of importance a day as a part of it; 0 where that is no trend yet."""
+        """The change of importance a day, divided by importance; 0 where no trend is known yet."""
         importance = self.columns["importance"]
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             growth: Array = np.where(importance > 0, self.columns["trend_per_day"] / importance, 0.0)
@@ -299,13 +303,10 @@ class PageTable:
             mask &= self.overdue
         if wanted.category is not None:
             mask &= c["category"] == wanted.category
-        if wanted.host or wanted.domain:
-            names, of_pages = self.sites("host")
-            if wanted.host:
-                mask &= of_pages == names.index(wanted.host) if wanted.host in names else False
-            if wanted.domain:
-                chosen = np.array([_site_of(name) == wanted.domain for name in names], bool)
-                mask &= chosen[of_pages]
+        for by, name in (("host", wanted.host), ("domain", wanted.domain)):
+            if name:
+                names, of_pages = self.sites(by)
+                mask &= of_pages == names.index(name) if name in names else False
         return mask
 
     @cached_property
@@ -341,7 +342,7 @@ class PageTable:
             at = end
         return Found(rows, total)
 
-    # -- sites ---------------------------------------------------------------------------------------------------------
+    # -- sites --------------------------------------------------------------------------------------------------------
 
     def host(self, row: int) -> str:
         """The host of the page at a row."""
@@ -378,6 +379,21 @@ class PageTable:
         """All registrable domains, the most important first."""
         return self.published_sites.get("domain") or list(self.sums_by("domain"))
 
+    def site(self, by: str, name: str) -> SiteRow | None:
+        """The host or domain of this name; None if it is not known."""
+        return self._sites_by_name(by).get(name)
+
+    def find_hosts(self, words: str, count: int) -> list[SiteRow]:
+        """The most important hosts that have these words in their names."""
+        text, wanted = self._host_names, words.lower().encode("ascii", "replace")
+        found: list[SiteRow] = []
+        at = -1 if b"\n" in wanted else text.find(wanted)
+        while at >= 0 and len(found) < count:
+            found.append(self.hosts[text.count(b"\n", 0, at)])
+            end = text.find(b"\n", at)
+            at = -1 if end < 0 else text.find(wanted, end + 1)
+        return found
+
     def sums_by(self, by: str) -> Iterator[SiteRow]:
         """Yield the sums over the pages of each host or domain, the most important first."""
         names, of_pages = self.sites(by)
@@ -393,18 +409,37 @@ class PageTable:
         for rank, i in enumerate(order, 1):
             yield SiteRow(names[i], rank, pages[i], int(read[i]), importance[i], ordered[i], int(overdue[i]))
 
+    def _sites_by_name(self, by: str) -> dict[str, SiteRow]:
+        if by not in self._named_sites:
+            self._named_sites[by] = {one.name: one for one in (self.domains if by == "domain" else self.hosts)}
+        return self._named_sites[by]
+
+    @cached_property
+    def _host_names(self) -> bytes:
+        """The names of all hosts in the order of `hosts`, with line feeds between them."""
+        return "\n".join(one.name for one in self.hosts).encode("ascii", "replace")
+
     @cached_property
     def _falling(self) -> Array:
         falling: Array = -self.columns["importance"]
         return falling
 
+    def _url_bytes(self, row: int) -> bytes:
+        return self.text[self.starts[row] : self.starts[row + 1] - 1]
+
+    @cached_property
+    def _fingerprints(self) -> Array:
+        """A short hash of every URL: few of other URLs are equal to it, so a URL is found without a large index."""
+        found = np.zeros(len(self), np.uint32)
+        for first in range(0, len(self), _ROWS_AT_ONCE):
+            last = min(first + _ROWS_AT_ONCE, len(self))
+            urls = self.text[self.starts[first] : self.starts[last] - 1].split(b"\n")
+            found[first:last] = np.fromiter(map(xxh32_intdigest, urls), np.uint32, last - first)
+        return found
+
     @cached_property
     def _bytes(self) -> Array:
         return np.frombuffer(self.text, np.uint8)
-
-    @cached_property
-    def _rows_of_ids(self) -> _RowsOfIds:
-        return _RowsOfIds(self.ids)
 
 
 class _RowsOfIds:

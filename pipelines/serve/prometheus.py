@@ -1,4 +1,4 @@
-"""What is known of a crawl as metrics in Prometheus' text format."""
+"""A view as metrics in Prometheus' text format."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ def _lines(view: View) -> Iterator[str]:
         return f"# HELP opicflow_{name} {meaning}\n# TYPE opicflow_{name} gauge\nopicflow_{name}{labels} {value!r}\n"
 
     yield gauge("books", "The light for the books: 0 right, 1 look, 2 wrong", _LIGHTS[view.light.state])
-    yield gauge("pages", "Pages known", len(view.table))
+    yield gauge("pages", "Pages known", view.pages)
     yield gauge("pages_read", "Pages read", view.pages_read)
+    yield gauge("pages_waiting", "Pages that were never read", view.waiting)
     yield gauge("pages_overdue", "Pages that should have been fetched before the end of the log", view.overdue)
     yield gauge("hosts", "Hosts known", len(view.table.hosts))
     yield gauge("drift_units", "Units of cash that are missing from the books, or too much", view.drift)
@@ -32,6 +33,16 @@ def _lines(view: View) -> Iterator[str]:
         yield gauge(f"events_{name.removeprefix('events_')}", f"Counted by the last replay: {name}", count)
     for name in ("freshness", "freshness_low", "freshness_high", "bandwidth_per_day", "orders"):
         yield gauge(f"plan_{name}", f"Of the plan: {name.replace('_', ' ')}", view.plan.get(name))
+    known = [check for check in view.light.checks if check.is_right is not None]
+    if known:
+        yield "# HELP opicflow_check A check of the books: 1 right, 0 not\n# TYPE opicflow_check gauge\n"
+        for check in known:
+            yield f'opicflow_check{{check="{_label(check.name.lower())}"}} {int(bool(check.is_right))}\n'
+    if view.live is not None:
+        yield "# HELP opicflow_stream Rates and counts of the stream, by name\n# TYPE opicflow_stream gauge\n"
+        for name, value, _ in view.live.rates:
+            if value is not None:
+                yield f'opicflow_stream{{name="{_label(name)}"}} {value!r}\n'
     if view.rejects:
         yield "# HELP opicflow_rejects Events that could not be used, by reason\n# TYPE opicflow_rejects gauge\n"
         for reason, count in view.rejects.items():

@@ -1,4 +1,4 @@
-"""Pages from templates. Every value is escaped; what is a chart already is Markup, which only `charts` makes."""
+"""Pages from templates. Every value is escaped; charts are Markup, which only `charts` makes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from opicflow.pipelines.serve import charts, wording
-from opicflow.pipelines.serve.view import Series, View
+from opicflow.pipelines.serve.view import HISTORY_PAGES, Series, View
 
 _PACKAGE = "opicflow.pipelines.serve"
 _MOST_IN_REPORT = 25
@@ -74,6 +74,7 @@ def _environment() -> Environment:
         "shorten": wording.short,
         "as_percent": wording.percent,
         "Series": Series,
+        "history_pages": HISTORY_PAGES,
         "is_report": False,
     }
     return environment

@@ -1,10 +1,12 @@
-"""What a replay that has just ended is: the view of its report. The same log gives the same view."""
+"""The view of a replay that has just ended, for its report. The same log gives the same view."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING
+
+import orjson
 
 from opicflow.pipelines.results.record_columns import pages_of
 from opicflow.pipelines.serve.page_table import PageTable
@@ -37,7 +39,7 @@ def view_of_replay(result: ReplayResult, inputs: Sequence[str]) -> View:
         history=moments(result.samples),
         idle=result.idle,
         rejects=summary["rejects_by_reason"],
-        examples=examples_of(result.reject_lines),
+        examples=examples_of(orjson.loads(line) for part in result.rejects for line in part.splitlines()),
         notes=result.notes,
         options=options_of(result.options),
     )

@@ -18,19 +18,20 @@ import pyarrow.parquet as pq
 
 from opicflow.connectors.files.divided_files import found_paths
 from opicflow.pipelines.replay.state_reader import canonical_url
+from opicflow.pipelines.results.reasons import Reasons
 from opicflow.pipelines.results.record_columns import Pages
 from opicflow.pipelines.serve.access import ServeRefused
 from opicflow.pipelines.serve.page_table import PageTable
 from opicflow.pipelines.serve.record_rows import IMPORTANCE, ORDERS, SCHEDULES, Column, Row, columns_of, milliseconds
-from opicflow.pipelines.serve.sources import MOST_EXAMPLES, PageReasons, examples_of
-from opicflow.pipelines.serve.view import RejectExample, View
+from opicflow.pipelines.serve.sources import examples_of
+from opicflow.pipelines.serve.view import View
 from opicflow.schemas.columns import Texts
 
 _ROWS_AT_ONCE = 1 << 15
 _FORMATS = ("parquet", "avro", "jsonl")
 _COUNTS = ("events_read", "visits", "announcements", "rejects", "duplicates", "late", "links")
 _DAMAGE = (ValueError, TypeError, LookupError, EOFError, ArithmeticError)
-"""What readers of formats raise for bytes that are none."""
+"""Errors of readers for bytes that are not of their format."""
 
 
 class ResultsSource:
@@ -45,7 +46,7 @@ class ResultsSource:
         self._view: View | None = None
 
     def view(self) -> View:
-        """What is shown now."""
+        """The current view."""
         with self._lock:
             paths = self._paths("importance")
             stamp = [(path.name, path.stat().st_mtime_ns) for path in paths]
@@ -57,7 +58,7 @@ class ResultsSource:
         """The canonical form of a URL, by the usual rules: results do not say which others."""
         return canonical_url(url)
 
-    def reasons(self, page: int) -> PageReasons | None:
+    def reasons(self, page: int) -> Reasons | None:
         """Nothing: there is no ledger."""
         return None
 
@@ -72,7 +73,7 @@ class ResultsSource:
         if np.any(np.diff(table.columns["importance"]) > 0):
             raise ServeRefused(f"{self._path}: importance is not in falling order: name results that a replay wrote")
         summary = self._summary()
-        examples = tuple(map(_example, islice(self._rows("rejects"), MOST_EXAMPLES)))
+        examples = examples_of(self._rows("rejects"))
         by_reason = summary.get("rejects_by_reason")
         if by_reason is None:
             by_reason = Counter(row["reason"] for row in self._rows("rejects"))
@@ -140,11 +141,3 @@ def _rows_of(path: Path) -> Iterator[Row]:
         else:
             for batch in pq.ParquetFile(file).iter_batches(_ROWS_AT_ONCE):
                 yield from batch.to_pylist()
-
-
-def _example(row: Row) -> RejectExample:
-    if isinstance(row.get("bytes"), bytes):
-        excerpt = row["bytes"].decode("utf-8", "backslashreplace")
-        return RejectExample(row["reason"], row["detail"], f"{row['source']}, byte {row['offset']:,}", excerpt)
-    (example,) = examples_of([json.dumps(dict(row)).encode()])
-    return example

@@ -51,7 +51,7 @@ def serve(source: PageSource, listening: socket.socket, host: str, token: str | 
 
 
 class _Server(uvicorn.Server):
-    """A server that lets go of those who wait for news when it ends."""
+    """A server that ends the connections of viewers who wait for news when it stops."""
 
     def __init__(self, config: uvicorn.Config, source: PageSource) -> None:
         super().__init__(config)

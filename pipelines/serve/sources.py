@@ -1,20 +1,20 @@
-"""Where the pages come from: the state of a replay, which is read again when a replay has finished in it."""
+"""The sources of views; and the state of a replay, which is read again when a replay has finished in it."""
 
 from __future__ import annotations
 
 import base64
-import json
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
+import orjson
 
-from opicflow.pipelines.replay.state import StateFolder
+from opicflow.pipelines.replay.state import StateFolder, samples_of
 from opicflow.pipelines.replay.state_reader import canonical_url, read_answers, read_ledger, read_state
 from opicflow.pipelines.results.part_files import Parts
 from opicflow.pipelines.results.record_columns import pages_of
@@ -22,7 +22,7 @@ from opicflow.pipelines.serve.page_table import PageTable
 from opicflow.pipelines.serve.view import Moment, RejectExample, View
 from opicflow.pipelines.serve.watchers import Watchers
 from opicflow.pipelines.transforms.parts import PartKind
-from opicflow.schemas.policy_json import policy_to_json
+from opicflow.schemas.policy_json import policy_from_json
 
 if TYPE_CHECKING:
     from opicflow.pipelines.ledger import Ledger, Planned
@@ -30,48 +30,38 @@ if TYPE_CHECKING:
     from opicflow.pipelines.results.reasons import Reasons
     from opicflow.schemas.arrays import Floats
 
-MOST_EXAMPLES = 50
-
-
-class PageReasons:
-    """Why a page is where it is, and the policies that hold for it, as plain values."""
-
-    def __init__(self, reasons: Reasons, policies: list[dict[str, Any]]) -> None:
-        self.reasons = reasons
-        self.policies = policies
-
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as plain values."""
-        return {**self.reasons.to_json(), "policies": self.policies}
+EXAMPLES_A_REASON = 10
+MOST_REJECTS_READ = 100_000
+"""So many rejects are read to find examples of each reason."""
 
 
 class PageSource(Protocol):
-    """Where pages come from. All methods may be called by several threads at once."""
+    """A source of views. All methods may be called by several threads at once."""
 
     can_explain: bool
-    """Whether there is a ledger, which says why a page is where it is."""
+    """Whether there is a ledger, which can explain the rank of a page."""
 
     def view(self) -> View:
-        """What is shown now."""
+        """The current view."""
 
     def canonical(self, url: str) -> str:
-        """The canonical form of a URL that somebody typed. Raises a `UserError` for what is none."""
+        """The canonical form of a URL that somebody typed. Raises a `UserError` if it is not a URL."""
 
-    def reasons(self, page: int) -> PageReasons | None:
-        """Why a page is where it is; None where the source does not know."""
+    def reasons(self, page: int) -> Reasons | None:
+        """Why a page has its rank and plan; None where the source does not know."""
 
 
 @runtime_checkable
 class LiveSource(PageSource, Protocol):
-    """A source that changes while it is looked at, and has only a part of all pages."""
+    """A source that changes by itself, and keeps only a part of all pages."""
 
     watchers: Watchers
 
     def look_for(self, url: str) -> str:
-        """What is known of a page that it does not have, in sentences; it may have the page later."""
+        """Keep a page from its next record on; returns sentences about the page until then."""
 
     def close(self) -> None:
-        """End: nothing new comes any more."""
+        """Stop reading."""
 
 
 class StateSource:
@@ -88,7 +78,7 @@ class StateSource:
         self._ledger: tuple[View, Ledger, Floats | None, Planned] | None = None
 
     def view(self) -> View:
-        """What is shown now: read again when a replay has finished. Who looks in the meantime sees what was before."""
+        """The current view: read again when a replay has finished. Until then viewers get the one before."""
         before, stamp = self._view, self._stamp_now()
         if before is not None and stamp in (None, self._stamp):
             return before
@@ -106,8 +96,8 @@ class StateSource:
         """The canonical form of a URL, by the rules of the state."""
         return canonical_url(url, self._rules.urls)
 
-    def reasons(self, page: int) -> PageReasons | None:
-        """Why a page is where it is. The ledger is restored for the first question, and kept."""
+    def reasons(self, page: int) -> Reasons | None:
+        """Why a page has its rank and plan. The ledger is restored for the first call, and kept."""
         from opicflow.pipelines.replay.keeper import importance_for_plans
         from opicflow.pipelines.results.reasons import reasons_of
 
@@ -121,13 +111,12 @@ class StateSource:
             _, ledger, importance, planned = self._ledger
             if not np.any(planned.survey.pages == np.uint64(page)):
                 return None
-            reasons = reasons_of(ledger, page, planned, importance)
-            return PageReasons(reasons, policies_for(ledger, page))
+            return reasons_of(ledger, page, planned, importance)
 
     def _stamp_now(self) -> tuple[int, int] | None:
         try:
             status = (self._path / "state.json").stat()
-        except OSError:  # a page that was right a moment ago is better than none
+        except OSError:  # the view before is better than none
             return None
         return status.st_mtime_ns, status.st_size
 
@@ -145,35 +134,21 @@ class StateSource:
             table=table,
             counts=_counts(state, sum(rejects.values())),
             plan=answers.plan,
+            policies=tuple(map(policy_from_json, answers.policies)),
             known_read=last.get("pages_read"),
             certificate=last.get("certificate", table.moment.get("certificate")),
             drift=last.get("drift"),
             refused_policies=sum(len(report["refused_policies"]) for report in run.get("reports", [])),
-            history=moments(chain.from_iterable(report["samples"] for report in run.get("reports", []))),
+            history=moments(samples_of(run)),
             idle=last.get("idle", {}),
             rejects=rejects,
             examples=examples_of(
-                line for part in Parts(self._path / "work", PartKind.REJECTS) for line in part.splitlines()
+                orjson.loads(line)
+                for part in Parts(self._path / "work", PartKind.REJECTS)
+                for line in part.splitlines()
             ),
             options=options_of(state.config["ledger"]),
         )
-
-
-def policies_for(ledger: Ledger, page: int) -> list[dict[str, Any]]:
-    """The policies of a ledger that may hold for a page: for its URL, its host, a prefix or pattern, or for all."""
-    url = (ledger.url(page) or b"").decode("ascii", "backslashreplace")
-    host = url.split("/", 3)[2] if "://" in url else ""
-    found = []
-    for one in ledger.policies:
-        policy = one.policy
-        if policy.url is not None and policy.url != url:
-            continue
-        if policy.host is not None and policy.host != host:
-            continue
-        if policy.url_prefix is not None and not url.startswith(policy.url_prefix):
-            continue
-        found.append({name: value for name, value in policy_to_json(policy).items() if value not in (None, False)})
-    return found
 
 
 def title_of(logs: Sequence[str]) -> str:
@@ -199,21 +174,29 @@ def moments(samples: Iterable[dict[str, Any]]) -> tuple[Moment, ...]:
     )
 
 
-def examples_of(lines: Iterable[bytes]) -> tuple[RejectExample, ...]:
-    """The first rejects, from their lines of JSON."""
-    found = []
-    for line in islice(lines, MOST_EXAMPLES):
-        record = json.loads(line)
-        excerpt = record.get("bytes")
-        if excerpt is None:
-            excerpt = base64.b64decode(record["bytes_base64"]).decode("utf-8", "backslashreplace")
-        where = f"{record['source']}, byte {record['offset']:,}"
-        found.append(RejectExample(record["reason"], record.get("detail", ""), where, excerpt))
+def examples_of(records: Iterable[Mapping[str, Any]]) -> tuple[RejectExample, ...]:
+    """The first rejects of each reason."""
+    found: list[RejectExample] = []
+    of_reasons: Counter[str] = Counter()
+    for record in islice(records, MOST_REJECTS_READ):
+        reason = record["reason"]
+        of_reasons[reason] += 1
+        if of_reasons[reason] <= EXAMPLES_A_REASON:
+            where = f"{record['source']}, byte {record['offset']:,}"
+            found.append(RejectExample(reason, record.get("detail", ""), where, _excerpt(record)))
     return tuple(found)
 
 
+def _excerpt(record: Mapping[str, Any]) -> str:
+    """The bytes of a reject as text: JSON has them as text or in base64, other formats as they are."""
+    given = record.get("bytes")
+    if isinstance(given, str):
+        return given
+    return (base64.b64decode(record["bytes_base64"]) if given is None else given).decode("utf-8", "backslashreplace")
+
+
 def options_of(ledger: dict[str, Any]) -> list[tuple[str, str]]:
-    """The options of a ledger that change what is shown, as pairs of words."""
+    """The options of a ledger that the pages show: names and values."""
     history, refresh = ledger["history"], ledger["refresh"]
     bandwidth = refresh.get("bandwidth_per_day")
     return [

@@ -11,7 +11,7 @@ from opicflow.pipelines.stream.audit import AuditState, Verdict
 from opicflow.pipelines.stream.status import StreamStatus
 
 OLD_TICK_SECONDS = 120.0
-"""Shards publish their books every ten seconds: older ones say that the stream stands still."""
+"""Shards publish an audit every ten seconds: if the last one is older, the stream has stopped."""
 LONG_LAG_SECONDS = 60.0
 _MOST_REJECTED = 0.05
 _NOTHING_PROVEN = 2.0
@@ -26,32 +26,40 @@ class JobState(NamedTuple):
 
 
 def checks_of(
-    verdict: Verdict, refused_entries: int, job: JobState | None, now_ms: int, is_reading: bool = False
+    verdict: Verdict,
+    refused_entries: int,
+    job: JobState | None,
+    now_ms: int,
+    is_reading: bool = False,
+    rejects: int = 0,
 ) -> Iterator[Check]:
-    """Yield the checks. `job` is None where no cluster is named; `is_reading`: there may be books not read yet."""
+    """Yield the checks. `job` is None where no cluster is named; `is_reading`: some audits may not be read yet."""
     yield _cash(verdict, job)
     yield _ranks(verdict)
     if verdict.shards or is_reading:
         yield _tick(verdict, now_ms)
     else:
-        yield Check("Clock", False, "no shard has published its books in the last hour: the stream stands still")
+        yield Check("Clock", False, "no shard has published an audit in the last hour: the stream has stopped")
     refused = refused_entries if job is None or job.status is None else job.status.count("rejected")
     detail = "none" if not refused else f"{refused:,} entries, policies or URLs were refused: see Rejects"
     yield Check("Refused entries", refused == 0, detail)
     if job is not None:
         yield from _job(job)
+    elif rejects:
+        detail = f"{rejects:,} events could not be used in the last day; with --flink-master it is known of how many"
+        yield Check("Rejects", None, detail)
 
 
 def _cash(verdict: Verdict, job: JobState | None) -> Check:
     drift = job.status.in_all_shards("audit_drift") if job is not None and job.status is not None else 0
     if verdict.faults or drift:
         which = ", ".join(sorted({f"{one.law.value} of shard {one.shard}" for one in verdict.faults})[:3])
-        detail = which or f"{drift:,} units are missing"
-        return Check("Cash", False, f"{detail}: do not trust importance until opicflow audit says how to repair it")
+        detail = f"wrong are: {which}" if which else f"{drift:,} units are missing"
+        return Check("Cash", False, f"{detail}. Do not trust importance: opicflow audit says what to do")
     if not verdict.shards:
-        return Check("Cash", None, "no shard has published its books in the last hour")
+        return Check("Cash", None, "no shard has published an audit in the last hour")
     if verdict.state is AuditState.BALANCED:
-        return Check("Cash", True, f"the books of all {verdict.shards} shards agree: not one unit is missing")
+        return Check("Cash", True, f"the balances of all {verdict.shards} shards agree: not one unit is missing")
     missing = verdict.shards - verdict.reported
     why = f"{missing} of {verdict.shards} shards have not reported" if missing else "some shards have no cut in common"
     return Check("Cash", None, f"{why} yet")
@@ -62,7 +70,9 @@ def _ranks(verdict: Verdict) -> Check:
         detail = f"not settled in {verdict.unsettled} of {verdict.shards} shards: while pages are visited, errors fall"
         return Check("Ranks", False, detail)
     if verdict.certificate is None:
-        return Check("Ranks", None, "estimated, without a proof" if verdict.shards else "nothing is known of them")
+        return Check(
+            "Ranks", None, "estimated, without a proof" if verdict.shards else "no shard has published an audit"
+        )
     if verdict.certificate >= _NOTHING_PROVEN:
         return Check("Ranks", False, "nothing is proven yet: too little of the graph was seen")
     return Check(
@@ -76,7 +86,7 @@ def _tick(verdict: Verdict, now_ms: int) -> Check:
     age = now_ms / 1000 - verdict.second
     if age > OLD_TICK_SECONDS:
         at = wording.minute(1000 * verdict.second)
-        detail = f"the last tick of the slowest shard was {wording.span(age)} ago ({at}): the stream stands still"
+        detail = f"the last tick of the slowest shard was {wording.span(age)} ago ({at}): the stream has stopped"
         return Check("Clock", False, detail)
     return Check("Clock", True, f"the last tick of the slowest shard was {wording.span(max(age, 0.0))} ago")
 
@@ -84,13 +94,13 @@ def _tick(verdict: Verdict, now_ms: int) -> Check:
 def _job(job: JobState) -> Iterator[Check]:
     status = job.status
     if status is None:
-        yield Check("Job", False if job.problem else None, job.problem or "not asked yet")
+        yield Check("Job", False if job.problem else None, job.problem or "Flink has not answered yet")
         return
     if status.details.runs:
-        yield Check("Job", True, f"all of it runs, after {status.details.restarts} restarts")
+        yield Check("Job", True, f"all its tasks run, after {status.details.restarts} restarts")
     else:
         cause = next((one.cause for one in status.details.lasting_trouble), "no reason is known")
-        yield Check("Job", False, f"{status.details.job.state}, and not all of it runs: {cause}")
+        yield Check("Job", False, f"{status.details.job.state}, not all its tasks run: {cause}")
     lag, rate = sum(status.lags().values()), job.events_per_second
     if rate is None:
         yield Check("Lag", None, f"{lag:,} records wait to be read")

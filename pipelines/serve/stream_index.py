@@ -1,4 +1,4 @@
-"""What is kept of the topics of a stream: as much as fits, whatever they hold, and what is known beyond it."""
+"""A bounded index of a stream's topics: the most important pages, sites, the last orders, and counts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from opicflow.pipelines.refresh.policies import Policies, check, most_categories
 from opicflow.pipelines.results.record_columns import Pages
-from opicflow.pipelines.serve.newest_rows import NewestRows, kinds_of, place_of
+from opicflow.pipelines.serve.newest_rows import NewestRows, kinds_of, record_position
 from opicflow.pipelines.serve.page_table import PageTable, SiteRow
 from opicflow.pipelines.serve.record_rows import (
     IMPORTANCE,
@@ -22,13 +23,14 @@ from opicflow.pipelines.serve.record_rows import (
     columns_of,
     milliseconds,
 )
-from opicflow.pipelines.serve.view import Check, Live, Moment, RejectExample, View
+from opicflow.pipelines.serve.view import HISTORY_PAGES, Check, Live, Moment, RejectExample, View
 from opicflow.pipelines.serve.wording import number
 from opicflow.pipelines.stream.audit import Auditor, AuditRefused, Verdict
 from opicflow.schemas.columns import Texts
-from opicflow.schemas.records import Audit, from_avro
+from opicflow.schemas.policy_json import PolicyRefused
+from opicflow.schemas.records import Audit, Policy, from_avro
 
-STREAMS = ("importance", "site-importance", "refresh-schedule", "crawl-orders", "rejects", "audit")
+STREAMS = ("importance", "site-importance", "refresh-schedule", "crawl-orders", "rejects", "audit", "policies")
 """The topics that are read."""
 MOST_ORDERS, MOST_SITES = 50_000, 20_000
 _BYTES_A_PAGE = 200
@@ -37,7 +39,6 @@ MOST_WATCHED = 1_000
 _MOST_REASONS, _EXAMPLES_A_REASON, _LONGEST_EXCERPT = 100, 5, 400
 _MOST_MOMENTS = 240
 _MOMENT_MS = 10_000
-_IN_A_HISTORY = 25
 
 _SITES: tuple[Column, ...] = (
     ("importance", lambda row: row["importance"], np.float64),
@@ -71,7 +72,7 @@ class _Table:
         self._columns, self._rank, self._text = columns, rank, text
 
     def take(self, arrived: Sequence[Arrival]) -> int:
-        """Take records; returns how many have values that they cannot have."""
+        """Take records; returns the number of those with impossible values."""
         blank = {name: 0 for name, _, _ in self._columns}
         try:
             self._take(arrived, blank)
@@ -93,7 +94,7 @@ class _Table:
             columns[name][there] = column
         self.rows.take(
             [one.key for one in arrived],
-            np.array([place_of(one.partition, one.offset) for one in arrived], np.int64),
+            np.array([record_position(one.partition, one.offset) for one in arrived], np.int64),
             ~there,
             columns,
             [_text_of(one.row, self._text) for one in arrived],
@@ -101,7 +102,7 @@ class _Table:
 
 
 class StreamIndex:
-    """Takes the records of all topics of a stream in any order, and shows what they come to.
+    """Takes the records of all topics of a stream in any order, and makes views from them.
 
     Of pages the `keep` most important ones are kept, of schedules those that were of most importance when they were
     decided, of sites the most important, of orders the last; and counts. Pages that somebody looks for are kept, too.
@@ -119,6 +120,7 @@ class StreamIndex:
             "refresh-schedule": _Table(schedules, "importance", "", keep, _BYTES_A_PAGE),
             "crawl-orders": _Table((*ORDERS, *_ALSO_OF_ORDERS), "ordered_ms", "url", MOST_ORDERS, _BYTES_A_PAGE),
         }
+        self._policies = Policies()
         self._auditor = Auditor()
         self.verdict = Verdict()
         self.rejects: Counter[str] = Counter()
@@ -126,7 +128,7 @@ class StreamIndex:
         self._examples: dict[str, deque[RejectExample]] = {}
         self.unreadable: Counter[str] = Counter()
         self._event_second = 0
-        self._pages_told = 0
+        self._pages_published = 0
         self._watched: dict[str, None] = {}
         self._moments: list[Moment] = []
         self._moment_ms = _MOMENT_MS
@@ -135,12 +137,14 @@ class StreamIndex:
         """Take records of one of `STREAMS`, those of a partition in their order."""
         if stream == "audit":
             self._take_audits(arrived)
+        elif stream == "policies":
+            self._take_policies(arrived)
         elif stream == "rejects":
             for one in arrived:
                 self._take_reject(one.row)
         else:
             self.unreadable[stream] += self._tables[stream].take(arrived)
-            self._learn(stream, (one.row for one in arrived))
+            self._note_times(stream, (one.row for one in arrived))
 
     def look_for(self, url: str) -> None:
         """Keep the page with this URL from its next record on, whatever its importance is."""
@@ -156,14 +160,14 @@ class StreamIndex:
             self._tables[stream].rows.clear_floor()
 
     @property
-    def is_thin(self) -> bool:
-        """Whether less than half of the pages that are kept are known to be the first: reading all again helps."""
+    def has_large_gaps(self) -> bool:
+        """Whether more than half of the kept pages may have others between them: reading all records again helps."""
         return len(self.pages.rows) >= self.keep and self.pages.rows.complete < self.keep / 2
 
-    # -- what it comes to ----------------------------------------------------------------------------------------------
+    # -- views --------------------------------------------------------------------------------------------------------
 
-    def holds(self) -> str:
-        """Return what is kept, and what is not known, in words."""
+    def kept(self) -> str:
+        """Return sentences about the records that are kept, and about those that are not."""
         pages, known = self.pages.rows, self._pages_known()
         if pages.floor == -np.inf:
             words = f"All {number(len(pages))} pages in the topic importance are kept."
@@ -179,7 +183,7 @@ class StreamIndex:
         return words
 
     def view(self, live: Live, checks: Sequence[Check], title: str, source: str) -> View:
-        """Return what is shown now."""
+        """Return the current view."""
         table = self._table(live.at_ms)
         known, verdict = self._pages_known(), self.verdict
         view = View(
@@ -196,6 +200,7 @@ class StreamIndex:
             known_pages=known,
             checks=checks,
             live=live,
+            policies=tuple(one.policy for one in self._policies.expire(live.at_ms)),
         )
         return view.prepared()
 
@@ -271,28 +276,28 @@ class StreamIndex:
         return (of_domains or of_hosts or None) if rows.floor == -np.inf else None
 
     def _pages_known(self) -> int | None:
-        return self.verdict.pages or self._pages_told or None
+        return self.verdict.pages or self._pages_published or None
 
     def _history(self, now_ms: int, table: PageTable, verdict: Verdict, known: int | None) -> tuple[Moment, ...]:
-        """Return how it went since this began to look; of many moments every second one is left out."""
+        """Return the moments since the start; of too many moments every second one is removed."""
         if len(table) and (not self._moments or now_ms - self._moments[-1].time_ms >= self._moment_ms):
-            first = zip(table.ids[:_IN_A_HISTORY].tolist(), table.columns["importance"].tolist(), strict=False)
+            first = zip(table.ids[:HISTORY_PAGES].tolist(), table.columns["importance"].tolist(), strict=False)
             self._moments.append(Moment(now_ms, verdict.visits, known or len(table), None, None, dict(first)))
             if len(self._moments) > _MOST_MOMENTS:
                 del self._moments[1::2]
                 self._moment_ms *= 2
         return tuple(self._moments)
 
-    # -- what arrives --------------------------------------------------------------------------------------------------
+    # -- records ------------------------------------------------------------------------------------------------------
 
-    def _learn(self, stream: str, rows: Iterable[Row | None]) -> None:
+    def _note_times(self, stream: str, rows: Iterable[Row | None]) -> None:
         living = [row for row in rows if row is not None]
         if not living:
             return
         seconds = [milliseconds(row.get("event_time")) // 1000 for row in living]
         self._event_second = max(self._event_second, *seconds)
         if stream == "importance":
-            self._pages_told = int(living[-1]["pages"])
+            self._pages_published = int(living[-1]["pages"])
 
     def _take_audits(self, arrived: Sequence[Arrival]) -> None:
         for one in arrived:
@@ -304,6 +309,24 @@ class StreamIndex:
                 self.unreadable["audit"] += 1
         if arrived:
             self.verdict = self._auditor.verdict()
+
+    def _take_policies(self, arrived: Sequence[Arrival]) -> None:
+        policies = []
+        for one in arrived:
+            try:
+                if one.row is not None:
+                    policy = from_avro(Policy, dict(one.row))
+                    check(policy, most_categories(policy))
+                    policies.append(policy)
+            except (PolicyRefused, ValueError, TypeError, LookupError):  # the ledgers refuse it, too
+                self.unreadable["policies"] += 1
+        try:
+            self._policies = self._policies.add_all(policies, 0)
+        except PolicyRefused:
+            if len(arrived) == 1:
+                self.unreadable["policies"] += 1
+            for one in arrived if len(arrived) > 1 else ():  # find those that are refused
+                self._take_policies([one])
 
     def _take_reject(self, row: Row | None) -> None:
         if row is None:

@@ -1,4 +1,4 @@
-"""A stream, live: a thread reads its topics into an index, another one asks Flink; viewers get what is new."""
+"""A stream, live: a thread reads its topics into an index, another one requests the state of the job from Flink."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from itertools import chain
 from typing import NamedTuple
 
 from opicflow.connectors.flink.rest import FlinkCluster, FlinkRefused
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.result_follower import ResultFollower, ResultMessage, TopicReplaced
 from opicflow.pipelines.replay.state_reader import canonical_url
+from opicflow.pipelines.results.reasons import Reasons
 from opicflow.pipelines.serve import wording
-from opicflow.pipelines.serve.sources import PageReasons
 from opicflow.pipelines.serve.stream_checks import JobState, checks_of
 from opicflow.pipelines.serve.stream_index import STREAMS, Arrival, StreamIndex
 from opicflow.pipelines.serve.view import Check, Live, View
@@ -24,7 +23,7 @@ from opicflow.schemas.errors import UserError
 
 _HOUR_MS = 3_600_000
 _SINCE_MS = {"audit": _HOUR_MS, "crawl-orders": 24 * _HOUR_MS, "rejects": 24 * _HOUR_MS}
-"""How far back topics are read of which old records say nothing of today. The others are read whole."""
+"""How far back these topics are read: their older records do not matter today. The others are read whole."""
 _POLL_MS = 200
 _PROBE_SECONDS = 2.0
 _SHOW_SECONDS = 1.0
@@ -36,7 +35,7 @@ _READ_AGAIN_SECONDS = 3_600.0
 
 
 class FlinkWatch:
-    """Asks a cluster again and again how a job does."""
+    """Requests the state of a job from a cluster, again and again."""
 
     def __init__(self, cluster: FlinkCluster, job_name: str) -> None:
         self.job = JobState()
@@ -44,7 +43,7 @@ class FlinkWatch:
         self._events: tuple[float, int] | None = None
 
     def ask(self) -> None:
-        """Ask once. What the cluster refuses is a problem of the job."""
+        """Request it once. A refusal of the cluster becomes the problem of the job."""
         try:
             found = self._cluster.find(self._name)
             status = StreamStatus(
@@ -104,10 +103,10 @@ class StreamSource:
         for thread in self._threads:
             thread.start()
 
-    # -- for viewers, in their threads ---------------------------------------------------------------------------------
+    # -- called by viewers, in their threads --------------------------------------------------------------------------
 
     def view(self) -> View:
-        """What is shown now."""
+        """The current view."""
         if self._failure is not None:
             raise RuntimeError("the reader of the topics has ended") from self._failure
         return self._view
@@ -116,29 +115,29 @@ class StreamSource:
         """The canonical form of a URL, by the usual rules: topics do not say which others."""
         return canonical_url(url)
 
-    def reasons(self, page: int) -> PageReasons | None:
+    def reasons(self, page: int) -> Reasons | None:
         """Nothing: the ledgers are in the workers of the stream."""
         return None
 
     def look_for(self, url: str) -> str:
-        """Keep this page from its next record on; returns what is known of it until then."""
+        """Keep this page from its next record on; returns sentences about it until then."""
         self._looked_for.append(url)
         where = f"--brokers {self._connection.brokers}" + (f" --prefix {self._prefix}" if self._prefix else "")
         return (
             "it is not among the pages that are kept: its importance, visits and next fetch are not known here. "
-            "It is kept as soon as a new record of it arrives. What the topic has of it is shown by: "
+            "It is kept as soon as a new record of it arrives. To see its record in the topic: "
             f"opicflow subscribe importance {where} --url {wording.safe(url)}"
         )
 
     def close(self) -> None:
-        """End, and let go of the brokers."""
+        """Stop, and close the connections to the brokers."""
         self._ended.set()
         self.watchers.end()
         for thread in self._threads:
             thread.join(10)
         self._follower.close()
 
-    # -- the threads ---------------------------------------------------------------------------------------------------
+    # -- the threads --------------------------------------------------------------------------------------------------
 
     def _run(self, work: Callable[[], None]) -> None:
         try:
@@ -193,7 +192,7 @@ class StreamSource:
                 raise TopicReplaced("topics are other ones than before: everything is read again")
             self._problem = None
         is_rested = time.monotonic() - self._read_again_at >= _READ_AGAIN_SECONDS
-        if self._index.is_thin and self._follower.read_part >= 1 and is_rested:
+        if self._index.has_large_gaps and self._follower.read_part >= 1 and is_rested:
             self._follower.read_again("importance", "refresh-schedule")
             self._index.read_pages_again()
             self._read_again_at = time.monotonic()
@@ -201,7 +200,7 @@ class StreamSource:
     def _start_again(self) -> bool:
         try:
             follower = self._opened()
-        except UserError:  # the next probe says so again
+        except UserError:  # the next probe has the same problem
             return False
         self._follower.close()
         self._follower, self._problem = follower, None
@@ -221,28 +220,30 @@ class StreamSource:
         since = self._problem.since_ms if self._problem else self._clock()
         self._problem = _Problem(str(problem), since)
 
-    # -- what is shown -------------------------------------------------------------------------------------------------
+    # -- views --------------------------------------------------------------------------------------------------------
 
     def _shown(self, before: View | None) -> View:
-        """Return what is shown now; `before` is the view before, if no record has arrived since."""
+        """Return the current view; `before` is the last one, if no record has arrived since."""
         now_ms, index, problem = self._clock(), self._index, self._problem
         verdict, job = index.verdict, None if self._flink is None else self._flink.job
         self._visits.append((now_ms, verdict.visits))
         self._visits = [one for one in self._visits if now_ms - one[0] <= 60_000]
         read_part = self._follower.read_part
-        holds = index.holds()
+        kept = index.kept()
         if self._follower.absent:
-            holds += f" There is no topic {', '.join(self._prefix + name for name in self._follower.absent)}."
+            kept += f" There is no topic {', '.join(self._prefix + name for name in self._follower.absent)}."
         live = Live(
             at_ms=now_ms,
             rates=tuple(self._rates(job)),
             read_part=read_part,
-            holds=holds,
+            kept=kept,
             problem=problem.sentence if problem else "",
             problem_ms=problem.since_ms if problem else 0,
         )
-        checks = tuple(
-            chain(self._reading(read_part), checks_of(verdict, index.refused_entries, job, now_ms, read_part < 1))
+        refused, rejects = index.refused_entries, sum(index.rejects.values())
+        checks = (
+            *self._reading(read_part),
+            *checks_of(verdict, refused, job, now_ms, read_part < 1, rejects - refused),
         )
         if before is not None:
             return replace(before, live=live, checks=checks).prepared()
@@ -264,8 +265,10 @@ class StreamSource:
             rates += [(f"lag of {topic}", lag, "records") for topic, lag in sorted(job.status.lags().items())]
         (first_ms, first), (last_ms, last) = self._visits[0], self._visits[-1]
         if first and last >= first and last_ms > first_ms:
-            rates.append(("visits a second", 1000 * (last - first) / (last_ms - first_ms), "in the books of a minute"))
-        rates.append(("behind the topics", self._behind, "records that this page has not read yet"))
+            rates.append(
+                ("visits a second", 1000 * (last - first) / (last_ms - first_ms), "by the audits of the last minute")
+            )
+        rates.append(("unread records", self._behind, "published, not read by this page yet"))
         return rates
 
 

@@ -1,4 +1,4 @@
-"""What the pages show of one moment: the table of all pages, the facts beside it, and the answer that comes first."""
+"""A view: everything that the pages show at one moment, with the table of all pages and the answer that comes first."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ import numpy as np
 from opicflow.pipelines.ledger import Outcome
 from opicflow.pipelines.ledger.choice import BY, WHY
 from opicflow.pipelines.serve import wording
+from opicflow.pipelines.serve.page_policies import policies_of_page
 from opicflow.pipelines.serve.page_table import NEVER, RISING, Filter, PageTable
+from opicflow.schemas.records import Policy
 
 TOP = 10
+HISTORY_PAGES = 50
+"""So many of the most important pages have a history."""
 _BARS = 24
 _MOST_MOVERS = 1000
 _MOST_HOSTS = 8
@@ -48,7 +52,7 @@ class Moment(NamedTuple):
 
 
 class Check(NamedTuple):
-    """One thing about the books: what, whether it is as it must be (None: not known), and in a sentence."""
+    """One check of the books: its name, whether it is right (None: not known), and a sentence."""
 
     name: str
     is_right: bool | None
@@ -56,7 +60,7 @@ class Check(NamedTuple):
 
 
 class Light(NamedTuple):
-    """One light for the books: `right`, `look` or `wrong`, with a headline and the checks behind it."""
+    """One light for the books: `right`, `look` or `wrong`, with a headline and its checks, those that fail first."""
 
     state: str
     headline: str
@@ -89,20 +93,20 @@ class Series(NamedTuple):
 
 @dataclass(frozen=True)
 class Live:
-    """What only a stream has: what goes on in it, and how much of it is shown. Times are of the clock, in ms."""
+    """The state of a stream, and how much of it is kept here. Times are of the clock, in ms."""
 
     at_ms: int
-    """When this was so."""
+    """The time of this view."""
     rates: Sequence[tuple[str, float | None, str]] = ()
-    """What goes on: a name, a number, and a word more about it."""
+    """Rates and counts: a name, a number, and an explanation."""
     read_part: float = 1.0
-    """How much was read of what was in the topics at the start."""
-    holds: str = ""
-    """What is kept of all records, in a sentence or more."""
+    """The part that was read of the records that were in the topics at the start."""
+    kept: str = ""
+    """Which records are kept, in sentences."""
     problem: str = ""
-    """Why nothing new arrives; empty if it does."""
+    """Why no new records arrive; empty if they do."""
     problem_ms: int = 0
-    """Since when."""
+    """The time since when none arrive."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,9 @@ class View:
     checks: Sequence[Check] | None = None
     """The checks of the books, where others than those of a replay are known."""
     live: Live | None = None
-    """What goes on now, if this is a stream."""
+    """The state of the stream, if this is one."""
+    policies: Sequence[Policy] | None = None
+    """The policies in force, in the order in which they were stated; None: they are not known."""
 
     @property
     def pages(self) -> int:
@@ -144,12 +150,14 @@ class View:
         return 1000 * self.table.second or int(self.table.moment.get("event_time_ms") or 0)
 
     def prepared(self) -> View:
-        """Make now what many who look at once would each make for themselves; returns itself."""
-        _ = self.table.hosts, self.table.domains, self.table.growth, self.table.row_of(0), self.light, self.overdue
+        """Compute now what several viewers would otherwise compute at the same time; returns itself."""
+        _ = self.table.hosts, self.table.domains, self.table.growth, self.light, self.overdue
         _ = self.scores, self.due, self.outcomes, self.orders_by_reason, self.orders_by_host, self.movers("rising")
+        if self.live is None:  # the table of a stream is replaced within seconds: most need none of these
+            self.table.make_indices()
         return self
 
-    # -- counts --------------------------------------------------------------------------------------------------------
+    # -- counts -------------------------------------------------------------------------------------------------------
 
     @property
     def knows_read(self) -> bool:
@@ -178,7 +186,7 @@ class View:
         """How many pages rest on the default history of a new page."""
         return int(len(self.table) - np.count_nonzero(self.table.columns["measured"])) if len(self.table) else 0
 
-    def held_by_top(self, count: int) -> float:
+    def importance_of_first(self, count: int) -> float:
         """The importance of the first pages together."""
         return float(self.table.columns["importance"][:count].sum()) if len(self.table) else 0.0
 
@@ -196,12 +204,17 @@ class View:
         read, rejects = self.counts.get("events_read"), self.counts.get("rejects")
         return rejects / read if read and rejects else 0.0
 
-    # -- the answer ----------------------------------------------------------------------------------------------------
+    # -- the answer ---------------------------------------------------------------------------------------------------
 
     @cached_property
     def light(self) -> Light:
         """Whether the figures can be trusted, and why."""
-        checks = tuple(self._checks() if self.checks is None else self.checks)
+        checks = tuple(
+            sorted(
+                self._checks() if self.checks is None else self.checks,
+                key=lambda check: (False, None, True).index(check.is_right),
+            )
+        )
         if any(check.is_right is False for check in checks):
             wrong = [check.name.lower() for check in checks if check.is_right is False]
             must_report = any(name in ("cash", "events") for name in wrong)
@@ -251,7 +264,7 @@ class View:
             detail += f"; {wording.percent(part)} of the pages were visited too rarely to be measured"
         return Check("Ranks", None, detail)
 
-    # -- what is drawn -------------------------------------------------------------------------------------------------
+    # -- charts and tables --------------------------------------------------------------------------------------------
 
     @cached_property
     def orders_by_reason(self) -> list[Share]:
@@ -310,12 +323,19 @@ class View:
         named = [(Outcome(i).name, count) for i, count in enumerate(counts) if count]
         return sorted(named, key=lambda one: -one[1])
 
+    def policies_of(self, row: int) -> list[dict[str, Any]] | None:
+        """The policies that are about the page at a row, the latest first; None: they are not known."""
+        if self.policies is None:
+            return None
+        table = self.table
+        return policies_of_page(self.policies, table.url(row), table.host(row), int(table.columns["category"][row]))
+
     def history_of(self, page: int) -> list[tuple[int, float]]:
         """The importance of a page over the crawl: (time in ms, or visits where times are not known)."""
         return [(self.at(one), one.top[page]) for one in self.history if page in one.top]
 
     def at(self, one: Moment) -> int:
-        """The place of a moment on the axis of the crawl."""
+        """The position of a moment on the axis of the crawl: its time, or its visits."""
         return one.time_ms if self.has_times else one.visits
 
     @cached_property

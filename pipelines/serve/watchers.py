@@ -1,4 +1,4 @@
-"""Those who wait for something new to be shown."""
+"""Viewers who wait for the next view."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import suppress
 
 
 class Watchers:
-    """Those who wait for the next view, in the loop of a server."""
+    """Viewers who wait for the next view, in the event loop of a server."""
 
     def __init__(self) -> None:
         self.has_ended = False
@@ -37,7 +37,7 @@ class Watchers:
         self._wake()
 
     def end(self) -> None:
-        """Wake all who wait: there is no other view any more."""
+        """Wake all who wait: there will be no other view."""
         with self._lock:
             self.has_ended = True
         self._wake()

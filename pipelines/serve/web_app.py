@@ -1,4 +1,4 @@
-"""The addresses that `opicflow serve` answers: pages for people, JSON and metrics for programs. It only reads.
+"""The addresses of `opicflow serve`: pages for people, JSON and metrics for programs. All of them only read.
 
 No page loads anything from elsewhere or runs a script but its own file: the content security policy forbids it.
 """
@@ -23,7 +23,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from opicflow.pipelines.serve import wording
-from opicflow.pipelines.serve.access import COOKIE, is_token, pass_of
+from opicflow.pipelines.serve.access import COOKIE, cookie_of, is_token
 from opicflow.pipelines.serve.page_table import Filter
 from opicflow.pipelines.serve.prometheus import metrics_of
 from opicflow.pipelines.serve.renderer import render, static_file
@@ -47,15 +47,15 @@ _HEADERS = {
 }
 _STATIC = {"style.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 _OPEN = ("/healthz", "/login", "/static/style.css", "/static/icon.svg")
-"""What needs no token."""
+"""The addresses that need no token."""
 _MOST_LOGIN_BYTES = 1 << 14
 _MOST_MADE = 64
-"""So many pages of a view are remembered."""
+"""The most pages of a view that are remembered."""
 _HTML = "text/html; charset=utf-8"
 _MOST_VIEWERS = 150
-"""So many browsers get news at once; pages of others do not change by themselves."""
-_SIGN_OF_LIFE_SECONDS = 15.0
-"""Without news, so often something is sent: then it is noticed that a browser is gone."""
+"""The most browsers that get news; the pages of others do not change by themselves."""
+_KEEP_ALIVE_SECONDS = 15.0
+"""Without news a comment is sent after so long: it shows whether the browser is still connected."""
 
 
 class Endpoint(NamedTuple):
@@ -70,7 +70,9 @@ class Endpoint(NamedTuple):
 _N = (("n", f"how many rows, at most {MOST_ROWS}"), ("first", "omit so many rows"))
 ENDPOINTS = (
     Endpoint("/api/health", "/api/health", "the light for the books, and the checks behind it"),
-    Endpoint("/api/summary", "/api/summary", "the counts of events and pages, the plan, the options, the notes"),
+    Endpoint(
+        "/api/summary", "/api/summary", "counts of events and pages, the plan, options, notes; of a stream its rates"
+    ),
     Endpoint(
         "/api/top",
         "/api/top?n=10",
@@ -86,15 +88,16 @@ ENDPOINTS = (
     Endpoint(
         "/api/page",
         "/api/page?url=",
-        "a page: importance, who pays it, visits, change rate, next fetch, history",
+        "a page: importance, who pays it, visits, change rate, next fetch, history, policies that hold for it",
         (("url", "its URL; it need not be canonical"), ("id", "or its page id")),
     ),
     Endpoint(
         "/api/why",
         "/api/why?url=",
-        "why a page is where it is, and the policies that hold for it; reads the ledger",
+        "why a page is where it is; reads the ledger",
         (("url", "its URL"), ("id", "or its page id")),
     ),
+    Endpoint("/api/movers", "/api/movers", "the pages that rise and fall fastest among the first thousand"),
     Endpoint("/api/hosts", "/api/hosts?n=10", "hosts, the most important first", _N),
     Endpoint("/api/domains", "/api/domains?n=10", "registrable domains, the most important first", _N),
     Endpoint("/api/orders", "/api/orders?n=10", "the fetches of the next cycle, in their order", _N),
@@ -105,7 +108,7 @@ ENDPOINTS = (
 
 
 def web_app(source: PageSource, token: str | None = None, allowed_hosts: list[str] | None = None) -> Starlette:
-    """Return the application. `token`: who does not know it sees nothing. `allowed_hosts`: names it is reached by."""
+    """Return the application. `token`: all viewers must give it. `allowed_hosts`: names of the server in requests."""
     pages = _Pages(source, token)
     of_all = _OncePerView(source)
     routes = [
@@ -135,7 +138,7 @@ def web_app(source: PageSource, token: str | None = None, allowed_hosts: list[st
 
 
 class _OncePerView:
-    """Makes a page once for all who look at the same time: many do when something new is shown."""
+    """Renders a page once for all viewers of a view: many load it when something new is shown."""
 
     def __init__(self, source: PageSource) -> None:
         self._source = source
@@ -144,7 +147,7 @@ class _OncePerView:
         self._made: dict[str, bytes] = {}
 
     def __call__(self, answer: Callable[[Request], Response]) -> Callable[[Request], Response]:
-        """Return the same with a memory. It never returns what was made of another view."""
+        """Return an answer that remembers its pages until there is another view."""
 
         def remembered(request: Request) -> Response:
             address = f"{request.url.path}?{request.url.query}"
@@ -160,7 +163,7 @@ class _OncePerView:
 
 
 class _Guard:
-    """Lets only those in who know the token, and puts the headers of safety on every answer."""
+    """Refuses requests without the token, and adds the security headers to every answer."""
 
     def __init__(self, app: ASGIApp, token: str | None) -> None:
         self._app = app
@@ -192,7 +195,7 @@ class _Guard:
         kind, _, given = request.headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer" and is_token(given.strip(), self._token):
             return True
-        return is_token(request.cookies.get(COOKIE, ""), pass_of(self._token))
+        return is_token(request.cookies.get(COOKIE, ""), cookie_of(self._token))
 
 
 def _wants_page(request: Request) -> bool:
@@ -208,7 +211,7 @@ class _Pages:
         self._token = token
         self._viewers = 0
 
-    # -- for people ----------------------------------------------------------------------------------------------------
+    # -- for people ---------------------------------------------------------------------------------------------------
 
     def overview(self, request: Request) -> Response:
         view = self._source.view()
@@ -250,6 +253,7 @@ class _Pages:
             payers=payers,
             rest=max(1 - sum(part for _, _, part in payers), 0),
             history=view.history_of(int(table.ids[row])),
+            policies=view.policies_of(row),
             rate_factor=_factor(one),
             why=why,
             can_explain=self._source.can_explain,
@@ -273,7 +277,7 @@ class _Pages:
     def _site(self, by: str, name: str) -> Response:
         view = self._source.view()
         sites = view.table.domains if by == "domain" else view.table.hosts
-        site = next((one for one in sites if one.name == name), None)
+        site = view.table.site(by, name)
         if site is None:
             raise HTTPException(HTTPStatus.NOT_FOUND, f"no {by} {wording.safe(name)} is known")
         wanted = Filter(host=name) if by == "host" else Filter(domain=name)
@@ -285,7 +289,7 @@ class _Pages:
         first, count = _window(request.query_params, PAGE_ROWS)
         total = len(view.table.order_rows)
         before, after = _neighbours(request, first, count, total)
-        orders = [view.table.order(place) for place in range(first, min(first + count, total))]
+        orders = [view.table.order(position) for position in range(first, min(first + count, total))]
         return _page("plan.html", view=view, orders=orders, first=first, total=total, before=before, after=after)
 
     def rejects(self, request: Request) -> Response:
@@ -294,12 +298,12 @@ class _Pages:
     def search(self, request: Request) -> Response:
         """The page or host that is meant, or a list of pages that fit."""
         view, words = self._source.view(), request.query_params.get("q", "").strip()
-        if words in view.table.sites("host")[0]:
+        if view.table.site("host", words) is not None:
             return RedirectResponse(f"/host/{quote(words, safe='')}", HTTPStatus.SEE_OTHER)
         row = self._row_of_url(view, words)
         if row is not None:
             return RedirectResponse(f"/page/{int(view.table.ids[row]):016x}", HTTPStatus.SEE_OTHER)
-        if isinstance(self._source, LiveSource) and "://" in words:
+        if isinstance(self._source, LiveSource) and "://" in words and "*" not in words:
             raise HTTPException(HTTPStatus.NOT_FOUND, f"{wording.safe(words)}: {self._not_kept(self._source, words)}")
         first, count = _window(request.query_params, PAGE_ROWS)
         found = view.table.listed(Filter(pattern=words), first, count) if words else view.table.listed(Filter())
@@ -317,11 +321,14 @@ class _Pages:
         )
 
     def live(self, request: Request) -> Response:
-        """Server-sent events: `news` as often as there is something new to show."""
+        """Server-sent events: `news` whenever there is something new to show."""
         if not isinstance(self._source, LiveSource):
-            raise HTTPException(HTTPStatus.NOT_FOUND, "what is served here does not change by itself")
+            raise HTTPException(HTTPStatus.NOT_FOUND, "this source does not change by itself: it has no news")
         if self._viewers >= _MOST_VIEWERS:
-            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, f"{_MOST_VIEWERS} browsers look already")
+            raise HTTPException(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                f"{_MOST_VIEWERS} browsers follow it already: load the page again to see what is new",
+            )
         return StreamingResponse(self._news(self._source), media_type="text/event-stream")
 
     async def _news(self, source: LiveSource) -> AsyncIterator[str]:
@@ -330,11 +337,11 @@ class _Pages:
             seen = await source.watchers.wait(-1, 0)
             yield "retry: 3000\n\n"
             while not source.watchers.has_ended:
-                views = await source.watchers.wait(seen, _SIGN_OF_LIFE_SECONDS)
+                views = await source.watchers.wait(seen, _KEEP_ALIVE_SECONDS)
                 if views > seen:
                     yield f"event: news\ndata: {views}\n\n"
                 elif not source.watchers.has_ended:
-                    yield ":\n\n"  # a sign of life
+                    yield ":\n\n"
                 seen = views
         finally:
             self._viewers -= 1
@@ -357,10 +364,10 @@ class _Pages:
             return _page("login.html", HTTPStatus.FORBIDDEN, is_wrong=True)
         answer = RedirectResponse("/", HTTPStatus.SEE_OTHER)
         is_secure = request.url.scheme == "https"
-        answer.set_cookie(COOKIE, pass_of(self._token), httponly=True, samesite="strict", secure=is_secure)
+        answer.set_cookie(COOKIE, cookie_of(self._token), httponly=True, samesite="strict", secure=is_secure)
         return answer
 
-    # -- for programs --------------------------------------------------------------------------------------------------
+    # -- for programs -------------------------------------------------------------------------------------------------
 
     def metrics(self, request: Request) -> Response:
         return Response(metrics_of(self._source.view()), media_type="text/plain; version=0.0.4; charset=utf-8")
@@ -377,10 +384,14 @@ class _Pages:
                 "title": view.title,
                 "version": view.version,
                 "time": view.time_ms or None,
-                "pages": len(view.table),
+                "pages": view.pages,
+                "pages_here": len(view.table),
                 "pages_read": view.pages_read,
+                "waiting": view.waiting,
+                "not_measured": view.default_histories,
                 "overdue": view.overdue,
                 "hosts": len(view.table.hosts),
+                "importance_of_first_10": view.importance_of_first(10),
                 "certificate": view.certificate,
                 "drift": view.drift,
                 "counts": view.counts,
@@ -389,9 +400,11 @@ class _Pages:
                 "due": dict(view.due),
                 "outcomes": dict(view.outcomes),
                 "orders_by_reason": {one.name: one.orders for one in view.orders_by_reason},
+                "orders_by_host": {one.name: one.orders for one in view.orders_by_host},
                 "idle": view.idle,
                 "options": dict(view.options),
                 "notes": view.notes,
+                "live": None if view.live is None else asdict(view.live),
             }
         )
 
@@ -408,8 +421,15 @@ class _Pages:
             for at, page, part in table.payers(row)
         ]
         history = [{"at": at, "importance": value} for at, value in view.history_of(int(table.ids[row]))]
-        more = {"order": table.order_of(row), "payers": payers if table.has_payers else None, "history": history}
-        return _json({**table.record(row), **more})
+        return _json(
+            {
+                **table.record(row),
+                "order": table.order_of(row),
+                "payers": payers if table.has_payers else None,
+                "history": history,
+                "policies": view.policies_of(row),
+            }
+        )
 
     def api_why(self, request: Request) -> Response:
         view, row = self._asked(request)
@@ -417,6 +437,10 @@ class _Pages:
         if found is None:
             raise HTTPException(HTTPStatus.NOT_FOUND, "the ledger of this page is not here")
         return _json(found.to_json())
+
+    def api_movers(self, request: Request) -> Response:
+        view = self._source.view()
+        return _json({which: view.movers(which) for which in ("rising", "falling")})
 
     def api_hosts(self, request: Request) -> Response:
         return self._api_sites(request, "hosts")
@@ -432,12 +456,14 @@ class _Pages:
     def api_orders(self, request: Request) -> Response:
         table = self._source.view().table
         first, count = _window(request.query_params, TOP, "n")
-        places = range(first, min(first + count, len(table.order_rows)))
-        return _json({"total": len(table.order_rows), "orders": [table.order(place) for place in places]})
+        positions = range(first, min(first + count, len(table.order_rows)))
+        return _json({"total": len(table.order_rows), "orders": [table.order(position) for position in positions]})
 
     def api_rejects(self, request: Request) -> Response:
         view = self._source.view()
-        return _json({"by_reason": view.rejects, "examples": [one._asdict() for one in view.examples]})
+        meanings = {reason: wording.REASONS[reason] for reason in view.rejects if reason in wording.REASONS}
+        examples = [one._asdict() for one in view.examples]
+        return _json({"by_reason": view.rejects, "meanings": meanings, "examples": examples})
 
     def api_history(self, request: Request) -> Response:
         view = self._source.view()
@@ -445,11 +471,11 @@ class _Pages:
         return _json({"history": rows})
 
     def api_find(self, request: Request) -> Response:
-        """What fits the words, shortened as it is shown."""
+        """Hosts and pages that fit the words, with shortened names."""
         view, words = self._source.view(), request.query_params.get("q", "").strip()
         if not words:
             return _json({"hosts": [], "pages": []})
-        hosts = [one.name for one in view.table.hosts if words.lower() in one.name][:3]
+        hosts = [one.name for one in view.table.find_hosts(words, 3)]
         pages = view.table.search(words, 8).rows
         row = self._row_of_url(view, words) if "://" in words else None
         if row is not None and row not in pages:
@@ -484,7 +510,7 @@ class _Pages:
         return view, row
 
     def _not_kept(self, source: LiveSource, url: str) -> str:
-        """What is said of a page that a stream's source does not have; it is kept from now on."""
+        """The sentence about a page that the source does not keep; the source keeps it from now on."""
         try:
             return source.look_for(source.canonical(url))
         except UserError as problem:
@@ -515,7 +541,7 @@ def _row(view: View, page: str) -> int:
 
 
 def _factor(one: dict[str, Any]) -> float | None:
-    """By how much a change rate may be wrong, up or down; None if it is known, or says nothing."""
+    """The factor by which a change rate may be wrong, up or down; None if it is exact, or too uncertain."""
     import math
 
     error = one.get("changes_error")
@@ -535,12 +561,12 @@ def _filter_of(given: Mapping[str, str]) -> Filter:
 
 
 def _in_words(wanted: Filter) -> str:
-    said = [
+    words = [
         name if value is True else f"{name} {value}"
         for name, value in asdict(wanted).items()
         if value not in ("", None, False)
     ]
-    return ", ".join(said)
+    return ", ".join(words)
 
 
 def _window(given: Mapping[str, str], usual: int, count_name: str = "") -> tuple[int, int]:
@@ -555,8 +581,8 @@ def _neighbours(request: Request, first: int, count: int, total: int) -> tuple[s
     """The addresses of the rows before and after these."""
     given = {name: value for name, value in request.query_params.items() if name != "first" and value}
 
-    def at(place: int) -> str:
-        return f"{request.url.path}?{urlencode({**given, 'first': place})}"
+    def at(first_row: int) -> str:
+        return f"{request.url.path}?{urlencode({**given, 'first': first_row})}"
 
     return (
         at(max(first - count, 0)) if first > 0 else None,
@@ -609,7 +635,7 @@ def _not_found(request: Request, problem: HTTPException) -> Response:
 
 
 def _unusable(request: Request, problem: UserError) -> Response:
-    """What is served cannot be read now: say why, and go on."""
+    """The source cannot be read now: answer with the reason."""
     if not _wants_page(request):
         return _json({"error": str(problem)}, HTTPStatus.SERVICE_UNAVAILABLE)
     return _page(

@@ -1,4 +1,4 @@
-"""Text, numbers and words of pages: what came from a crawl is made safe to show, words are explained."""
+"""Texts, numbers and words of pages: texts from a crawl are made safe to show, words are explained."""
 
 from __future__ import annotations
 

@@ -27,9 +27,9 @@ from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.topics import TopicSpec, make, names, specs, topic_id
 from opicflow.pipelines.cli import main
 from opicflow.pipelines.cli.commands import publish
-from opicflow.pipelines.cli.policy_files import in_words
 from opicflow.pipelines.ledger import LedgerConfig
 from opicflow.pipelines.replay import log_publisher
+from opicflow.pipelines.results.policy_words import in_words
 from opicflow.pipelines.stream import origin, published_rules
 from opicflow.pipelines.stream.keeper import Origin
 from opicflow.pipelines.stream.published_rules import RulesNote, rules_of

@@ -37,7 +37,7 @@ def test_the_guide_states_the_limit_of_a_search() -> None:
 
 def test_pictures_are_there_and_small() -> None:
     shown = re.findall(r"!\[[^]]+\]\(\.\./pictures/([a-z-]+\.png)\)", GUIDE)
-    assert len(shown) == 3
+    assert len(shown) == 4
     for picture in (TOP / "docs" / "pictures").glob("*.png"):
         assert picture.stat().st_size < 60_000
     assert all((TOP / "docs" / "pictures" / name).is_file() for name in shown)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from opicflow.pipelines.serve.results_source import ResultsSource
+from opicflow.pipelines.serve.sources import StateSource
+from opicflow.pipelines.transforms.settings import LedgerOptions
+from opicflow.pipelines.web.webs import power_law_web
 from serve.test_web_app import HOSTILE, HOSTILE_URLS, PAGES, TOKEN
 from support.browser import Browser, browser, require_browser
+from support.logs import WebLog, json_line, run
 from support.views import EMPTY, NOW, SMALL, GivenStream, GivenView, hostile_view, live_view, served, table_of, view_of
 
 TEXT = "return document.body.innerText"
@@ -46,8 +52,32 @@ def test_numbers_are_those_of_the_reader(window: Browser) -> None:
         assert shown == expected
 
 
-def test_search_finds_as_one_types_and_the_keyboard_opens_it(window: Browser) -> None:
-    with served(GivenView()) as at:
+@pytest.mark.parametrize("kind", ["state", "results"])
+def test_the_first_screen_of_a_replay_is_that_of_its_state_and_of_its_results(
+    window: Browser, tmp_path: Path, kind: str
+) -> None:
+    log = tmp_path / "crawl.jsonl"
+    log.write_bytes(b"".join(map(json_line, WebLog(power_law_web(60, 3)).crawl("random", 300).events)) + b"no json\n")
+    run([log], state=tmp_path / "state", out=tmp_path / "out", counting=LedgerOptions(history="certified"))
+    source = StateSource(tmp_path / "state") if kind == "state" else ResultsSource(tmp_path / "out")
+    with served(source) as at:
+        for width in (360, 1600):
+            window.look(width)
+            window.open(at)
+            text, seen = window.run(TEXT), window.run("return document.querySelectorAll('#top tbody tr').length")
+            assert "Cash ✓ not one unit of cash is missing" in text and "proven: within" in text and seen == 10
+            assert "the line is no JSON" in text and window.run("return document.documentElement.scrollWidth") <= width
+        first = source.view().table.url(0)
+        assert window.run("return document.querySelector('#top tbody th').innerText") == first
+        window.open(f"{at}/search?q={first}")
+        assert "Policies that hold for it" in window.run(TEXT)
+        assert window.complaints() == []
+
+
+@pytest.mark.parametrize("kind", ["state", "stream"])
+def test_search_finds_as_one_types_and_the_keyboard_opens_it(window: Browser, kind: str) -> None:
+    source = GivenView() if kind == "state" else GivenStream(live_view(SMALL))
+    with served(source) as at:
         window.look(1600)
         window.open(at)
         window.write(".search input", "host3.example/docs")
@@ -56,9 +86,22 @@ def test_search_finds_as_one_types_and_the_keyboard_opens_it(window: Browser) ->
         assert "host3.example/docs/" in first
         window.write(".search input", "\ue015")  # arrow down
         window.until("return document.activeElement.closest('.found') !== null")
+        if isinstance(source, GivenStream):  # the page changes, and the keyboard stays where it is
+            source.show(live_view(SMALL, kept="Something else is kept."))
+            window.until("return document.body.innerText.includes('Something else is kept.')")
+            assert window.run("return document.activeElement.matches('.found a:first-child')")
         window.write(".found a:first-child", "\ue007")  # enter
         window.until("return document.querySelector('h1.url') !== null")
         assert "host3.example/docs/" in window.run("return document.querySelector('h1.url').textContent")
+        window.write(".search input", "https://*.pdf")
+        window.until("return document.querySelectorAll('.found a').length >= 5")
+        window.write(".search input", "\ue00c")  # escape
+        assert window.run("return document.querySelector('.found').hidden")
+        window.write(".search input", "https://*.pdf\ue007")
+        window.until("return document.querySelector('h1').textContent.startsWith('Found')")
+        assert window.run(
+            "return [...document.querySelectorAll('.pages tbody th a')].every(a => /pdf$/.test(a.innerText))"
+        )
 
 
 def test_no_script_of_a_hostile_page_runs(window: Browser) -> None:
@@ -190,7 +233,7 @@ def test_what_arrives_live_runs_no_script(window: Browser) -> None:
     with served(source) as at:
         window.open(at)
         window.complaints()
-        source.show(live_view(hostile_view(HOSTILE_URLS, HOSTILE), problem=HOSTILE, problem_ms=1, holds=HOSTILE))
+        source.show(live_view(hostile_view(HOSTILE_URLS, HOSTILE), problem=HOSTILE, problem_ms=1, kept=HOSTILE))
         window.until("return document.querySelector('#top tbody th').textContent.includes('a.example')")
         assert window.run("return window.hacked === undefined && !document.querySelector('main script, main img')")
         assert window.complaints() == []

@@ -18,7 +18,7 @@ from opicflow.connectors.kafka.topics import make, specs
 from opicflow.pipelines.serve.stream_source import StreamSource
 from opicflow.schemas.crawl_events import Reason, Reject
 from opicflow.schemas.framing import encode_single_object
-from opicflow.schemas.records import to_avro
+from opicflow.schemas.records import Policy, to_avro
 from serve.test_stream_index import NOON_MS, books, due, order, page, url
 from serve.test_web_app import HOSTILE_URLS
 from support.browser import browser, require_browser
@@ -81,12 +81,31 @@ def test_what_is_there_and_what_arrives_is_shown(topics: Topics) -> None:
         view = source.view()
         assert first_urls(source, 3) == [url(0), url(1), url(2)]
         assert view.overdue == 1 and view.table.order(0)["url"] == url(4)
-        assert view.live is not None and "All 100 pages" in view.live.holds
+        assert view.live is not None and "All 100 pages" in view.live.kept
         topics.publish("importance", page(50, 0.9), url(0).encode())
         wait_for("news are shown", lambda: first_urls(source, 2) == [url(50), url(1)], 60)
         assert source.view().table.row_of_url(url(0)) is None
         topics.publish("audit", books(drift=3))
         wait_for("the light is wrong", lambda: source.view().light.state == "wrong", 60)
+
+
+def test_policies_are_shown_by_hand_as_json_or_in_avro(topics: Topics) -> None:
+    topics.publish("importance", page(1, 0.5))
+    forbidden = Policy(host="h1.example", refresh_forbidden=True, rules_version=2)
+    with Publisher(topics.connection) as publisher:
+        for value in (
+            f'{{"url": "{url(1)}", "importance_factor": 3}}'.encode(),
+            b'{"urk": 1}',
+            encode_single_object("Policy", to_avro(forbidden)),
+        ):
+            publisher.send(f"{topics.prefix}policies", None, value, 0)
+    with closing(topics.source()) as source, served(source) as at:
+        wait_for("both are read", lambda: len(source.view().policies or ()) == 2, 60)
+        wait_for("the page is read", lambda: first_urls(source, 1) == [url(1)], 60)
+        shown = requests.get(f"{at}/api/page", {"url": url(1)}, timeout=60).json()["policies"]
+        assert [(one["policy"].get("host"), one["holds"]) for one in shown] == [("h1.example", True), (None, False)]
+        text = requests.get(f"{at}/search", {"q": url(1)}, headers={"Accept": "text/html"}, timeout=60).text
+        assert "pages of h1.example are not fetched again" in text and "a later one holds instead" in text
 
 
 def test_few_pages_are_kept_and_one_that_is_looked_for(topics: Topics) -> None:
@@ -131,6 +150,25 @@ def test_a_broker_that_dies_is_told_with_its_time_and_it_heals(mortal_kafka: Loc
         wait_for("the broker is back", lambda: not source.view().live.problem, 120)
         topics.publish("importance", page(2, 0.9))
         wait_for("what is published then is shown", lambda: first_urls(source, 1) == [url(2)], 60)
+
+
+def test_a_browser_sees_that_a_broker_dies_and_that_it_is_back(mortal_kafka: LocalKafka) -> None:
+    require_browser()
+    topics = Topics(mortal_kafka.brokers, "seen-")
+    topics.publish("importance", page(1, 0.5))
+    with closing(topics.source()) as source, served(source) as at, browser() as window:
+        wait_for("the page is read", lambda: first_urls(source, 1) == [url(1)], 60)
+        window.open(at)
+        mortal_kafka.kill()
+        seen = "return document.querySelector('main').innerText"
+        wait_for("the broker is missed", lambda: "Brokers ✕" in window.run(seen), 120)
+        text = window.run(seen)
+        assert "Nothing new since" in text and "Not live at" in text and url(1) in text
+        mortal_kafka.restart()
+        wait_for("the broker is back", lambda: "Brokers ✓" in window.run(seen), 120)
+        topics.publish("importance", page(2, 0.9))
+        wait_for("what is published then is seen", lambda: url(2) in window.run(seen), 60)
+        assert "Nothing new since" not in window.run(seen)
 
 
 def test_a_topic_that_is_created_again_is_read_anew(topics: Topics) -> None:

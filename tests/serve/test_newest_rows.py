@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opicflow.pipelines.serve.newest_rows import NewestRows, place_of
+from opicflow.pipelines.serve.newest_rows import NewestRows, record_position
 
 KINDS = {"rank": np.float64, "value": np.int64}
 
@@ -62,7 +62,7 @@ def test_rows_are_those_of_a_reader_that_forgets_nothing(changes, most: int, mos
     newest: dict[bytes, tuple[float, int]] = {}
     batch: list[Given] = []
     for number, (key, rank, ends_batch) in enumerate(changes):
-        one = Given(b"k%d" % key, rank, number, place_of(0, number))
+        one = Given(b"k%d" % key, rank, number, record_position(0, number))
         batch.append(one)
         if rank is None:
             newest.pop(one.key, None)
@@ -85,7 +85,7 @@ def test_a_long_topic_leaves_the_first_pages(seed: int) -> None:
     for batch_number in range(60):
         batch = []
         for number in range(500):
-            key, place = b"p%d" % chance.randrange(6_000), place_of(0, 1_000 * batch_number + number)
+            key, place = b"p%d" % chance.randrange(6_000), record_position(0, 1_000 * batch_number + number)
             rank = None if chance.random() < 0.05 else chance.paretovariate(1)
             batch.append(Given(key, rank, place, place))
             if rank is None:
@@ -102,11 +102,11 @@ def test_a_long_topic_leaves_the_first_pages(seed: int) -> None:
 
 def test_a_record_that_comes_again_changes_nothing() -> None:
     rows = NewestRows(KINDS, "rank", 10, 1000)
-    take(rows, [Given(b"a", 1.0, 1, place_of(3, 1)), Given(b"a", 2.0, 2, place_of(3, 2))])
-    take(rows, [Given(b"a", 1.0, 1, place_of(3, 1))])
-    take(rows, [Given(b"a", None, 0, place_of(3, 0))])
+    take(rows, [Given(b"a", 1.0, 1, record_position(3, 1)), Given(b"a", 2.0, 2, record_position(3, 2))])
+    take(rows, [Given(b"a", 1.0, 1, record_position(3, 1))])
+    take(rows, [Given(b"a", None, 0, record_position(3, 0))])
     assert held(rows) == {b"a": (2.0, 2)}
-    take(rows, [Given(b"a", 3.0, 3, place_of(1, 0))])  # another partition has its own offsets
+    take(rows, [Given(b"a", 3.0, 3, record_position(1, 0))])  # another partition has its own offsets
     assert held(rows) == {b"a": (3.0, 3)}
 
 

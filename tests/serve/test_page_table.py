@@ -108,6 +108,20 @@ def test_sites_are_sums_of_their_pages(by: str) -> None:
     assert [site.importance for site in sites] == sorted((site.importance for site in sites), reverse=True)
 
 
+@pytest.mark.parametrize("words", ["", "host", "HOST3", "t1.ex", "example", "nothing", "host1.example\nhost2.example"])
+def test_hosts_are_found_by_a_piece_of_their_names_in_the_order_of_their_ranks(words: str) -> None:
+    expected = [one for one in TABLE.hosts if words.lower() in one.name]
+    for count in (1, 3, 100):
+        assert TABLE.find_hosts(words, count) == expected[:count]
+
+
+@pytest.mark.parametrize("by", ["host", "domain"])
+def test_a_site_is_found_by_its_name(by: str) -> None:
+    sites = TABLE.domains if by == "domain" else TABLE.hosts
+    assert [TABLE.site(by, one.name) for one in sites] == sites
+    assert TABLE.site(by, "nobody.example") is None and EMPTY.table.find_hosts("a", 3) == []
+
+
 def test_schedules_and_orders_are_those_of_their_pages() -> None:
     number = np.arange(len(TABLE))
     expected = np.where(number % 11 == 10, page_table.NEVER, TABLE.second + 86_400 * (number % 7 - 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import requests
 
 from opicflow.pipelines.replay.state import StateFolder
 from opicflow.pipelines.serve.page_table import Filter
-from opicflow.pipelines.serve.sources import StateSource
+from opicflow.pipelines.serve.sources import EXAMPLES_A_REASON, StateSource, examples_of
 from opicflow.pipelines.transforms.settings import LedgerOptions
 from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.errors import UserError
@@ -86,14 +87,40 @@ def test_the_facts_are_those_of_the_replay(state: Path) -> None:
     assert view.table.listed(Filter(unread=True)).total == view.waiting
 
 
-def test_why_a_page_is_there_names_the_policies_for_it(state: Path) -> None:
+def test_a_rare_reason_has_its_example_behind_many_of_another() -> None:
+    lines = [{"reason": "not-json", "source": "log", "offset": n, "bytes": "{"} for n in range(500)]
+    rare = {"reason": "bad-time", "detail": "no", "source": "log", "offset": 1234, "bytes_base64": "/w=="}
+    found = examples_of([*lines, rare])
+    assert Counter(one.reason for one in found) == {"not-json": EXAMPLES_A_REASON, "bad-time": 1}
+    assert (found[-1].where, found[-1].excerpt) == ("log, byte 1,234", "\\xff")
+
+
+def test_policies_of_a_page_are_known_without_its_ledger(state: Path) -> None:
+    source = StateSource(state)
+    view = source.view()
+    row, other = view.table.row_of_url(url(1)), view.table.row_of_url(url(2))
+    assert row is not None and other is not None
+    (found,) = view.policies_of(row) or ()
+    assert found["holds"] and found["sentence"] == f"{url(1)} is fetched every 2 hours"
+    assert view.policies_of(other) == [] and source._ledger is None
+
+
+def test_the_history_goes_on_from_replay_to_replay(tmp_path: Path) -> None:
+    state, times = tmp_path / "state", []
+    for name, visits in (("first", 300), ("second", 300)):
+        run([write_log(tmp_path / f"{name}.jsonl", "random", visits)], state=state, samples=True)
+        times.append([one.visits for one in StateSource(state).view().history])
+    first, both = times
+    assert len(first) >= 2 and both[: len(first)] == first and len(both) > len(first)
+    assert both == sorted(both)
+
+
+def test_why_a_page_is_there_is_what_show_tells(state: Path) -> None:
     source = StateSource(state)
     told = json.loads(output_of("show", url(1), "--state", state, "--why", "--json"))
     reasons = source.reasons(int(told["page"], 16))
     assert reasons is not None
     shown = json.loads(json.dumps(reasons.to_json()))
-    (policy,) = shown.pop("policies")
-    assert (policy["url"], policy["refresh_interval_seconds"]) == (url(1), 7200.0)
     assert shown == told["why"]
     assert source.reasons(7) is None
 

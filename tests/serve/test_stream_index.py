@@ -17,7 +17,8 @@ from opicflow.pipelines.stream.audit import Verdict
 from opicflow.pipelines.stream.status import StreamStatus
 from opicflow.schemas.crawl_events import Reason, Reject
 from opicflow.schemas.pages import page_id
-from opicflow.schemas.records import Audit, CrawlOrder, Importance, RefreshSchedule, SiteImportance, to_avro
+from opicflow.schemas.policy_json import rules_needed
+from opicflow.schemas.records import Audit, CrawlOrder, Importance, Policy, RefreshSchedule, SiteImportance, to_avro
 from support.stream_job import details, no_checkpoints
 
 NOON = 1_777_636_800
@@ -55,7 +56,11 @@ def take(index: StreamIndex, stream: str, *records: Any, start: int = 0, partiti
         stream,
         [
             Arrival(
-                (one if isinstance(one, bytes) else getattr(one, "url", getattr(one, "site", "key")).encode()),
+                (
+                    one
+                    if isinstance(one, bytes)
+                    else (getattr(one, "url", None) or getattr(one, "site", None) or "key").encode()
+                ),
                 None if isinstance(one, bytes) else to_avro(one),
                 partition,
                 start + offset,
@@ -67,7 +72,7 @@ def take(index: StreamIndex, stream: str, *records: Any, start: int = 0, partiti
 
 def view_of(index: StreamIndex, at_ms: int = NOON_MS) -> View:
     checks = tuple(checks_of(index.verdict, index.refused_entries, None, at_ms))
-    return index.view(Live(at_ms, holds=index.holds()), checks, "a stream", "topics")
+    return index.view(Live(at_ms, kept=index.kept()), checks, "a stream", "topics")
 
 
 def test_books_that_are_not_read_yet_are_not_missed() -> None:
@@ -101,6 +106,29 @@ def test_orders_that_are_done_or_expired_do_not_wait() -> None:
     assert [one["url"] for one in orders(view_of(index, NOON_MS + 11))] == [url(2)]
 
 
+def test_policies_are_those_in_force_and_one_that_is_wrong_changes_nothing() -> None:
+    index = StreamIndex(10)
+    take(index, "importance", page(1, 0.2), page(2, 0.1))
+    given = [
+        Policy(url=url(1), refresh_interval_seconds=3600.0),
+        Policy(url=url(2), refresh_interval_seconds=-1.0),
+        Policy(host="h1.example", refresh_forbidden=True, expires_at_ms=NOON_MS + 1),
+        Policy(url=url(2), importance_factor=2.0),
+        Policy(url=url(2)),
+    ]
+    take(index, "policies", *(replace(one, rules_version=rules_needed(one)) for one in given))
+
+    def sentences(at_ms: int) -> list[list[tuple[str, bool]]]:
+        view = view_of(index, at_ms)
+        return [[(one["sentence"], one["holds"]) for one in view.policies_of(row) or ()] for row in range(2)]
+
+    before = "pages of h1.example are not fetched again until 2026-05-01T12:00:00Z"
+    pinned = f"{url(1)} is fetched every hour"
+    assert sentences(NOON_MS) == [[(before, True), (pinned, False)], []]
+    assert sentences(NOON_MS + 1) == [[(pinned, True)], []]
+    assert index.unreadable["policies"] == 1 and "1 messages could not be read" in index.kept()
+
+
 def orders(view: View) -> list[dict[str, Any]]:
     return [view.table.order(place) for place in range(len(view.table.order_rows))]
 
@@ -118,12 +146,10 @@ def test_of_many_pages_the_first_are_kept_as_if_all_were_and_it_says_how_many(se
     complete = bounded.pages.rows.complete
     assert len(kept) <= 250 < len(all_) and complete >= 100
     assert [kept.record(row) for row in range(complete)] == [all_.record(row) for row in range(complete)]
-    holds = view_of(bounded).live.holds  # type: ignore[union-attr]
-    assert f"the first {complete}." in holds and "--keep 200" in holds
-    assert holds.startswith(f"Of {len(all_):,}") is False and holds.startswith(
-        "Of 1,000 pages"
-    )  # the crawl's own count
-    assert view_of(whole).live.holds.startswith(f"All {len(all_):,} pages")  # type: ignore[union-attr]
+    kept = view_of(bounded).live.kept  # type: ignore[union-attr]
+    assert f"the first {complete}." in kept and "--keep 200" in kept
+    assert kept.startswith(f"Of {len(all_):,}") is False and kept.startswith("Of 1,000 pages")  # the crawl's own count
+    assert view_of(whole).live.kept.startswith(f"All {len(all_):,} pages")  # type: ignore[union-attr]
 
 
 def test_a_page_that_somebody_looks_for_is_kept_from_its_next_record_on() -> None:
@@ -159,7 +185,7 @@ def test_values_that_cannot_be_are_counted_and_take_nothing_with_them() -> None:
     rows = [to_avro(good), bad, worse, {**to_avro(page(4, 0.1)), "url": "https://a.example/\nb\u202e"}]
     index.take("importance", [Arrival(b"%d" % n, row, 0, n) for n, row in enumerate(rows)])
     view = view_of(index)
-    assert len(view.table) == 2 and "2 messages could not be read" in index.holds()
+    assert len(view.table) == 2 and "2 messages could not be read" in index.kept()
     assert view.table.url(1) == "https://a.example/\\nb\\u202e"
 
 
@@ -243,4 +269,4 @@ def test_lists_say_what_is_kept_only() -> None:
     take(index, "importance", *(page(n, 1.0 + n) for n in range(1, 400)))
     view = view_of(index)
     assert view.table.listed(Filter(host="h1.example"), 0, 5).total < 40
-    assert "Of others nothing is known here" in index.holds()
+    assert "Of others nothing is known here" in index.kept()

@@ -52,7 +52,7 @@ def test_what_is_there_and_what_arrives_is_shown(cluster: FakeResults, source: S
     assert first(source) == [url(0), url(1), url(2)] and source.view().overdue == 1
     cluster.publish("importance", url(0).encode(), page(9, 0.9))
     wait_for("news are shown", lambda: first(source) == [url(9), url(1), url(2)], 20)
-    wait_for("all is read", lambda: source.view().live.rates[-1][:2] == ("behind the topics", 0), 20)
+    wait_for("all is read", lambda: source.view().live.rates[-1][:2] == ("unread records", 0), 20)
 
 
 def test_brokers_that_go_away_are_told_with_their_time_and_are_read_on(
@@ -113,7 +113,7 @@ def test_topics_that_are_missing_are_named_and_without_importance_there_is_nothi
 ) -> None:
     del cluster.topics["audit"], cluster.topics["rejects"]
     with closing(opened(cluster)) as source:
-        assert "There is no topic rejects, audit." in source.view().live.holds  # type: ignore[union-attr]
+        assert "There is no topic rejects, audit." in source.view().live.kept  # type: ignore[union-attr]
     del cluster.topics["importance"]
     with pytest.raises(KafkaRefused, match="there is no topic importance: create it"):
         opened(cluster)
@@ -123,5 +123,5 @@ def test_a_message_that_cannot_be_read_is_counted(cluster: FakeResults, source: 
     log = cluster.topics["importance"].records
     cluster.publish("importance", page(1, 0.5))
     log.append(log[0]._replace(offset=1, value=b"\xc3\x01 no"))
-    wait_for("it is counted", lambda: "1 messages could not be read" in source.view().live.holds, 20)
+    wait_for("it is counted", lambda: "1 messages could not be read" in source.view().live.kept, 20)
     assert first(source) == [url(1)]

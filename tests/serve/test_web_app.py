@@ -133,9 +133,11 @@ def test_the_api_says_what_the_table_says(address: str) -> None:
     assert get(f"/api/page?url={url}")["rank"] == 6
     assert get("/api/hosts?n=100") == {"total": 7, "hosts": [dataclasses.asdict(one) for one in table.hosts]}
     assert get("/api/health")["state"] == "right"
-    assert get("/api/summary")["pages"] == 200
+    assert get("/api/summary")["pages"] == 200 and get("/api/summary")["live"] is None
+    assert get("/api/movers")["rising"] == SMALL.movers("rising") and len(get("/api/movers")["falling"]) == 6
     assert get("/api/orders?n=2")["orders"] == [table.order(0), table.order(1)]
     assert get("/api/rejects")["by_reason"] == {"not-json": 3, "bad-time": 1}
+    assert set(get("/api/rejects")["meanings"]) == {"not-json", "bad-time"}
     assert len(get("/api/history")["history"]) == 6
     found = get("/api/find?q=docs")["pages"]
     assert len(found) == 8 and found[0]["address"] == f"/page/{int(table.ids[1]):016x}"
@@ -166,10 +168,23 @@ def test_it_only_reads(address: str) -> None:
 
 def test_metrics_are_lines_that_prometheus_reads(address: str) -> None:
     text = requests.get(f"{address}/metrics", timeout=60).text
-    line = re.compile(r'(# (HELP|TYPE) opicflow_\w+ .+|opicflow_\w+(\{reason="[^"\n]*"\})? -?[0-9.e+-]+)')
+    line = re.compile(r'(# (HELP|TYPE) opicflow_\w+ .+|opicflow_\w+(\{(reason|check|name)="[^"\n]*"\})? -?[0-9.e+-]+)')
     assert all(line.fullmatch(one) for one in text.splitlines())
     assert "\nopicflow_pages 200\n" in text and 'opicflow_rejects{reason="not-json"} 3\n' in text
-    assert "\nopicflow_books 0\n" in f"\n{text}"
+    assert "\nopicflow_books 0\n" in f"\n{text}" and '\nopicflow_check{check="cash"} 1\n' in text
+
+
+def test_a_program_gets_the_rates_of_a_stream_and_what_is_kept() -> None:
+    view = live_view(
+        SMALL, rates=(("visits a second", 12.5, "of a minute"),), kept="the first are kept", problem="no broker"
+    )
+    with served(GivenStream(view)) as at:
+        summary = requests.get(f"{at}/api/summary", timeout=60).json()
+        assert summary["live"]["rates"] == [["visits a second", 12.5, "of a minute"]]
+        assert (summary["live"]["kept"], summary["live"]["problem"]) == ("the first are kept", "no broker")
+        assert (summary["pages"], summary["pages_here"]) == (9_999, 200)
+        text = requests.get(f"{at}/metrics", timeout=60).text
+        assert '\nopicflow_stream{name="visits a second"} 12.5\n' in text and "\nopicflow_pages 9999\n" in text
 
 
 def test_another_name_of_the_host_is_refused(address: str) -> None:
@@ -298,7 +313,8 @@ def test_a_page_that_is_not_kept_is_looked_for() -> None:
             answer = requests.get(at + path, headers={"Accept": "text/html"}, timeout=60)
             assert answer.status_code == 404 and "not among the pages that are kept" in answer.text, path
         assert source.looked_for == ["https://far.example/"] * 2
-        assert requests.get(f"{at}/search?q=docs", timeout=60).status_code == 200
+        for words in ("docs", "https://*.pdf"):
+            assert requests.get(f"{at}/search?q={words}", timeout=60).status_code == 200, words
 
 
 def test_news_are_sent_once_for_each_view_and_need_the_token() -> None:

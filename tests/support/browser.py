@@ -15,13 +15,14 @@ import pytest
 import requests
 
 PROGRAMS = ("chromium", "chromedriver")
+NO_BROWSER = "no browser: "  # the beginning of every skip here, for the summary of the run
 
 
 def require_browser() -> None:
     """Skip the test, loudly, where there is no browser."""
     absent = [name for name in PROGRAMS if shutil.which(name) is None]
     if absent:
-        pytest.skip(f"NO BROWSER: {', '.join(absent)} missing: apt-get install chromium chromium-driver")
+        pytest.skip(f"{NO_BROWSER}{', '.join(absent)} missing: apt-get install chromium chromium-driver")
 
 
 class Browser:

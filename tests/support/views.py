@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import uvicorn
 
+from opicflow.pipelines.results.reasons import Reasons
 from opicflow.pipelines.results.record_columns import Pages
 from opicflow.pipelines.serve.page_table import PageTable
 from opicflow.pipelines.serve.server import bound_socket
-from opicflow.pipelines.serve.sources import PageReasons, PageSource
+from opicflow.pipelines.serve.sources import PageSource
 from opicflow.pipelines.serve.view import Live, Moment, RejectExample, View
 from opicflow.pipelines.serve.watchers import Watchers
 from opicflow.pipelines.serve.web_app import web_app
@@ -127,7 +128,7 @@ class GivenView(PageSource):
     def canonical(self, url: str) -> str:
         return url
 
-    def reasons(self, page: int) -> PageReasons | None:
+    def reasons(self, page: int) -> Reasons | None:
         return None
 
 
@@ -153,7 +154,7 @@ class GivenStream(GivenView):
 
 def live_view(view: View, **live: Any) -> View:
     """A view as of a stream, of which more pages are known than are shown."""
-    moment = {"at_ms": 1000 * NOW, "holds": "Of 9,999 pages the first are kept.", **live}
+    moment = {"at_ms": 1000 * NOW, "kept": "Of 9,999 pages the first are kept.", **live}
     return replace(view, live=Live(**moment), known_pages=9_999, plan={})
 
 

@@ -25,11 +25,11 @@ from opicflow.pipelines.cli.options import (
     rules_of,
 )
 from opicflow.pipelines.cli.parser import add_command
-from opicflow.pipelines.cli.policy_files import SECONDS_PER_DAY, in_words
 from opicflow.pipelines.cli.progress import ProgressDisplay
 from opicflow.pipelines.cli.stream_options import add_snapshots, snapshots_of
-from opicflow.pipelines.refresh.policies import check
+from opicflow.pipelines.refresh.policies import check, most_categories
 from opicflow.pipelines.replay.state_reader import canonical_url
+from opicflow.pipelines.results.policy_words import SECONDS_PER_DAY, in_words
 from opicflow.schemas.json_events import time_ms_of
 from opicflow.schemas.policy_json import PolicyRefused, policies_of, rules_needed
 from opicflow.schemas.records import Policy
@@ -45,7 +45,6 @@ EXAMPLES = """examples:
   opicflow publish rules --drop-parameters tracking --fold-www --brokers localhost:9092
 """
 
-_MOST_CATEGORIES = 256
 _UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 _SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(s|min|h|d|w)")
 _MOST_SHOWN = 20
@@ -236,18 +235,11 @@ def _policies_of_file(options: argparse.Namespace, published_at_ms: int) -> list
             publisher=policy.publisher if policy.publisher is not None else options.publisher,
         )
         try:
-            check(policy, _categories(policy))
+            check(policy, most_categories(policy))
         except PolicyRefused as problem:
             raise PolicyRefused(f"{options.file}, policy {number}: {problem}") from None
         found.append(policy)
     return found
-
-
-def _categories(policy: Policy) -> int:
-    """Return the largest possible number of categories: only the stream has the real one."""
-    if policy.class_weights:
-        return len(policy.class_weights) // 2
-    return len(policy.link_bonus_per_1024) if policy.link_bonus_per_1024 else _MOST_CATEGORIES
 
 
 def _given(options: argparse.Namespace, of: Sequence[str]) -> list[str]:
@@ -313,7 +305,7 @@ def _policy_of(options: argparse.Namespace, published_at_ms: int) -> Policy:
         expires_at_ms=None if options.expires is None else _time("--expires", options.expires),
     )
     policy = replace(policy, rules_version=rules_needed(policy))
-    check(policy, _MOST_CATEGORIES)
+    check(policy, most_categories(policy))
     return policy
 
 

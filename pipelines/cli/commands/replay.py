@@ -272,7 +272,7 @@ def _request(options: argparse.Namespace) -> ReplayRequest:
         latest_ms=latest_ms_of(options.latest, options.now),
         settle=options.settle,
         state=options.state,
-        samples=options.report is not None,
+        samples=options.report is not None or options.state is not None,
         publications=options.publications,
         sites=sites_of(options),
         runner=options.runner,

@@ -50,10 +50,11 @@ async function reload() {
   try {
     const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
     if (answer.redirected) return location.reload(); // the token is another one
-    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main"); // runs no script
-    if (fresh) {
-      localise(fresh);
-      renew(main, fresh);
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html"); // runs no script
+    localise(fresh);
+    for (const part of ["main", "footer"]) {
+      const [old, other] = [document, fresh].map((one) => one.querySelector(part));
+      if (old && other) renew(old, other);
     }
   } catch {
     main.querySelector("#live")?.classList.add("away"); // the server is not there: the browser asks again by itself
