@@ -207,9 +207,9 @@ class Publisher:
         if self._problem is not None:
             self._check()
 
-    def deliver(self, topic: str, values: Sequence[bytes]) -> list[RecordPosition]:
+    def deliver(self, topic: str, values: Sequence[bytes], partition: int | None = None) -> list[RecordPosition]:
         """Send records without keys and wait for them; returns their positions."""
-        futures = [self._send(topic, None, value, None, None) for value in values]
+        futures = [self._send(topic, None, value, partition, None) for value in values]
         self.flush()
         for number, future in enumerate(futures):
             if future is None:

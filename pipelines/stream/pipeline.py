@@ -22,6 +22,7 @@ from opicflow.pipelines.stream.clock import WriteTicks, poll_clock
 from opicflow.pipelines.stream.keeper import LogHead, LogKeeperFactory, LogRefused, digest_of_value
 from opicflow.pipelines.stream.ledgers import LEAST_LOG_MB, KeepLogLedger
 from opicflow.pipelines.stream.origin import StoredOrigin
+from opicflow.pipelines.stream.published_rules import StoredNotes
 from opicflow.pipelines.stream.routers import RouteEvents, RoutePolicies, RouterConfig
 from opicflow.pipelines.stream.sent import note_sent
 from opicflow.pipelines.stream.snapshot_store import Snapshots
@@ -79,7 +80,8 @@ class Stream(beam.PTransform[Any, Any]):
         par_do: Any = beam.ParDo  # Beam does not type it
         send = PublishMessages(config.connection, all_or_none=True)
         stored = StoredOrigin(config.connection, config.ledger_topic, config.snapshots)
-        routing = RouterConfig(config.connection, config.ledger_topic, self._names.rejects, stored)
+        notes = StoredNotes(config.connection, self._names.policies)
+        routing = RouterConfig(config.connection, config.ledger_topic, self._names.rejects, stored, notes)
         timer = pbegin | "StartPolls" >> PollTimer(config.poll_ms)
 
         event_polls = timer | "PollEvents" >> PollPartitions(self._events)

@@ -9,44 +9,37 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
-import orjson
 from apache_beam.coders import BytesCoder
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.messages import Framer, decode_messages, describe_unread, writer_of
+from opicflow.connectors.kafka.partitions import PartitionRange
 from opicflow.connectors.kafka.record_reader import record_of
 from opicflow.connectors.kafka.sink import Message
 from opicflow.connectors.kafka.source import PartitionReader, Poll, WatchedTopic
 from opicflow.pipelines.stream.keeper import Origin
+from opicflow.pipelines.stream.published_rules import CONTROL, RulesNote, first_rules, rules_of
 from opicflow.pipelines.transforms.decoded_batch import route_rows, urls_of
 from opicflow.pipelines.transforms.metrics import count
 from opicflow.pipelines.transforms.route import MOST_AHEAD_MS, Seen
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.pipelines.transforms.shard import Sharder, SourceState
 from opicflow.schemas.crawl_events import Reason, Reject
-from opicflow.schemas.errors import UserError
 from opicflow.schemas.framing import Decoder, FramingRefused
 from opicflow.schemas.message_columns import MessageBatch
 from opicflow.schemas.policy_json import PolicyRefused
 from opicflow.schemas.records import Policy, to_avro
 from opicflow.schemas.urls import Canonicaliser
 
-CONTROL = b'{"opicflow-control":'
-"""The first bytes of a control record: a record of crawl-events that holds rules for the events after it."""
-
 _SEEN_FOR_EVENTS = 1_000_000
 """After this many events all URLs are sent once more: a ledger may have removed a page and its URL meanwhile."""
-
-
-class ControlUnknown(UserError):
-    """A control record has a version or content that this code does not support."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +53,8 @@ class RouterConfig:
     ledger_topic: str
     rejects_topic: str
     origin: Callable[[], Origin]
+    notes: Callable[[], Sequence[RulesNote]]
+    """Reads the notes of the rules that were published."""
 
 
 class _Router(beam.DoFn, ABC):
@@ -97,7 +92,8 @@ class _Router(beam.DoFn, ABC):
             written, source, start = stored.read(), input_range.source, input_range.start
             if written:
                 return SourceState.from_bytes(written).of(source, start)
-            return SourceState.at(start, self._begun_with().shards, source)
+            first = SourceState.at(start, self._begun_with().shards, source)
+            return replace(first, rules=self._first_rules(input_range))
 
         for batch in self._reader.read(element, lambda: state().next):
             everywhere_at = self._begun_with().quiet_until.get(input_range.source, -1)
@@ -108,6 +104,10 @@ class _Router(beam.DoFn, ABC):
     def teardown(self) -> None:
         """Close the connections to the cluster."""
         self._reader.close()
+
+    def _first_rules(self, input_range: PartitionRange) -> str:
+        """Return the rules that hold where a partition without a state begins; empty = those of the stream's start."""
+        return ""
 
     @abstractmethod
     def _route(self, sharder: Sharder, batch: MessageBatch) -> Iterator[Message]:
@@ -136,6 +136,15 @@ class RouteEvents(_Router):
         self._seen_events: Counter[str] = Counter()
         self._canonicalisers: dict[Rules, Canonicaliser] = {}
         self._writers = writer_of(self._config.connection)
+        self._first: dict[int, str] = {}
+
+    def _first_rules(self, input_range: PartitionRange) -> str:
+        number = input_range.partition
+        if number not in self._first:
+            begun = self._begun_with().rules
+            rules = first_rules(self._config.notes(), input_range.topic_id, number, input_range.start, begun)
+            self._first[number] = "" if rules == begun else json.dumps(rules.to_json())
+        return self._first[number]
 
     def _route(self, sharder: Sharder, batch: MessageBatch) -> Iterator[Message]:
         """Route the events before a control record by the old rules, those after it by its rules."""
@@ -193,6 +202,8 @@ class RoutePolicies(_Router):
         policies: list[tuple[int, Policy]] = []
         for row, offset in enumerate(batch.offsets.tolist()):
             value = batch.value(row)
+            if value is not None and value.startswith(CONTROL):
+                continue  # a note for the routers of events
             try:
                 if value is None:
                     unread = batch.unread(row)
@@ -205,26 +216,6 @@ class RoutePolicies(_Router):
                 yield self._reject(Reject(Reason.CORRUPT, detail, source, offset, value or b""))
         count("policies", len(policies))
         yield from self._entries(sharder.policies(policies, batch.end))
-
-
-def rules_of(control: bytes, before: Rules, where: str) -> Rules:
-    """Return the rules of a control record; raises `ControlUnknown` for content that this code does not support."""
-    unknown = f"{where}: a control record that this opicflow does not support"
-    try:
-        content = orjson.loads(control)["opicflow-control"]
-        if sorted(content) != ["rules", "version"] or content["version"] != 1:
-            raise ControlUnknown(f"{unknown} ({', '.join(sorted(content))[:100]}): update opicflow")
-        rules = Rules.from_json(content["rules"], before.page_ids)
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as problem:
-        raise ControlUnknown(f"{unknown} ({type(problem).__name__}: {str(problem)[:100]}): update opicflow") from None
-    if rules.categories != before.categories:
-        raise ControlUnknown(f"{unknown}: it has other categories, which cannot change in a log: rebuild")
-    return rules
-
-
-def control_record(rules: Rules) -> bytes:
-    """Return the record that, sent to every partition of crawl-events, applies these rules to the events after it."""
-    return CONTROL + orjson.dumps({"version": 1, "rules": rules.to_json()}) + b"}"
 
 
 def _control_rows(batch: MessageBatch) -> list[int]:

@@ -22,18 +22,17 @@ from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES
 from opicflow.connectors.files.event_encoding import encode_event
 from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.log_reader import FileRange, format_of, read
-from opicflow.connectors.kafka import partitions
 from opicflow.connectors.kafka.client import compressed_size
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
-from opicflow.connectors.kafka.topics import TopicSpec, make, specs
+from opicflow.connectors.kafka.topics import TopicSpec, make, names, specs, topic_id
 from opicflow.pipelines.cli import main
 from opicflow.pipelines.cli.commands import publish
 from opicflow.pipelines.cli.policy_files import in_words
 from opicflow.pipelines.ledger import LedgerConfig
 from opicflow.pipelines.replay import log_publisher
-from opicflow.pipelines.stream import origin
+from opicflow.pipelines.stream import origin, published_rules
 from opicflow.pipelines.stream.keeper import Origin
-from opicflow.pipelines.stream.routers import rules_of
+from opicflow.pipelines.stream.published_rules import RulesNote, rules_of
 from opicflow.pipelines.transforms.rules import Categories, Rules
 from opicflow.schemas.arrays import Ints
 from opicflow.schemas.crawl_events import EARLIEST_MS, LATEST_MS, CrawlEvent, Link, Reason, Reject
@@ -561,17 +560,30 @@ def test_rules_are_sent_to_every_partition_and_keep_the_categories(
     monkeypatch.setattr(
         origin, "origin_of", lambda connection, topic, snapshots: Origin(LedgerConfig(), ShardRanges.equal(4), before)
     )
-    monkeypatch.setattr(partitions, "partitions_of_topic", lambda connection, topic: ("id", 3))
+    monkeypatch.setattr(published_rules, "partitions_of_topic", lambda connection, topic: ("id", 3))
     code, out, err = opicflow("publish", "rules", "--fold-www", *BROKERS, "--prefix", "p-", "--json")
     assert (code, err) == (0, "")
     rules = Rules(UrlRules(fold_www=True), categories=before.categories)
     assert Rules.from_json(json.loads(out)["rules"], PageIds()) == rules
-    sent = cluster.fakes[0].sent
+    *sent, note = cluster.fakes[0].sent
     assert [(topic, key, partition) for topic, key, _, partition, _ in sent] == [
         ("p-crawl-events", None, partition) for partition in range(3)
     ]
     for _, _, value, _, _ in sent:
         assert rules_of(value, before, "p-crawl-events") == rules
+    assert note[0] == "p-policies"
+    assert note[2] == RulesNote(rules.to_json(), "id", (0, 0, 0)).to_bytes()
+
+
+def test_rules_that_partitions_were_added_under_are_to_be_published_again(
+    opicflow: Run, cluster: FakeConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = Origin(LedgerConfig(), ShardRanges.equal(4))
+    monkeypatch.setattr(origin, "origin_of", lambda connection, topic, snapshots: begun)
+    counts = iter((3, 4))
+    monkeypatch.setattr(published_rules, "partitions_of_topic", lambda connection, topic: ("id", next(counts)))
+    code, out, err = opicflow("publish", "rules", "--fold-www", *BROKERS)
+    assert (code, out) == (2, "") and "partitions were added while the rules were published: publish them again" in err
 
 
 def test_rules_for_a_stream_that_was_never_started_are_refused(
@@ -673,3 +685,20 @@ def test_an_event_over_the_topics_limit_is_rejected_between_good_ones(
     assert len(raw_records(kafka.brokers, f"{topic_prefix}crawl-events")) == 15
     (reject,) = raw_records(kafka.brokers, f"{topic_prefix}rejects")
     assert by_fastavro(reject.value, 10, "Reject")["reason"] == "too-large"
+
+
+def test_a_partition_that_is_added_finds_the_rules_that_were_published(
+    opicflow: Run, kafka: Any, topic_prefix: str
+) -> None:
+    connection, topics = Connection(kafka.brokers), names(topic_prefix)
+    make(connection, specs(topic_prefix, 2))
+    origin.begin_logs(connection, topics.page_ledger, Origin(LedgerConfig(), ShardRanges.equal(2)))
+    policy = ("publish", "policy", "--host", "a.example", "--never")
+    for command in (policy, ("publish", "rules", "--fold-www"), policy):
+        code, _, err = opicflow(*command, "--brokers", kafka.brokers, "--prefix", topic_prefix)
+        assert (code, err) == (0, "")
+    (note,) = published_rules.StoredNotes(connection, topics.policies)()
+    assert note.offsets == (0,) * 6
+    events = topic_id(connection, topics.crawl_events)
+    assert published_rules.first_rules([note], events, 6, 0, Rules()) == Rules(UrlRules(fold_www=True))
+    assert published_rules.first_rules([note], events, 5, 0, Rules()) == Rules()

@@ -27,7 +27,7 @@ from opicflow.pipelines.stream.keeper import LogBatch, LogKeeper, LogRefused, Or
 from opicflow.pipelines.stream.ledgers import log_batch
 from opicflow.pipelines.stream.origin import begin_logs, new_page_ids, origin_of, placement_of, reserve_logs
 from opicflow.pipelines.stream.pipeline import Stream, StreamConfig
-from opicflow.pipelines.stream.routers import control_record
+from opicflow.pipelines.stream.published_rules import control_record
 from opicflow.pipelines.transforms.outputs import REJECTS
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas.columns import unpack

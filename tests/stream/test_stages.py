@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from opicflow.connectors.kafka.partitions import PartitionRange
 from opicflow.connectors.kafka.sink import Message
@@ -26,13 +28,8 @@ from opicflow.pipelines.stream import ledgers
 from opicflow.pipelines.stream.clock import WriteTicks
 from opicflow.pipelines.stream.keeper import LogKeeperFactory, Origin, request_fingerprint
 from opicflow.pipelines.stream.ledgers import KeepLogLedger
-from opicflow.pipelines.stream.routers import (
-    ControlUnknown,
-    RouteEvents,
-    RoutePolicies,
-    RouterConfig,
-    control_record,
-)
+from opicflow.pipelines.stream.published_rules import ControlUnknown, RulesNote, control_record, first_rules
+from opicflow.pipelines.stream.routers import RouteEvents, RoutePolicies, RouterConfig
 from opicflow.pipelines.stream.submit import FlinkJob, checkpoint_folder, newest_checkpoint
 from opicflow.pipelines.transforms.keep_ledger import KEEPERS, LostLedger
 from opicflow.pipelines.transforms.outputs import APPLIED
@@ -48,7 +45,7 @@ from support.stages import UNUSED, FakeReader, batch, watched
 OPERATIONS = (TOP / "docs" / "guides" / "operations.md").read_text(encoding="utf-8")
 SHARDS = 4
 ORIGIN = Origin(LedgerConfig(), ShardRanges.equal(SHARDS))
-CONFIG = RouterConfig(UNUSED, "page-ledger", "rejects", lambda: ORIGIN)
+CONFIG = RouterConfig(UNUSED, "page-ledger", "rejects", lambda: ORIGIN, lambda: ())
 
 
 def event(number: int, links: Iterable[str] = ()) -> bytes:
@@ -58,8 +55,9 @@ def event(number: int, links: Iterable[str] = ()) -> bytes:
 class RoutingStage:
     """A router and its state, which another object may continue with."""
 
-    def __init__(self, start: int = 0, kind: type[Any] = RouteEvents) -> None:
-        self.router, self.cell = kind(CONFIG, watched(start)), Value()
+    def __init__(self, start: int = 0, kind: type[Any] = RouteEvents, notes: Iterable[RulesNote] = ()) -> None:
+        config = replace(CONFIG, notes=lambda: list(notes))
+        self.router, self.cell = kind(config, watched(start)), Value()
         self.router.setup()
 
     def route(self, messages: MessageBatch, partition: int = 0) -> list[Message]:
@@ -204,6 +202,70 @@ def test_rules_of_links_are_read_back_completely() -> None:
     rules = Rules(UrlRules(drop_parameters=("a*",)), LinkWeights(internal=0.5))
     record = control_record(rules)
     assert Rules.from_json(json.loads(record)["opicflow-control"]["rules"], PageIds()) == rules
+
+
+WWW = b'{"url": "https://www.c.example/", "status": 200, "links": []}'
+FOLDED, UNFOLDED = Rules(UrlRules(fold_www=True)), Rules()
+
+
+def note(rules: Rules, *offsets: int, topic: str = "id") -> RulesNote:
+    return RulesNote(rules.to_json(), topic, offsets)
+
+
+def test_a_partition_that_was_added_after_rules_were_published_begins_with_them_and_keeps_them() -> None:
+    added = RoutingStage(notes=[note(FOLDED, 7)])
+    assert visited(added.route(batch(0, [WWW]), partition=1)) == [page_id("https://c.example/")]
+    later = RoutingStage(notes=[note(FOLDED, 7), note(UNFOLDED, 9, 1)])  # it has a record of these
+    later.cell = added.cell
+    assert visited(later.route(batch(1, [WWW]), partition=1)) == [page_id("https://c.example/")]
+
+
+def test_a_partition_without_its_oldest_events_begins_with_the_rules_that_were_among_them() -> None:
+    assert visited(RoutingStage(5, notes=[note(FOLDED, 4)]).route(batch(5, [WWW]))) == [page_id("https://c.example/")]
+    assert visited(RoutingStage(5, notes=[note(FOLDED, 5)]).route(batch(5, [WWW]))) == [
+        page_id("https://www.c.example/")
+    ]
+
+
+@given(data=st.data())
+def test_every_event_is_routed_by_the_newest_rules_before_it_wherever_reading_begins(data: st.DataObject) -> None:
+    """Partitions are added and rules published in any order; then partitions lose their beginning."""
+    rules = [Rules(UrlRules(drop_parameters=(f"p{number}",))) for number in range(5)]
+    logs: list[list[int | None]] = [[]]
+    added_under: list[int | None] = [None]
+    newest: int | None = None
+    notes: list[RulesNote] = []
+    for step in data.draw(st.lists(st.sampled_from(["event", "publish", "add"]), max_size=30)):
+        if step == "add":
+            logs.append([])
+            added_under.append(newest)
+        elif step == "event":
+            logs[data.draw(st.integers(0, len(logs) - 1))].append(None)
+        elif len(notes) < len(rules):
+            newest = len(notes)
+            notes.append(note(rules[newest], *map(len, logs)))
+            for log in logs:
+                log.append(newest)
+    known = [note(FOLDED, 0, topic="another"), *notes]
+    for number, log in enumerate(logs):
+        start = data.draw(st.integers(0, len(log)))
+        before = [one for one in log[:start] if one is not None]
+        expected = before[-1] if before else added_under[number]
+        found = first_rules(known, "id", number, start, UNFOLDED)
+        assert found == (UNFOLDED if expected is None else rules[expected])
+
+
+def test_a_note_of_rules_is_read_back_and_is_no_policy() -> None:
+    one = note(FOLDED, 3, 0)
+    read = RulesNote.of(one.to_bytes(), "policies, offset 0")
+    assert read.to_bytes() == one.to_bytes() and first_rules([read], "id", 2, 0, UNFOLDED) == FOLDED
+    with pytest.raises(ControlUnknown, match=r"^policies, offset 4: a control record that this opicflow does not"):
+        RulesNote.of(control_record(FOLDED), "policies, offset 4")
+    routed = RoutingStage(kind=RoutePolicies).route(
+        batch(0, [one.to_bytes(), b'{"url": "https://a.example/", "drop": true}'])
+    )
+    entries = [decode_entry(message.value or b"").entry for message in routed]
+    assert [(len(entry.policies), entry.end.offset) for entry in entries] == [(1, 2)] * SHARDS  # type: ignore[union-attr]
 
 
 # -- policies and ticks

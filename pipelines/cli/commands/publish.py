@@ -193,11 +193,9 @@ def _publish_policies(options: argparse.Namespace) -> int:
 def _publish_rules(options: argparse.Namespace) -> int:
     """Send rules to every partition of crawl-events: they apply to the events after them."""
     from opicflow.connectors.kafka.connection import KafkaRefused
-    from opicflow.connectors.kafka.partitions import partitions_of_topic
-    from opicflow.connectors.kafka.publisher import Publisher
     from opicflow.connectors.kafka.topics import names
     from opicflow.pipelines.stream.origin import origin_of
-    from opicflow.pipelines.stream.routers import control_record
+    from opicflow.pipelines.stream.published_rules import publish_rules
     from opicflow.pipelines.transforms.rules import Rules
 
     connection, topics = connection_of(options), names(options.prefix)
@@ -207,10 +205,7 @@ def _publish_rules(options: argparse.Namespace) -> int:
         raise KafkaRefused(f"{logs}: no stream was started there: give the rules to opicflow stream")
     # Categories are part of the ledgers' counts and cannot change: a stream would stop at other ones.
     rules = replace(rules_of(options) or Rules(), categories=origin.rules.categories, page_ids=origin.rules.page_ids)
-    _, partitions = partitions_of_topic(connection, topics.crawl_events)
-    with Publisher(connection) as publisher:
-        for partition in range(partitions):
-            publisher.send(topics.crawl_events, None, control_record(rules), partition)
+    partitions = len(publish_rules(connection, topics.crawl_events, topics.policies, rules))
     summary = {"topic": topics.crawl_events, "partitions": partitions, "rules": rules.to_json()}
     if options.json:
         print(json.dumps(summary, indent=2))

@@ -365,12 +365,15 @@ def _policies_of_topic(options: argparse.Namespace) -> Iterator[Policy]:
     """Yield the policies of a topic. One that cannot be read is skipped with a warning: it cannot be withdrawn."""
     from opicflow.connectors.kafka.connection import Connection, KafkaRefused, parse_address
     from opicflow.connectors.kafka.record_reader import POLICIES, records
+    from opicflow.pipelines.stream.published_rules import CONTROL
 
     address = parse_address(options.policies)
     if address.topic not in (None, options.prefix + POLICIES):
         raise KafkaRefused(f"{options.policies}: policies are in {options.prefix}{POLICIES}: see --prefix")
     connection = Connection(address.brokers, options.properties, options.registry)
     for one in records(connection, POLICIES, prefix=options.prefix):
+        if (one.value or b"").startswith(CONTROL):
+            continue  # rules that were published to a stream: a replay has those of its options
         if one.record is None:
             where = f"{options.prefix}{POLICIES}, offset {one.offset}"
             print(f"{where}: skipped: {one.broken or 'it is empty'}", file=sys.stderr)
