@@ -126,6 +126,7 @@ def flink_job_of(options: argparse.Namespace) -> FlinkJob:
         worker_command=options.worker_command,
         worker_logs=options.worker_logs,
         worker_image=options.worker_image,
+        snapshots=options.snapshots,
         bundle_ms=options.bundle_ms,
         beam_options=tuple(options.beam_option),
         quiet=options.json,
