@@ -310,7 +310,7 @@ class Properties:
         if protocol != "SASL_SSL":
             self._refuse("sasl.mechanism", f"{_MSK} needs SASL_SSL: give it as security.protocol")
         try:
-            from botocore.session import Session
+            from botocore.session import Session  # type: ignore[import-untyped]
         except ImportError:
             self._refuse("sasl.mechanism", f"{_MSK} needs botocore: pip install 'opicflow[msk]'")
         session: Any = Session()

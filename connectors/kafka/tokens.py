@@ -61,7 +61,7 @@ class ClientTokens(AbstractTokenProvider):  # type: ignore[misc]
             answer = requests.post(
                 self._url,
                 form,
-                auth=(self._client.encode(), self._secret.encode()),
+                auth=(self._client.encode(), self._secret.encode()),  # type: ignore[arg-type]  # not as Latin-1
                 headers={"Accept": "application/json"},
                 timeout=_TIMEOUT_SECONDS,
                 allow_redirects=False,
