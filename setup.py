@@ -85,6 +85,7 @@ setup(
             "mypy>=1.15",
             "pytest>=8.4",
             "pytest-xdist>=3.6",  # runs the tests on two cores
+            "pyyaml>=6",  # reads the files of deploy/kubernetes
             "ruff>=0.12",
             "scipy>=1.11",  # says what our own optima must be
             "scrapy>=2.19",
