@@ -68,6 +68,7 @@ setup(
     extras_require={
         "scrapy": ["scrapy>=2.19"],  # the add-on for its spiders
         "serve": ["starlette>=0.46", "uvicorn>=0.34"],  # `opicflow serve`
+        "msk": ["botocore>=1.34"],  # signs logins at Amazon MSK (AWS_MSK_IAM)
         "experiments": ["matplotlib>=3.8"],  # draws the plots of `opicflow experiment`
         "urlfrontier": ["grpcio-tools>=1.62"],  # makes the messages of `opicflow push`, and brings grpcio and protobuf
         "dev": [
@@ -84,6 +85,7 @@ setup(
             "mypy>=1.15",
             "pytest>=8.4",
             "pytest-xdist>=3.6",  # runs the tests on two cores
+            "pyyaml>=6",  # reads the files of deploy/kubernetes
             "ruff>=0.12",
             "scipy>=1.11",  # says what our own optima must be
             "scrapy>=2.19",

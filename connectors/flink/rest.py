@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import time
@@ -188,6 +189,15 @@ class FlinkCluster:
                 running_since_ms=int(found["timestamps"]["RUNNING"]),
                 trouble=tuple(_troubles(trouble)),
             )
+
+    def worker_variables(self, job_id: str) -> dict[str, str]:
+        """Return the environment variables that the worker processes of a Beam job are given; none for containers."""
+        options = _of(self._of_job(job_id, "/config"), "execution-config", "user-config", "environmentConfig")
+        try:
+            given = _of(json.loads(options or "{}"), "env") or {}
+            return {str(name): str(value) for name, value in given.items()}
+        except (ValueError, AttributeError):  # the name of an image
+            return {}
 
     def wait(self, job_id: str, done: Callable[[JobDetails], bool], limit_seconds: float) -> JobDetails | None:
         """Request a job until `done` returns True; returns None after the time limit."""

@@ -27,6 +27,7 @@ from opicflow.connectors.kafka.properties import (
     is_web_address,
     warn_once,
 )
+from opicflow.connectors.kafka.tokens import TokenRefused, TokenUnavailable
 
 # kafka-python logs every attempt, and at its lowest level all requests with passwords. All errors are raised anyway.
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
@@ -188,7 +189,8 @@ class Connection:
 
     def _client(self, make: Callable[..., Any], settings: dict[str, Any]) -> Any:
         """Make a client that has connected to the cluster. Its requests never create topics."""
-        given = Properties.read(self.properties).client_settings() if self.properties else {}
+        with self.doing("logging in"):
+            given = Properties.read(self.properties).client_settings() if self.properties else {}
         if given.get("security_protocol") == "SASL_PLAINTEXT":
             self._warn_without_tls(str(given["sasl_mechanism"]))
         networks: list[NetworkClient] = []
@@ -230,7 +232,7 @@ class Connection:
         hosts = (address.rpartition(":")[0] for address in self.brokers.split(","))
         if all(is_this_machine(host) for host in hosts):
             return
-        sent = "the password is" if mechanism == "PLAIN" else "all but the password is"
+        sent = {"PLAIN": "the password is", "OAUTHBEARER": "the token is"}.get(mechanism, "all but the password is")
         warn_once(f"{self.brokers}: {sent} sent without encryption (SASL_PLAINTEXT): use SASL_SSL")
 
     def _describe(self, problem: BaseException) -> str:
@@ -240,8 +242,10 @@ class Connection:
                 return _describe_certificate(cause)
             if isinstance(cause, ssl.SSLError) and is_permanent(cause):
                 return _describe_tls(cause)
+            if isinstance(cause, TokenRefused | TokenUnavailable):
+                return _line(cause)
             if isinstance(cause, errors.SaslAuthenticationFailedError):
-                return (
+                return self._describe_login() or (
                     f"the broker refuses the login of {self._user()}: correct the name, the password or sasl.mechanism"
                 )
             if isinstance(cause, errors.UnsupportedSaslMechanismError):
@@ -261,6 +265,17 @@ class Connection:
             why = f"no broker answers ({_plain(chain)}): check that it runs, and that this is its address"
             return f"{why}; {_OTHER_LISTENER}"
         return _line(problem)
+
+    def _describe_login(self) -> str:
+        """Return why a token may be refused; empty for logins with a password."""
+        try:
+            properties = Properties.read(self.properties) if self.properties else None
+            if properties is None or not properties.uses_tokens:
+                return ""
+            client = properties.user()
+        except KafkaRefused:  # the file was removed meanwhile
+            return ""
+        return f"the broker refuses the token of client {client!r}: check its issuer, audience and scope"
 
     def _user(self) -> str:
         try:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from opicflow.connectors.kafka.tokens import client_tokens
 from opicflow.schemas.errors import UserError
 
 
@@ -52,12 +53,14 @@ _ALIASES = {
     "ssl.certificate.location": "ssl.keystore.location",
     "ssl.certificate.pem": "ssl.keystore.certificate.chain",
     "ssl.key.pem": "ssl.keystore.key",
+    "sasl.oauthbearer.client.id": "sasl.oauthbearer.client.credentials.client.id",
+    "sasl.oauthbearer.client.secret": "sasl.oauthbearer.client.credentials.client.secret",
     "basic.auth.user.info": "schema.registry.basic.auth.user.info",
     "schema.registry.ssl.ca.location": "schema.registry.ssl.truststore.location",
 }
 """librdkafka's names, and those of the registry's clients, by the ones that are used below."""
 
-_EXACT = ("sasl.password", "ssl.key.password")
+_EXACT = ("sasl.password", "ssl.key.password", "sasl.oauthbearer.client.credentials.client.secret")
 """Of these, blanks at the end count."""
 
 _USED = {
@@ -67,6 +70,11 @@ _USED = {
     "sasl.jaas.config",
     "sasl.username",
     "sasl.password",
+    "sasl.oauthbearer.token.endpoint.url",
+    "sasl.oauthbearer.client.credentials.client.id",
+    "sasl.oauthbearer.client.credentials.client.secret",
+    "sasl.oauthbearer.scope",
+    "sasl.oauthbearer.extensions",
     "ssl.truststore.type",
     "ssl.truststore.location",
     "ssl.truststore.certificates",
@@ -99,7 +107,8 @@ _MILLISECONDS = {
     "connections.max.idle.ms": "connections_max_idle_ms",
 }
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_OAUTH, _MSK = "OAUTHBEARER", "AWS_MSK_IAM"
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", _OAUTH, _MSK)
 _LINE_ENDS = re.compile(r"\r\n|\r|\n")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -109,6 +118,9 @@ _JAAS = re.compile(
     re.DOTALL,
 )
 _JAAS_MODULES = ("PlainLoginModule", "ScramLoginModule")
+_JAAS_MODULES_OF = {_OAUTH: ("OAuthBearerLoginModule",), _MSK: ("IAMLoginModule",)}
+_EXTENSION = "extension_"
+"""Options of OAuthBearerLoginModule that begin so are sent to the broker with a token."""
 _PEM = b"-----BEGIN "
 
 
@@ -200,9 +212,8 @@ class Properties:
             if self.get(name):
                 settings[setting] = self._milliseconds(name)
         if settings["security_protocol"].startswith("SASL"):
-            user, password = self._credentials()
             settings["sasl_mechanism"] = self._one_of("sasl.mechanism", _MECHANISMS)
-            settings["sasl_plain_username"], settings["sasl_plain_password"] = user, Secret(password)
+            settings.update(self._login(settings["sasl_mechanism"], settings["security_protocol"]))
         if settings["security_protocol"].endswith("SSL"):
             settings["ssl_context"] = self.ssl_context()
         return settings
@@ -229,8 +240,88 @@ class Properties:
         return RegistryAccess(url, (user, Secret(password)) if auth else None, ca)
 
     def user(self) -> str | None:
-        """The user name, for messages."""
-        return self._credentials()[0] if self._protocol().startswith("SASL") else None
+        """The user name, or the client of a token server, for messages."""
+        if not self._protocol().startswith("SASL"):
+            return None
+        mechanism = self._mechanism()
+        if mechanism == _OAUTH:
+            return self._client()[0]
+        return None if mechanism == _MSK else self._credentials()[0]
+
+    @property
+    def uses_tokens(self) -> bool:
+        """Whether logins are by tokens."""
+        return self._mechanism() == _OAUTH
+
+    def _mechanism(self) -> str:
+        return (self.get("sasl.mechanism") or "").upper()
+
+    def _login(self, mechanism: str, protocol: str) -> dict[str, Any]:
+        """The settings of a login."""
+        if mechanism == _OAUTH:
+            client, secret, scope, extensions = self._client()
+            tokens = client_tokens(self._token_url(), client, Secret(secret), scope, extensions)
+            tokens.token()  # a wrong client is refused here, by name
+            return {"sasl_oauth_token_provider": tokens}
+        if mechanism == _MSK:
+            self._check_aws(protocol)
+            return {}
+        user, password = self._credentials()
+        return {"sasl_plain_username": user, "sasl_plain_password": Secret(password)}
+
+    def _client(self) -> tuple[str, str, str, tuple[tuple[str, str], ...]]:
+        """The client of a token server: its name, its secret, the scope, and what is sent beside the token."""
+        jaas = self.get("sasl.jaas.config")
+        options = self._jaas_options(jaas, _OAUTH) if jaas else {}
+        names = "sasl.oauthbearer.client.credentials.client"
+        client = self.get(f"{names}.id") or options.get("clientId")
+        secret = self.get(f"{names}.secret") or options.get("clientSecret")
+        if not client or not secret:
+            self._refuse(
+                f"{names}.id and {names}.secret",
+                f'no client {"secret" if client else "id"}: give both, or clientId="…" clientSecret="…" in '
+                "sasl.jaas.config",
+            )
+        pairs = (one.partition("=") for one in (self.get("sasl.oauthbearer.extensions") or "").split(","))
+        extensions = {name.strip(): value for name, _, value in pairs if name.strip()}
+        extensions |= {
+            name.removeprefix(_EXTENSION): value for name, value in options.items() if name.startswith(_EXTENSION)
+        }
+        scope = self.get("sasl.oauthbearer.scope") or options.get("scope", "")
+        return client, secret, scope, tuple(sorted(extensions.items()))
+
+    def _token_url(self) -> str:
+        name = "sasl.oauthbearer.token.endpoint.url"
+        url = self.get(name)
+        if url is None:
+            self._refuse(name, "missing: give the address of the token server")
+        if not is_web_address(url) or "@" in urlsplit(url).netloc:
+            self._refuse(name, "no address: give https://HOST/PATH")
+        parts = urlsplit(url)
+        if parts.scheme == "http" and not is_this_machine(parts.hostname or ""):
+            self._refuse(name, "give https://…: the secret would be sent without encryption")
+        return url
+
+    def _check_aws(self, protocol: str) -> None:
+        """Refuse a login at Amazon MSK that cannot be signed. The client reads the credentials where AWS's tools do."""
+        jaas = self.get("sasl.jaas.config")
+        for option in self._jaas_options(jaas, _MSK) if jaas else {}:
+            self._refuse("sasl.jaas.config", f"{option[:40]} does not work here: set AWS_PROFILE where this runs")
+        if protocol != "SASL_SSL":
+            self._refuse("sasl.mechanism", f"{_MSK} needs SASL_SSL: give it as security.protocol")
+        try:
+            from botocore.session import Session  # type: ignore[import-untyped]
+        except ImportError:
+            self._refuse("sasl.mechanism", f"{_MSK} needs botocore: pip install 'opicflow[msk]'")
+        session: Any = Session()
+        if session.get_credentials() is None:
+            self._refuse(
+                "sasl.mechanism",
+                "no credentials of AWS are found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or "
+                "give the machine a role",
+            )
+        if not session.get_config_variable("region"):
+            self._refuse("sasl.mechanism", "no region of AWS is set: set AWS_DEFAULT_REGION")
 
     def _protocol(self) -> str:
         if self.get("security.protocol") is None:
@@ -268,15 +359,17 @@ class Properties:
         return user, password
 
     def _of_jaas(self, jaas: str) -> tuple[str | None, str | None]:
+        options = self._jaas_options(jaas, self._mechanism())
+        return options.get("username"), options.get("password")
+
+    def _jaas_options(self, jaas: str, mechanism: str) -> dict[str, str]:
+        modules = _JAAS_MODULES_OF.get(mechanism, _JAAS_MODULES)
         found = _JAAS.fullmatch(jaas)
         if found is None:
             self._refuse("sasl.jaas.config", 'not understood: give MODULE required username="…" password="…";')
-        if found["module"].rpartition(".")[2] not in _JAAS_MODULES:
-            self._refuse(
-                "sasl.jaas.config", f"{found['module'][:80]} does not work here: use {' or '.join(_JAAS_MODULES)}"
-            )
-        options = {name: _unquoted(value) for name, value in re.findall(_JAAS_OPTION, found["options"], re.DOTALL)}
-        return options.get("username"), options.get("password")
+        if found["module"].rpartition(".")[2] not in modules:
+            self._refuse("sasl.jaas.config", f"{found['module'][:80]} does not work here: use {' or '.join(modules)}")
+        return {name: _unquoted(value) for name, value in re.findall(_JAAS_OPTION, found["options"], re.DOTALL)}
 
     def ssl_context(self) -> ssl.SSLContext:
         """Whom to trust, and who we are."""

@@ -164,11 +164,11 @@ class Publisher:
         partitions: Sequence[int | None],
         keys: Sequence[bytes | None],
         values: Sequence[bytes | None],
-        times_ms: Ints | None = None,
+        times_ms: Ints | int | None = None,
     ) -> list[int]:
         """Send records in order; returns the indices of those that are too large and were not sent.
 
-        Without `times_ms` they have the time at which they are sent.
+        `times_ms` are their times, or the one time of all; without it, the time at which they are sent.
         """
         known = self._topics.get(topic) or self._describe(topic)
         if self._appender is not None and len(keys) >= MIN_RECORDS and None not in partitions:
@@ -180,7 +180,7 @@ class Publisher:
                 self._send_together(self._appender, known, topic, chosen, records, int(sizes.sum()))
                 return []
         send = self._send
-        times = [None] * len(keys) if times_ms is None else times_ms.tolist()
+        times = times_ms.tolist() if isinstance(times_ms, np.ndarray) else [times_ms] * len(keys)
         rows = enumerate(zip(keys, values, partitions, times, strict=True))
         return [index for index, record in rows if send(topic, *record) is None]
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from kafka import TopicPartition
 
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
+from opicflow.connectors.kafka.late_records import LateRecords
 from opicflow.connectors.kafka.messages import describe_unread, writer_of
 from opicflow.connectors.kafka.partitions import resolve
 from opicflow.schemas.framing import Decoder, FramingRefused, frame_kind
@@ -25,6 +26,8 @@ STREAMS = {
     "audit": "Audit",
 }
 """The topics of results, and the schemas of their records."""
+BY_KEY = ("importance", "site-importance", "refresh-schedule")
+"""Streams of which the newest record of a key holds. `LateRecords` tells which one is newer."""
 POLICIES = "policies"
 SCHEMAS = {**STREAMS, POLICIES: "Policy"}
 """The topics that can be read, and the schemas of their records."""
@@ -43,6 +46,7 @@ class Arrived(NamedTuple):
     offset: int
     broken: str = ""
     """Why the message cannot be read, in one line; empty if it can."""
+    time_ms: int = -1
 
 
 def records(connection: Connection, stream: str, **arguments: Any) -> Iterator[Arrived]:
@@ -64,7 +68,8 @@ def batches(
 ) -> Iterator[list[Arrived]]:
     """Yield the messages of one of `STREAMS`, those of a partition in order; `follow` continues without end.
 
-    A message that cannot be read is yielded as broken. With `follow`, an empty batch means that no message arrived for
+    A message that cannot be read is yielded as broken. Of `BY_KEY`, a record that came behind a newer one of its key is
+    left out. With `follow`, an empty batch means that no message arrived for
     a while. Raises `KafkaRefused` if there is no such topic, or no broker answers for `patience_seconds`.
     """
     if stream not in SCHEMAS:
@@ -76,7 +81,7 @@ def batches(
     starts = {TopicPartition(topic, one.partition): one.end if only_new else one.start for one in found}
     ends = {TopicPartition(topic, one.partition): one.end for one in found}
     decoder = Decoder(SCHEMAS[stream], writer_of(connection))
-    kind = RECORDS[SCHEMAS[stream]]
+    kind, late = RECORDS[SCHEMAS[stream]], LateRecords()
     settings = {
         "isolation_level": "read_committed",
         "max_poll_records": _RECORDS_A_POLL,
@@ -103,7 +108,8 @@ def batches(
                 _arrived(record, decoder, kind)
                 for one, rows in polled.items()
                 for record in rows
-                if follow or record.offset < ends[one]
+                if (follow or record.offset < ends[one])
+                and not (stream in BY_KEY and late.is_late(stream, record.key, record.timestamp))
             ]
             if arrived or follow:
                 yield arrived
@@ -120,7 +126,7 @@ def _arrived(message: Any, decoder: Decoder, kind: type[Record]) -> Arrived:
         broken = str(problem)
     except (ValueError, KeyError, TypeError) as problem:  # the schema is right, but a value is outside its type
         broken = " ".join(str(problem).split())[:200] or type(problem).__name__
-    return Arrived(message.key, message.value, record, message.partition, message.offset, broken)
+    return Arrived(message.key, message.value, record, message.partition, message.offset, broken, message.timestamp)
 
 
 def record_of(value: bytes, decoder: Decoder, kind: type[Record]) -> Record:

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 from kafka import OffsetAndMetadata, TopicPartition
 
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
+from opicflow.connectors.kafka.late_records import LateRecords
 from opicflow.connectors.kafka.messages import writer_of
 from opicflow.connectors.kafka.partitions import described, resolve
-from opicflow.connectors.kafka.record_reader import POLICIES, SCHEMAS, record_of
+from opicflow.connectors.kafka.record_reader import BY_KEY, POLICIES, SCHEMAS, record_of
 from opicflow.schemas.framing import Decoder, FramingRefused, frame_kind
 from opicflow.schemas.policy_json import PolicyRefused
 from opicflow.schemas.records import Policy, to_avro
@@ -67,13 +68,19 @@ class ResultFollower:
             for one, start in self._starts.items():
                 self._consumer.seek(one, start)
         self._places = dict(self._starts)
+        self._late = LateRecords()
 
     def poll(self, timeout_ms: int) -> Iterator[tuple[str, Sequence[ResultMessage]]]:
-        """Yield messages that have arrived, those of a partition in their order, with their stream."""
+        """Yield messages that have arrived, those of a partition in their order, with their stream.
+
+        A record that came behind a newer one of its key is left out.
+        """
         with self._connection.doing("reading results"):
             polled = self._consumer.poll(timeout_ms)
         for one, records in polled.items():
             stream = self._streams[one]
+            if stream in BY_KEY:
+                records = [one for one in records if not self._late.is_late(stream, one.key, one.timestamp)]
             yield stream, [_message(record, self._decoders[stream], stream == POLICIES) for record in records]
 
     def behind(self) -> int:
@@ -113,6 +120,7 @@ class ResultFollower:
     def read_again(self, *streams: str) -> None:
         """Read some streams from their first record that is left."""
         chosen = [one for one, stream in self._streams.items() if stream in streams]
+        self._late = LateRecords()
         with self._connection.doing("reading results"):
             firsts = self._consumer.beginning_offsets(chosen, timeout_ms=_PROBE_MS)
             for one, end in self._consumer.end_offsets(chosen, timeout_ms=_PROBE_MS).items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from kafka import errors
@@ -26,6 +26,13 @@ _BROKERS_BYTES = (1 << 20) + 12  # the default of brokers
 
 _WHOLE_EVENT_BYTES = MOST_EVENT_BYTES + (1 << 20)
 """The largest event with its key, headers and framing, or a reject that contains one and its source."""
+_HOSTED_EVENT_BYTES, _HOSTED_BYTES = 7 << 20, 8 << 20
+"""The same in hosted clusters, which take records of 8 MiB at most: a reject must hold any event."""
+_OF_HOSTED = ("cleanup.policy", "max.message.bytes", "message.timestamp.type", "retention.ms", "retention.bytes")
+"""The settings that hosted clusters let their users choose."""
+
+
+_FORBIDS_SETTINGS = (errors.PolicyViolationError.errno, errors.InvalidConfigurationError.errno)
 
 
 class Names(NamedTuple):
@@ -60,6 +67,8 @@ class TopicSpec:
     """Of a log that may end: how long its records must stay. None: as `retention_ms` says."""
     most_bytes: int = _BROKERS_BYTES
     as_many: bool = False
+    hosted: bool = False
+    """In a cluster whose operator chooses all settings but `_OF_HOSTED`."""
 
     @property
     def kept_for_ever(self) -> bool:
@@ -85,6 +94,8 @@ class TopicSpec:
         if self.times == "CreateTime":
             settings["message.timestamp.after.max.ms"] = _ALL_TIMES
             settings["message.timestamp.before.max.ms"] = _ALL_TIMES
+        if self.hosted:
+            settings = {name: settings[name] for name in _OF_HOSTED if name in settings}
         return {name: str(value) for name, value in settings.items()}
 
 
@@ -94,14 +105,18 @@ def specs(
     result_partitions: int = RESULT_PARTITIONS,
     event_partitions: int = EVENT_PARTITIONS,
     has_snapshots: bool = False,
+    hosted: bool = False,
 ) -> tuple[TopicSpec, ...]:
     """Return all topics. With `shards`, page-ledger must have exactly this number of partitions.
 
     `has_snapshots`: there are snapshots of ledgers in storage, and old records of page-ledger may be deleted.
+    `hosted`: only what hosted clusters let their users choose.
     """
     name = names(prefix)
-    return (
-        TopicSpec(name.crawl_events, event_partitions, "delete", "CreateTime", most_bytes=_WHOLE_EVENT_BYTES),
+    events = _HOSTED_EVENT_BYTES if hosted else _WHOLE_EVENT_BYTES
+    rejects = _HOSTED_BYTES if hosted else _WHOLE_EVENT_BYTES
+    found = (
+        TopicSpec(name.crawl_events, event_partitions, "delete", "CreateTime", most_bytes=events),
         TopicSpec(
             name.page_ledger,
             shards or SHARDS,
@@ -116,11 +131,10 @@ def specs(
         TopicSpec(name.refresh_schedule, result_partitions, "compact", "CreateTime"),
         TopicSpec(name.crawl_orders, result_partitions, "delete", "LogAppendTime", retention_ms=7 * _DAY_MS),
         TopicSpec(name.policies, 1, "delete", "CreateTime", as_many=True),
-        TopicSpec(
-            name.rejects, 3, "delete", "LogAppendTime", retention_ms=365 * _DAY_MS, most_bytes=_WHOLE_EVENT_BYTES
-        ),
+        TopicSpec(name.rejects, 3, "delete", "LogAppendTime", retention_ms=365 * _DAY_MS, most_bytes=rejects),
         TopicSpec(name.audit, 1, "delete", "LogAppendTime", retention_ms=365 * _DAY_MS),
     )
+    return tuple(replace(spec, hosted=hosted) for spec in found)
 
 
 @dataclass(frozen=True)
@@ -230,14 +244,14 @@ def _of_cleaning(topic: Described, spec: TopicSpec) -> Iterator[_Wrong]:
         if "compact" not in policies or ("delete" in policies and limits):
             why = "the newest record of a page is lost when it is old"
             yield _Wrong("cleanup.policy", policy, "compact", why)
-        elif _number(topic, "delete.retention.ms", 0) < 7 * _DAY_MS:
+        elif not spec.hosted and _number(topic, "delete.retention.ms", 0) < 7 * _DAY_MS:
             yield _Wrong(
                 "delete.retention.ms",
                 topic.settings.get("delete.retention.ms", "unknown"),
                 str(7 * _DAY_MS),
                 "a consumer that was away for longer misses that a page was removed",
             )
-        if "compact" in policies and _number(topic, "max.compaction.lag.ms", _ALL_TIMES) > _DAY_MS:
+        if not spec.hosted and "compact" in policies and _number(topic, "max.compaction.lag.ms", _ALL_TIMES) > _DAY_MS:
             yield _Wrong(
                 "max.compaction.lag.ms",
                 topic.settings.get("max.compaction.lag.ms", "unknown"),
@@ -277,7 +291,10 @@ def _of_records(topic: Described, spec: TopicSpec) -> Iterator[_Wrong]:
     elif times == "CreateTime":
         for name, which in (("after", "in the future"), ("before", "long past")):
             setting = f"message.timestamp.{name}.max.ms"
-            if _number(topic, setting, _ALL_TIMES) < _ALL_TIMES:
+            is_its_own = (
+                spec.hosted and name == "after"
+            )  # its operator may refuse the future, and whoever sends it sees that
+            if not is_its_own and _number(topic, setting, _ALL_TIMES) < _ALL_TIMES:
                 why = f"records with times {which} are refused"
                 yield _Wrong(setting, topic.settings[setting], str(_ALL_TIMES), why)
 
@@ -351,6 +368,11 @@ def make(connection: Connection, wanted: Sequence[TopicSpec], replication: int |
                 new.append(topic["name"])
             elif topic["error_code"] != errors.TopicAlreadyExistsError.errno:  # another client created it meanwhile
                 problem = errors.for_code(topic["error_code"])(topic.get("error_message") or "")
+                if topic["error_code"] in _FORBIDS_SETTINGS and not missing[0].hosted:
+                    raise KafkaRefused(
+                        f"{connection.brokers}: creating {topic['name']}: the cluster forbids one of its settings "
+                        f"({' '.join(str(problem).split())[:200]}): in a hosted cluster give --hosted"
+                    )
                 raise connection.refused(problem, f"creating {topic['name']}")
         admin.wait_for_topics([spec.name for spec in missing])
         return Made(frozenset(new), _read_cluster(connection, admin, names_))

@@ -43,6 +43,7 @@ def add_stream_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ledger", metavar="TOPIC", help="the topic of the ledgers' logs (page-ledger)")
     add_json(parser)
     add_kafka_options(parser)
+    add_hosted(parser)
     _add_flink_options(parser)
     add_ledger_options(parser, "interpolation (the default)")
     add_rule_options(parser)
@@ -100,6 +101,13 @@ def _add_flink_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--bundle-ms", type=whole, default=250, help=argparse.SUPPRESS)
 
 
+def add_hosted(to: Any) -> None:
+    """Add the option for clusters whose operator chooses most settings of topics."""
+    to.add_argument(
+        "--hosted", action="store_true", help="a hosted cluster: its operator chooses most settings of topics"
+    )
+
+
 def add_snapshots(to: Any, otherwise: str = "Flink's state") -> None:
     """Add the option that names the folder of snapshots."""
     to.add_argument(
@@ -126,6 +134,7 @@ def flink_job_of(options: argparse.Namespace) -> FlinkJob:
         worker_command=options.worker_command,
         worker_logs=options.worker_logs,
         worker_image=options.worker_image,
+        snapshots=options.snapshots,
         bundle_ms=options.bundle_ms,
         beam_options=tuple(options.beam_option),
         quiet=options.json,
@@ -173,7 +182,8 @@ def shards_of(options: argparse.Namespace, connection: Connection) -> int:
     from opicflow.pipelines.stream.origin import check_topics
 
     topic = ledger_topic_of(options)
-    found = check_topics(connection, options.prefix, topic, options.shards, options.snapshots is not None)
+    has_snapshots = options.snapshots is not None
+    found = check_topics(connection, options.prefix, topic, options.shards, has_snapshots, options.hosted)
     if found:
         for finding in found:
             print(finding)

@@ -130,7 +130,7 @@ class SendOutputs(SendingDoFn):
             self._applied[element.to_shard] = element.data
             return
         with self.sending() as publisher:
-            self._send(_Sender(self._to, publisher, self._framers), publisher, element)
+            self._send(_Sender(self._to, publisher, self._framers, element.time_ms), publisher, element)
 
     def finish_bundle(self) -> None:
         """Wait until all records are acknowledged, and say so to the ledgers of this process."""
@@ -182,10 +182,18 @@ _NO_PAIRS: dict[str, Any] = {"sent_to": [], "received_from": []}
 class _Sender:
     """Sends rows of columns, and counts them."""
 
-    def __init__(self, to: Destination, publisher: Publisher, framers: dict[str, Framer] | None = None) -> None:
+    def __init__(
+        self,
+        to: Destination,
+        publisher: Publisher,
+        framers: dict[str, Framer] | None = None,
+        time_ms: int | None = None,
+    ) -> None:
+        """`time_ms` is the time of the records; None: when they are sent."""
         self._to = to
         self._publisher = publisher
         self._framers = {} if framers is None else framers
+        self._time_ms = time_ms
         self._records = dict.fromkeys(STREAMS, 0)
         self._tombstones = dict.fromkeys(STREAMS, 0)
 
@@ -248,5 +256,5 @@ class _Sender:
             return
         name = self._to.prefix + topic
         partitions = partitions_of(by, self._publisher.partitions(name)).tolist()
-        if large := self._publisher.send_many(name, partitions, keys, values):
+        if large := self._publisher.send_many(name, partitions, keys, values, self._time_ms):
             raise KafkaRefused(f"{name}: takes no record of {len(values[large[0]])} bytes: raise its max.message.bytes")

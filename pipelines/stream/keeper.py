@@ -306,6 +306,8 @@ class _Notes:
     """Whether the last tick was refused."""
     refused: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Of each source whose last entries were refused: how many, and the time of the first."""
+    output_ms: int = 0
+    """The time of the last outputs."""
 
 
 class LogKeeper:
@@ -406,9 +408,20 @@ class LogKeeper:
         rows = (column[first:].tolist() for column in (batch.offsets, batch.times_ms, batch.begins, batch.ends))
         for offset, time_ms, begin, end in zip(*rows, strict=True):
             value = bytes(text[max(begin, 0) : max(end, 0)])
-            yield from self._apply(offset, time_ms, value)
+            output_ms = None
+            for output in self._apply(offset, time_ms, value):
+                if output_ms is None:
+                    output_ms = self._next_output_ms(time_ms)
+                yield output._replace(time_ms=output_ms)
             self.head = self.head.behind(offset, time_ms, value)
         self.head = replace(self.head, next=batch.end)
+
+    def _next_output_ms(self, entry_ms: int) -> int:
+        """Return the time of an entry's outputs: the last tick, and later than that of all outputs before."""
+        tick_second = -1 if self.ledger is None else self.ledger.tick_second
+        now_ms = entry_ms if tick_second < 0 else 1000 * tick_second
+        self._notes.output_ms = max(now_ms, self._notes.output_ms + 1)
+        return self._notes.output_ms
 
     def _apply(self, offset: int, time_ms: int, value: bytes) -> Iterator[Output]:
         try:

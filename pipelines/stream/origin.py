@@ -20,20 +20,29 @@ from opicflow.schemas.pages import KEY_BYTES, PageIds
 
 
 def check_topics(
-    connection: Connection, prefix: str, ledger_topic: str, shards: int | None, has_snapshots: bool = False
+    connection: Connection,
+    prefix: str,
+    ledger_topic: str,
+    shards: int | None,
+    has_snapshots: bool = False,
+    hosted: bool = False,
 ) -> list[Finding]:
     """Return the settings of topics that would lose data or falsify times: a stream does not start with any."""
     wanted = [
         replace(spec, name=ledger_topic) if spec.name == names(prefix).page_ledger else spec
-        for spec in specs(prefix, shards, has_snapshots=has_snapshots)
+        for spec in specs(prefix, shards, has_snapshots=has_snapshots, hosted=hosted)
     ]
     cluster = read_cluster(connection, [spec.name for spec in wanted])
     return [finding for spec in wanted for finding in findings(cluster.topics.get(spec.name), spec, cluster.brokers)]
 
 
-def ledger_spec(prefix: str, topic: str, shards: int) -> TopicSpec:
+def ledger_spec(prefix: str, topic: str, shards: int, hosted: bool = False) -> TopicSpec:
     """Return the specification of a topic with the logs of so many shards."""
-    return next(replace(one, name=topic) for one in specs(prefix, shards) if one.name == names(prefix).page_ledger)
+    return next(
+        replace(one, name=topic)
+        for one in specs(prefix, shards, hosted=hosted)
+        if one.name == names(prefix).page_ledger
+    )
 
 
 def new_page_ids() -> PageIds:

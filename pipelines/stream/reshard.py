@@ -72,10 +72,12 @@ class Resharding:
     shards: int
     snapshots: Snapshots
     replication: int | None = None
+    is_hosted: bool = False
+    """Whether the cluster forbids some settings of topics."""
 
     def run(self, on_progress: Callable[[ReshardProgress], None] = lambda progress: None) -> NewLogs:
         """Make the new logs. Raises `LogRefused`, `KafkaRefused` or `StorageRefused`."""
-        self._check_number()
+        self.check()
         old = self._old_keepers(on_progress)
         origins = [keeper.origin for keeper in old]
         origin = origins[0]
@@ -105,7 +107,7 @@ class Resharding:
             self._write(origin, packed, old, on_progress)
         return NewLogs(self.to_topic, origin, tuple(one.pages for one in packed), sum(one.minted for one in ledgers))
 
-    def _check_number(self) -> None:
+    def check(self) -> None:
         """Refuse a number of shards that other ledgers had, as long as topics have their records: audits mix them."""
         if len(resolve(self.connection, self.topic)) == self.shards:
             raise KafkaRefused(f"{self.topic}: it has {self.shards} shards already: give another number")
@@ -154,7 +156,7 @@ class Resharding:
         on_progress: Callable[[ReshardProgress], None],
     ) -> None:
         """Make the topic if it is missing, and write the first entries and snapshots that it lacks."""
-        make(self.connection, [ledger_spec(self.prefix, self.to_topic, self.shards)], self.replication)
+        make(self.connection, [ledger_spec(self.prefix, self.to_topic, self.shards, self.is_hosted)], self.replication)
         logs = resolve(self.connection, self.to_topic)
         if len(logs) != self.shards:
             raise KafkaRefused(f"{self.to_topic}: it has {len(logs)} partitions, not {self.shards}: name a new topic")

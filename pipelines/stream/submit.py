@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -33,7 +34,9 @@ FLINK_VERSION = "1.19"
 MOST_SLOTS = KEY_GROUPS
 """Of a stage. Another number loses all state."""
 
+SNAPSHOTS_VARIABLE = "OPICFLOW_SNAPSHOTS"
 _SUBMIT_SECONDS = 300.0
+_CONNECT_SECONDS = 10.0
 _METADATA = "_metadata"
 """The file that Flink writes last into the folder of a checkpoint or savepoint."""
 _STATE_CACHE_MB = 64
@@ -61,6 +64,8 @@ class FlinkJob:
     worker_command: str | None = None
     worker_logs: str | None = None
     worker_image: str | None = None
+    snapshots: str | None = None
+    """The URL of the snapshots, which `stream stop` finds again among the variables of the workers."""
     bundle_ms: int = 250
     beam_options: tuple[str, ...] = ()
     quiet: bool = False
@@ -77,11 +82,12 @@ def check_free(job: FlinkJob) -> None:
         raise FlinkRefused(f"a job {job.name!r} runs there already: see opicflow stream status, or give another --name")
 
 
-def submit(job: FlinkJob, transform: Callable[[int], beam.PTransform[Any, Any]], savepoint: str | None = None) -> Job:
-    """Submit a pipeline, and wait until it runs. `transform` is called with the number of slots that it may use."""
-    check_free(job)
-    flink = job.cluster
-    slots = flink.overview().slots_free
+def check_place(job: FlinkJob, freed_slots: int = 0) -> int:
+    """Return how many slots a job will use; raises `FlinkRefused` if it cannot be submitted.
+
+    `freed_slots` are those of a job that ends before.
+    """
+    slots = job.cluster.overview().slots_free + freed_slots
     parallelism = job.parallelism or min(slots, MOST_SLOTS)
     if parallelism > MOST_SLOTS:
         raise FlinkRefused(f"--parallelism {parallelism}: a stream uses at most {MOST_SLOTS} slots: give a smaller one")
@@ -90,6 +96,24 @@ def submit(job: FlinkJob, transform: Callable[[int], beam.PTransform[Any, Any]],
             f"{job.flink_master}: {slots} slots are free and {max(parallelism, 1)} are needed: start TaskManagers, "
             "stop other jobs, or give a smaller --parallelism"
         )
+    if job.job_server:
+        host, _, port = job.job_server.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
+        except (OSError, ValueError, OverflowError):
+            raise FlinkRefused(
+                f"--job-server {job.job_server}: it cannot be reached: check its address, and that it runs"
+            ) from None
+    elif job.job_server_jar and not Path(job.job_server_jar).is_file():
+        raise FlinkRefused(f"--job-server-jar {job.job_server_jar}: there is no such file: check the path")
+    return parallelism
+
+
+def submit(job: FlinkJob, transform: Callable[[int], beam.PTransform[Any, Any]], savepoint: str | None = None) -> Job:
+    """Submit a pipeline, and wait until it runs. `transform` is called with the number of slots that it may use."""
+    check_free(job)
+    flink = job.cluster
+    parallelism = check_place(job)
     pipeline = beam.Pipeline(options=PipelineOptions(_beam_options(job, parallelism, savepoint)))
     _ = pipeline | "Stream" >> transform(parallelism)
     if not job.quiet:
@@ -147,6 +171,11 @@ def checkpoints_of(savepoints: str) -> str:
 def savepoint_path(job: FlinkJob, given: str | None) -> str | None:
     """Return the path of a savepoint; of the newest one for `latest`."""
     if given != LATEST:
+        path = _local(given) if given else None
+        if path and (path.exists() or path.parent.exists()) and not (path / _METADATA).is_file():
+            raise FlinkRefused(
+                f"--from-savepoint {given}: there is no complete savepoint or checkpoint: check the path"
+            )
         return given
     folder = _local(checkpoint_folder(job))
     if folder is None:
@@ -170,7 +199,7 @@ def newest_checkpoint(folder: Path) -> Path | None:
 
 def _local(uri: str) -> Path | None:
     parts = urlsplit(uri)
-    return Path(url2pathname(parts.path)) if parts.scheme == "file" else None
+    return Path(url2pathname(parts.path)) if parts.scheme in ("file", "") else None
 
 
 def _beam_options(job: FlinkJob, parallelism: int, savepoint: str | None) -> list[str]:
@@ -183,8 +212,9 @@ def _beam_options(job: FlinkJob, parallelism: int, savepoint: str | None) -> lis
     if job.worker_image:
         workers = ["--environment_type=DOCKER", f"--environment_config={job.worker_image}"]
     else:
-        variables = {"OPICFLOW_WORKER_LOGS": job.worker_logs} if job.worker_logs else {}
-        command = {"command": job.worker_command or worker_command(), "env": variables}
+        variables = {"OPICFLOW_WORKER_LOGS": job.worker_logs, SNAPSHOTS_VARIABLE: job.snapshots}
+        given = {name: value for name, value in variables.items() if value}
+        command = {"command": job.worker_command or worker_command(), "env": given}
         workers = ["--environment_type=PROCESS", f"--environment_config={json.dumps(command)}"]
     return [
         *runner,

@@ -18,3 +18,5 @@ class Output(NamedTuple):
     kind: str
     data: bytes
     to_shard: int = NO_SHARD
+    time_ms: int | None = None
+    """The time of the records that are sent. It increases along a log, so that of two records the newer is known."""

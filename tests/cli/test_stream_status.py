@@ -4,14 +4,33 @@ from __future__ import annotations
 
 import json
 import shlex
+import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from opicflow.connectors.flink.rest import Checkpoint, Checkpoints, FlinkCluster, Job, JobDetails, Trouble, Vertex
+from opicflow.connectors.flink.rest import (
+    Checkpoint,
+    Checkpoints,
+    FlinkCluster,
+    FlinkRefused,
+    Job,
+    JobDetails,
+    Overview,
+    Trouble,
+    Vertex,
+)
 from opicflow.connectors.kafka import connection
+from opicflow.pipelines.cli.commands import stream as cli_stream
+from opicflow.pipelines.ledger import LedgerConfig
+from opicflow.pipelines.stream import origin
+from opicflow.pipelines.stream.keeper import Origin
+from opicflow.pipelines.stream.submit import FlinkJob, _beam_options, savepoint_path
+from opicflow.schemas.shards import ShardRanges
 from support.commands import command
+from support.fake_flink import fake_flink
 
 METRICS = {
     **{f"pages_shard_{shard}": float(pages) for shard, pages in enumerate((90_000, 10_000))},
@@ -45,6 +64,7 @@ class Stream:
         self.failed_since_last = 0
         self.restored_path = ""
         self.metrics: dict[str, float] = dict(METRICS)
+        self.variables: dict[str, str] = {}
         self.folder: str | None = "not stopped"
 
     def details(self) -> JobDetails:
@@ -67,6 +87,7 @@ def stream(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stream]:
     monkeypatch.setattr(FlinkCluster, "details", lambda _, job: fake.details())
     monkeypatch.setattr(FlinkCluster, "checkpoints", lambda _, job: fake.checkpoints())
     monkeypatch.setattr(FlinkCluster, "beam_metrics", lambda _, job: fake.metrics)
+    monkeypatch.setattr(FlinkCluster, "worker_variables", lambda _, job: fake.variables)
     monkeypatch.setattr(FlinkCluster, "stop", lambda _, job, folder: fake.stop(folder))
     yield fake
 
@@ -183,3 +204,82 @@ def test_a_job_without_a_checkpoint_stops_into_the_folder_of_the_cluster(stream:
     result = command("stream", "stop")
     assert stream.folder is None
     assert "--checkpoints URL --from-savepoint file:/default/savepoint-1" in result.out
+
+
+def test_the_command_to_continue_names_the_snapshots_of_the_job_from_its_first_moment_on(stream: Stream) -> None:
+    assert "--snapshots" not in command("stream", "stop").out
+    stream.metrics["snapshot_age_seconds_shard_1"] = 7.0  # of workers in containers
+    assert "--snapshots URL --from-savepoint" in command("stream", "stop").out
+    stream.metrics.clear()
+    stream.variables = {"OPICFLOW_SNAPSHOTS": "s3://bucket/snapshots"}
+    assert "--snapshots s3://bucket/snapshots --from-savepoint" in command("stream", "stop").out
+    assert "--snapshots s3://other --from-savepoint" in command("stream", "stop", "--snapshots", "s3://other").out
+
+
+def test_a_job_is_given_the_url_of_its_snapshots_as_a_variable_of_its_workers() -> None:
+    with fake_flink() as flink:
+        job = FlinkJob(flink.master, checkpoints="/c", worker_command="/w", snapshots="s3://bucket/snapshots")
+        (given,) = [one for one in _beam_options(job, 1, None) if one.startswith("--environment_config=")]
+        shown = {"environmentConfig": given.partition("=")[2]}
+        flink.answers[f"GET /jobs/{'1f' * 16}/config"] = {"execution-config": {"user-config": shown}}
+        assert job.cluster.worker_variables("1f" * 16) == {"OPICFLOW_SNAPSHOTS": "s3://bucket/snapshots"}
+        shown["environmentConfig"] = "registry/image:1"
+        assert job.cluster.worker_variables("1f" * 16) == {}
+
+
+# -- an upgrade ------------------------------------------------------------------------------------------------------
+
+
+UPGRADE = ("stream", "upgrade", "--checkpoints", "file:///var/streams", "--brokers", NOBODY)
+
+
+@pytest.fixture
+def ready(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Topics and slots that are as they should be, and a job server. Yields its address."""
+    monkeypatch.setattr(cli_stream, "shards_of", lambda options, connection: 4)
+    kept = Origin(LedgerConfig(), ShardRanges.equal(4))
+    monkeypatch.setattr(origin, "origin_of", lambda connection, topic, snapshots: kept)
+    monkeypatch.setattr(FlinkCluster, "overview", lambda _: Overview("1.19", 1, 4, 1))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--from-savepoint", "latest"), "upgrade continues from a savepoint of its own: omit --from-savepoint"),
+        (("--damping", "0.7"), "its ledgers count with other options (damping: 0.85"),
+        (("--parallelism", "4"), "3 slots are free and 4 are needed"),
+        (("--job-server", NOBODY), f"--job-server {NOBODY}: it cannot be reached"),
+        (("--job-server-jar", "/nowhere/a.jar"), "--job-server-jar /nowhere/a.jar: there is no such file"),
+    ],
+)
+def test_what_a_start_would_refuse_is_refused_before_the_running_stream_is_stopped(
+    stream: Stream, ready: str, options: tuple[str, ...], why: str
+) -> None:
+    result = command(*UPGRADE, *(() if "--job-server-jar" in options else ("--job-server", ready)), *options)
+    assert result.code == 2 and why in result.err, result
+    assert len(result.err.splitlines()) == 1
+    assert stream.folder == "not stopped"
+
+
+def test_an_upgrade_that_finds_all_it_needs_stops_the_stream(
+    stream: Stream, ready: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Any] = []
+    running = Job("2e" * 16, "opicflow", "RUNNING", 9)
+    monkeypatch.setattr(cli_stream, "submit_stream", lambda *arguments: given.append(arguments) or running)
+    result = command(*UPGRADE, "--job-server", ready, "--parallelism", "3")
+    assert result.code == 0, result
+    assert stream.folder == "file:///var/streams/opicflow/savepoints"
+    assert given[0][-1] == "file:///var/streams/opicflow/savepoints/savepoint-1"
+
+
+def test_a_savepoint_that_is_not_there_is_refused_before_anything_is_submitted(ready: str, tmp_path: Path) -> None:
+    job = FlinkJob(checkpoints=tmp_path.as_uri())
+    for given in (str(tmp_path), (tmp_path / "savepoint-1").as_uri()):
+        with pytest.raises(FlinkRefused, match=r"there is no complete savepoint or checkpoint: check the path"):
+            savepoint_path(job, given)
+    (tmp_path / "_metadata").touch()
+    for given in (str(tmp_path), "file:///another/machine/savepoint-1", "s3://bucket/savepoint-1"):
+        assert savepoint_path(job, given) == given

@@ -154,6 +154,23 @@ def test_a_log_in_any_batches_order_and_repetition_gives_the_same_ledger_and_out
     assert outputs == whole[1]
 
 
+def test_the_times_of_outputs_increase_along_the_log_and_follow_its_ticks() -> None:
+    keeper, last_ms, ticks = LogKeeper(0), 0, 0
+    for offset, time_ms, value in LOG:
+        times = {output.time_ms for output in keeper.take(LogBatch.of(offset, [(offset, time_ms, value)]))}
+        assert len(times) <= 1, "the outputs of an entry have one time"
+        for output_ms in times:
+            assert output_ms is not None and output_ms > last_ms
+            tick_ms = 1000 * keeper.ledger.tick_second if keeper.ledger else -1
+            if tick_ms > last_ms:
+                assert output_ms == tick_ms
+                ticks += 1
+            last_ms = output_ms
+        if keeper.head.next < offset + 1 or offset + 1 not in [one[0] for one in LOG]:
+            keeper.head = replace(keeper.head, next=min([one[0] for one in LOG if one[0] > offset], default=END))
+    assert ticks > 3
+
+
 def test_a_batch_that_begins_beyond_the_head_is_skipped() -> None:
     keeper = LogKeeper(0)
     take(keeper, batch(0, 5))

@@ -22,6 +22,10 @@ class StoredRecord(NamedTuple):
     value: bytes | None
 
     @property
+    def timestamp(self) -> int:
+        return self.offset
+
+    @property
     def serialized_value_size(self) -> int:
         return -1 if self.value is None else len(self.value)
 

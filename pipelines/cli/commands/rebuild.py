@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
         quiet_until={source: end for source, end in ends.items() if end},
         continues=None,
     )
-    made = make(connection, [ledger_spec(options.prefix, topic, options.shards)], options.replication)
+    made = make(connection, [ledger_spec(options.prefix, topic, options.shards, options.hosted)], options.replication)
     if topic not in made.new:
         raise KafkaRefused(f"{topic}: this topic exists: name a new one with --to-ledger")
     job = replace(job, name=options.name or f"{JOB_NAME}-{topic}")

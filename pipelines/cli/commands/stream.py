@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from opicflow.pipelines.cli.options import connection_of, whole
 from opicflow.pipelines.cli.stream_options import (
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from opicflow.connectors.flink.rest import Job
     from opicflow.connectors.kafka.connection import Connection
     from opicflow.pipelines.stream.keeper import Origin
+    from opicflow.pipelines.stream.snapshot_store import Snapshots
     from opicflow.pipelines.stream.submit import FlinkJob
 
 EXAMPLES = """examples:
@@ -81,7 +82,8 @@ def _start(options: argparse.Namespace) -> int:
     check_runner(options, job)
     connection = connection_of(options)
     check_free(job)
-    running = _submit(options, job, connection, savepoint_path(job, options.from_savepoint))
+    ready = _prepare(options, connection)
+    running = _submit(options, job, ready, savepoint_path(job, options.from_savepoint))
     if not options.json:
         print(f"the stream runs: job {running.name!r} ({running.id})")
         print(f"see: opicflow stream status --flink-master {job.flink_master}, or http://{job.flink_master}")
@@ -89,20 +91,26 @@ def _start(options: argparse.Namespace) -> int:
 
 
 def _upgrade(options: argparse.Namespace) -> int:
-    """Stop with a savepoint, and continue from it with this version and these options."""
-    from opicflow.pipelines.stream.submit import savepoint_folder
+    """Stop with a savepoint, and continue from it with this version and these options.
 
+    What a start would refuse is refused before anything is stopped.
+    """
+    from opicflow.connectors.flink.rest import FlinkRefused
+    from opicflow.pipelines.stream.submit import check_place, savepoint_folder
+
+    if options.from_savepoint:
+        raise FlinkRefused("upgrade continues from a savepoint of its own: omit --from-savepoint, or stop and start")
     job = flink_job_of(options)
     check_runner(options, job)
     connection = connection_of(options)
     old = job.cluster.find(job.name)
-    shards_of(options, connection)  # these two refuse before anything is stopped
-    snapshots_of(options)
+    ready = _prepare(options, connection)
+    check_place(job, max(vertex.parallelism for vertex in job.cluster.details(old.id).vertices))
     folder = savepoint_folder(job)
     path = job.cluster.stop(old.id, folder)
     print(f"stopped, with a savepoint: {path}", file=sys.stderr, flush=True)
     try:
-        running = _submit(options, job, connection, path)
+        running = _submit(options, job, ready, path)
     except BaseException:
         again = shlex.join(_start_again(options, folder, path))
         print(f"opicflow: the stream is stopped; continue with: {again}", file=sys.stderr)
@@ -113,14 +121,16 @@ def _upgrade(options: argparse.Namespace) -> int:
 
 
 def _stop(options: argparse.Namespace) -> int:
-    from opicflow.pipelines.stream.submit import savepoint_folder
+    from opicflow.pipelines.stream.submit import SNAPSHOTS_VARIABLE, savepoint_folder
 
     job = flink_job_of(options)
     running = job.cluster.find(job.name)
     folder = savepoint_folder(job, job.cluster.checkpoints(running.id))
-    has_snapshots = any(name.startswith("snapshot_age_seconds") for name in job.cluster.beam_metrics(running.id))
+    snapshots = job.cluster.worker_variables(running.id).get(SNAPSHOTS_VARIABLE)
+    if snapshots is None and any("snapshot_age_seconds" in name for name in job.cluster.beam_metrics(running.id)):
+        snapshots = "URL"  # of workers in containers the job does not show it
     path = job.cluster.stop(running.id, folder)
-    again = shlex.join(_start_again(options, folder, path, has_snapshots))
+    again = shlex.join(_start_again(options, folder, path, snapshots))
     print_json(options, {"job": running.id, "name": running.name, "savepoint": path, "continue": again})
     if not options.json:
         print(f"stopped, with a savepoint: {path}")
@@ -129,7 +139,7 @@ def _stop(options: argparse.Namespace) -> int:
 
 
 def _start_again(
-    options: argparse.Namespace, folder: str | None, savepoint: str, has_snapshots: bool = False
+    options: argparse.Namespace, folder: str | None, savepoint: str, snapshots: str | None = None
 ) -> list[str]:
     """Return the command that continues from a savepoint; options that `stop` was not given are shown by their form."""
     from opicflow.pipelines.stream.submit import checkpoints_of
@@ -145,13 +155,22 @@ def _start_again(
         "--job-server": options.job_server,
         "--name": options.name,
         "--checkpoints": checkpoints,
-        "--snapshots": options.snapshots or ("URL" if has_snapshots else None),
+        "--snapshots": options.snapshots or snapshots,
         "--from-savepoint": savepoint,
     }
     return ["opicflow", "stream", *(part for name, value in given.items() if value for part in (name, str(value)))]
 
 
-def _submit(options: argparse.Namespace, job: FlinkJob, connection: Connection, savepoint: str | None) -> Job:
+class _Ready(NamedTuple):
+    """What a stream is started with, checked."""
+
+    topic: str
+    origin: Origin
+    snapshots: Snapshots | None
+
+
+def _prepare(options: argparse.Namespace, connection: Connection) -> _Ready:
+    """Check the topics, the storage of snapshots, and that the options are those of the logs."""
     from opicflow.connectors.kafka.connection import KafkaRefused
     from opicflow.pipelines.stream.origin import origin_of
 
@@ -164,10 +183,15 @@ def _submit(options: argparse.Namespace, job: FlinkJob, connection: Connection, 
             f"{topic}: its ledgers count with other options ({_difference(requested, kept)}): omit the options, or "
             "rebuild with them"
         )
-    running = submit_stream(options, job, topic, kept or requested or default_origin(shards), snapshots, savepoint)
+    return _Ready(topic, kept or requested or default_origin(shards), snapshots)
+
+
+def _submit(options: argparse.Namespace, job: FlinkJob, ready: _Ready, savepoint: str | None) -> Job:
+    running = submit_stream(options, job, ready.topic, ready.origin, ready.snapshots, savepoint)
+    shards = ready.origin.shards
     print_json(
         options,
-        {"job": running.id, "name": running.name, "ledger": topic, "shards": shards, "savepoint": savepoint},
+        {"job": running.id, "name": running.name, "ledger": ready.topic, "shards": shards, "savepoint": savepoint},
     )
     return running
 
@@ -207,7 +231,7 @@ def _reshard(options: argparse.Namespace) -> int:
     from opicflow.connectors.kafka.topics import names
     from opicflow.pipelines.stream.reshard import Resharding, ReshardProgress
     from opicflow.pipelines.stream.snapshot_store import NoSnapshots
-    from opicflow.pipelines.stream.submit import savepoint_folder
+    from opicflow.pipelines.stream.submit import check_place, savepoint_folder
 
     job = flink_job_of(options)
     check_runner(options, job)
@@ -219,9 +243,14 @@ def _reshard(options: argparse.Namespace) -> int:
     to_topic = options.to_ledger or f"{names(options.prefix).page_ledger}-{options.shards}"
     if to_topic == topic:
         raise KafkaRefused(f"{to_topic}: this topic holds the present ledgers: name another topic with --to-ledger")
-    again = ["opicflow", "stream", *sys.argv[2:]]
+    resharding = Resharding(
+        connection, options.prefix, topic, to_topic, options.shards, snapshots, options.replication, options.hosted
+    )
+    resharding.check()
+    again = ["opicflow", *sys.argv[1:]]
     running = [one for one in job.cluster.jobs(job.name) if not one.ended]
     if running:
+        check_place(job, max(vertex.parallelism for vertex in job.cluster.details(running[0].id).vertices))
         path = job.cluster.stop(running[0].id, savepoint_folder(job))
         print(f"stopped, with a savepoint: {path}", file=sys.stderr, flush=True)
         again = _start_again(options, savepoint_folder(job), path)
@@ -230,18 +259,16 @@ def _reshard(options: argparse.Namespace) -> int:
         print(f"{progress.step}: {progress.shard} of {progress.shards}", file=sys.stderr, flush=True)
 
     try:
-        made = Resharding(
-            connection, options.prefix, topic, to_topic, options.shards, snapshots, options.replication
-        ).run(show)
+        made = resharding.run(show)
     except BaseException:
         print(f"opicflow: the old logs are as they were; continue with: {shlex.join(again)}", file=sys.stderr)
         raise
     options.ledger = to_topic
-    started = _submit(options, job, connection, None)
+    print(f"the new logs are complete: from now on give --ledger {to_topic}", file=sys.stderr, flush=True)
+    started = _submit(options, job, _prepare(options, connection), None)
     if not options.json:
         print(f"the stream continues: job {started.name!r} ({started.id}), with {options.shards} shards in {to_topic}")
         print(f"{sum(made.pages):,} pages: {', '.join(f'{pages:,}' for pages in made.pages)}")
-        print(f"name the logs from now on: --ledger {to_topic}")
     return 0
 
 

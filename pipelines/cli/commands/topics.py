@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from opicflow.pipelines.cli.boundaries import add_boundary_options, chosen_ranges
 from opicflow.pipelines.cli.options import add_json, add_kafka_options, connection_of, whole
 from opicflow.pipelines.cli.parser import add_command
-from opicflow.pipelines.cli.stream_options import add_snapshots, snapshots_of
+from opicflow.pipelines.cli.stream_options import add_hosted, add_snapshots, snapshots_of
 
 if TYPE_CHECKING:
     from opicflow.connectors.kafka.connection import Connection
@@ -39,6 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action.add_argument("--shards", type=whole, metavar="N", help="partitions of page-ledger (8)")
         add_json(action)
         add_kafka_options(action)
+        add_hosted(action)
     add_boundary_options(create)
     create.add_argument("--replication", type=whole, metavar="N", help="copies of each (3, or as many as brokers)")
     create.add_argument(
@@ -71,6 +72,7 @@ def run(options: argparse.Namespace) -> int:
         options.result_partitions,
         options.event_partitions,
         options.snapshots is not None,
+        options.hosted,
     )
     new: frozenset[str] = frozenset()
     chosen = ""

@@ -6,10 +6,12 @@ import json
 from collections.abc import Callable, Mapping
 from itertools import chain
 from threading import Event
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
 
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES
@@ -249,6 +251,48 @@ def test_each_changed_setting_of_a_topic_is_a_finding(kafka: LocalKafka, topic_p
     expected = {(topic, *setting) for topic, settings in planted.items() for setting in settings.items()}
     until(lambda: len(found()) >= len(expected))
     assert found() == expected
+
+
+OF_HOSTED = {"cleanup.policy", "max.message.bytes", "message.timestamp.type", "retention.ms", "retention.bytes"}
+"""What the documentation of Amazon MSK Serverless and of Confluent Cloud lets users choose, of what we set."""
+
+
+def test_a_hosted_cluster_gets_the_settings_that_it_allows_and_no_others(
+    kafka: LocalKafka, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = KafkaAdminClient.create_topics
+
+    def strict(admin: KafkaAdminClient, wanted: dict[str, Any], **more: Any) -> Any:
+        """Do what a policy of the cluster does."""
+        for name, one in wanted.items():
+            others = sorted(set(one["configs"]) - OF_HOSTED)
+            if others or int(one["configs"]["max.message.bytes"]) > 8 << 20:
+                problem = f"Config property {others[:1]} cannot be set"
+                return {"topics": [{"name": name, "error_code": 44, "error_message": problem}]}
+        return create(admin, wanted, **more)
+
+    monkeypatch.setattr(KafkaAdminClient, "create_topics", strict)
+    cluster = ["--brokers", kafka.brokers, "--prefix", topic_prefix]
+    code, _, err = command("topics", "create", *cluster)
+    assert code == 2 and len(err.splitlines()) == 1 and "in a hosted cluster give --hosted" in err
+    assert output_of("topics", "create", *cluster, "--hosted").count("created") == len(Names())
+    assert output_of("topics", "check", *cluster, "--hosted") == "all 9 topics are as they should be\n"
+    code, out, _ = command("topics", "check", *cluster)
+    assert code == 2 and "crawl-events: max.message.bytes is 7340032, should be 34603008" in out
+
+
+@pytest.mark.parametrize("spec", specs(hosted=True), ids=lambda spec: spec.name)
+def test_in_a_hosted_cluster_what_loses_data_is_still_a_finding(spec: TopicSpec) -> None:
+    assert set(spec.settings(3)) <= OF_HOSTED and named(described(spec, min_insync_replicas="2"), spec) == []
+    if spec.kept_for_ever:
+        assert named(described(spec, min_insync_replicas="2", retention_ms=str(DAY_MS)), spec) == ["retention.ms"]
+    other = "LogAppendTime" if spec.times == "CreateTime" else "CreateTime"
+    assert "message.timestamp.type" in named(described(spec, message_timestamp_type=other), spec)
+
+
+def test_in_a_hosted_cluster_a_reject_can_hold_any_event() -> None:
+    found = {spec.name: spec.most_bytes for spec in specs(hosted=True)}
+    assert found["rejects"] >= found["crawl-events"] + (1 << 20) and max(found.values()) <= 8 << 20
 
 
 def test_a_topic_that_cannot_be_created_is_refused(kafka: LocalKafka, topic_prefix: str) -> None:
