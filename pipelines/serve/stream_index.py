@@ -269,7 +269,12 @@ class StreamIndex:
         return {**rows.columns(chosen), "name": [name.decode("ascii", "replace") for name in rows.texts(chosen)]}
 
     def _pages_read(self) -> int | None:
-        """Return how many pages of all sites were read, by the last plan; None if not all sites are kept."""
+        """Return how many pages were read by the last plan of all sites; None if not all sites, or all pages are kept.
+
+        The pages themselves are newer than a plan.
+        """
+        if self.pages.rows.floor == -np.inf and len(self.pages.rows) >= (self._pages_known() or 0):
+            return None
         rows = self._tables["site-importance"].rows
         columns = rows.columns()
         of_domains, of_hosts = (int(columns["read"][columns["by"] == _BY[by]].sum()) for by in ("domain", "host"))

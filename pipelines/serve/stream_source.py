@@ -253,7 +253,7 @@ class StreamSource:
     def _reading(self, read_part: float) -> list[Check]:
         if self._problem is not None:
             since = wording.minute(self._problem.since_ms)
-            return [Check("Brokers", False, f"no new records since {since}: {self._problem.sentence}")]
+            return [Check("Brokers", False, f"no new records since {since}")]
         if read_part < 1:
             return [Check("Brokers", None, f"the topics are being read: {wording.percent(read_part)} of what is there")]
         return [Check("Brokers", True, "answer")]

@@ -105,10 +105,15 @@ def percent(share: float | None) -> str:
 
 
 def bound(certificate: float | None) -> str:
-    """A certificate as a percentage, rounded up, because it is a bound; a dash if nothing is proven."""
+    """A certificate as a percentage, rounded up, because it is a bound; a dash if nothing is proven.
+
+    >>> bound(0.0000181), bound(0.109959), bound(2.0)
+    ('0.0019 %', '11 %', '—')
+    """
     if certificate is None or not 0 <= certificate < 2:  # 2 is the largest distance that there can be
         return "—"
-    return f"{math.ceil(certificate * 1e6) / 1e4:g} %"
+    steps = 1e4 if certificate < 0.01 else 10.0
+    return f"{math.ceil(100 * certificate * steps) / steps:g} %"
 
 
 def short(value: float) -> str:

@@ -106,6 +106,16 @@ def test_orders_that_are_done_or_expired_do_not_wait() -> None:
     assert [one["url"] for one in orders(view_of(index, NOON_MS + 11))] == [url(2)]
 
 
+def test_pages_that_are_all_kept_say_how_many_were_read_since_the_last_plan() -> None:
+    index = StreamIndex(1_000)
+    read = [replace(page(n, 0.5 / (1 + n)), pages=10) for n in range(10)]
+    take(index, "importance", *(replace(one, visits=0) for one in read))
+    take(index, "site-importance", SiteImportance("h.example", "HOST", 1.0, 1.0, 10, 0, 0.0, 0.0, NOON_MS, 0, 1))
+    assert (view_of(index).pages_read, view_of(index).waiting) == (0, 10)
+    take(index, "importance", *read[:7], start=10)
+    assert (view_of(index).pages_read, view_of(index).waiting) == (7, 3)
+
+
 def test_policies_are_those_in_force_and_one_that_is_wrong_changes_nothing() -> None:
     index = StreamIndex(10)
     take(index, "importance", page(1, 0.2), page(2, 0.1))
