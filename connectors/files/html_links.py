@@ -42,9 +42,10 @@ _WIDER = {"iso8859-1": "cp1252", "ascii": "cp1252", "gb2312": "gb18030", "gbk": 
 
 _SPACE = "\t\n\f\r "
 _RAW = "iframe|noembed|noframes|script|style|textarea|title|xmp"
+_NAMES = f"template|a|area|base|frame|link|meta|plaintext|{_RAW}"
 _SCAN = re.compile(
-    rf"""<(?: (!--) | ([!?])
-      | (/?template|a|area|base|frame|link|meta|plaintext|{_RAW})(?=[{_SPACE}/>])
+    rf"""<(?! /(?!template) | (?!(?:{_NAMES})>)[a-z0-9]+>)  # most tags are such: they are passed fast
+      (?: (!--) | ([!?]) | (/?template|{_NAMES})(?=[{_SPACE}/>])
       | [a-z][^<>"']*(?:"[^"<>]*"[^<>"']*|'[^'<>]*'[^<>"']*)*(?=<|"[^"<>]*[<>]|'[^'<>]*[<>])  # with < or > in a value
       )""",
     re.IGNORECASE | re.VERBOSE,

@@ -15,6 +15,7 @@ class Addon:
     """Add opicflow to every spider of a project: `ADDONS = {"opicflow.pipelines.scrapy.Addon": 500}`.
 
     The setting OPICFLOW_FOLDER names the folder of the frontiers, `opicflow` by default: each spider has one there.
+    With OPICFLOW_BROKERS (and OPICFLOW_PROPERTIES, OPICFLOW_PREFIX) visits are sent to Kafka, too.
     """
 
     def update_settings(self, settings: BaseSettings) -> None:

@@ -6,14 +6,18 @@ import time
 from collections import deque
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scrapy.core.scheduler import Scheduler
 
 from opicflow.pipelines.frontier import Frontier
+from opicflow.pipelines.frontier.frontier import LOG_NAME
 from opicflow.pipelines.scrapy.stored_requests import StoredRequests
 from opicflow.schemas.urls import NotAPage, canonical
 from scrapy import Request, Spider
+
+if TYPE_CHECKING:
+    from opicflow.pipelines.scrapy.visit_sender import VisitSender
 
 _AT_ONCE = 16
 _DAY = 86400.0
@@ -33,18 +37,32 @@ class FrontierScheduler(Scheduler):
         """Open the frontier of a spider."""
         assert self.crawler is not None
         folder = Path(self.crawler.settings["OPICFLOW_FOLDER"]) / spider.name
-        clock = time.time  # noqa: TID251 - a crawl happens now
-        self.frontier = Frontier.open(folder, clock, delay_seconds=None, timeout_seconds=_DAY)
+        self.frontier = Frontier.open(folder, _clock, delay_seconds=None, timeout_seconds=_DAY)
         self.requests = StoredRequests(folder / "requests", spider)
         self._ready: deque[str] = deque()
         self._out: set[str] = set()
+        self._sender = self._new_sender(folder / LOG_NAME)
         return super().open(spider)
 
     def close(self, reason: str) -> Any:
         """Save the frontier."""
         self.frontier.close()
         self.requests.close()
+        if self._sender is not None:
+            self._sender.close()
         return super().close(reason)
+
+    def _new_sender(self, log: Path) -> VisitSender | None:
+        """Begin to send visits to Kafka, if the settings name brokers."""
+        assert self.crawler is not None
+        settings = self.crawler.settings
+        if not settings.get("OPICFLOW_BROKERS"):
+            return None
+        from opicflow.connectors.kafka.connection import Connection
+        from opicflow.pipelines.scrapy.visit_sender import VisitSender
+
+        connection = Connection(settings["OPICFLOW_BROKERS"], settings.get("OPICFLOW_PROPERTIES"))
+        return VisitSender(log, connection, settings.get("OPICFLOW_PREFIX", ""), _clock)
 
     def has_pending_requests(self) -> bool:
         """Whether a page waits, or another request."""
@@ -98,6 +116,10 @@ class FrontierScheduler(Scheduler):
 
     def _is_wanted(self, url: str) -> bool:
         return url in self.requests and url not in self._out
+
+
+def _clock() -> float:
+    return time.time()  # noqa: TID251 - a crawl happens now
 
 
 def page_of(request: Request) -> str | None:

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from kafka import TopicPartition
 
 from deploy.services.processes import wait_until
+from opicflow.connectors.kafka.partitions import resolve
 from opicflow.pipelines.graph.oracle import pagerank
 from opicflow.pipelines.web.webs import power_law_web
+from opicflow.schemas.crawl_events import CrawlEvent
+from opicflow.schemas.framing import Decoder
+from opicflow.schemas.records import from_avro
+from support.commands import create_topics
 from support.paths import TOP
 from support.scrapy_web import ScrapyWeb, served
+from support.services import LocalKafka
 
 PAGES = 600
 GRAPH = power_law_web(PAGES, 7)
@@ -107,3 +116,113 @@ def test_important_pages_are_read_first(tmp_path: Path) -> None:
             read = [int(path.rpartition("/")[2]) for path in dict.fromkeys(pages(web.fetched))][: PAGES // 5]
             shares.append(float(ranks[read].sum()))
     assert shares[0] > 1.2 * shares[1], shares
+
+
+# -- what else a project may have --------------------------------------------------------------------------------------
+
+
+def visited(folder: Path, name: str = "web") -> list[dict[str, object]]:
+    log = folder / "opicflow" / name / "visits.jsonl"
+    return [event for line in log.read_bytes().splitlines() if "kind" not in (event := json.loads(line))]
+
+
+def test_with_a_jobdir_a_crawl_that_is_stopped_goes_on_and_reads_each_page_once(tmp_path: Path, web: ScrapyWeb) -> None:
+    jobdir = f"JOBDIR={tmp_path / 'job'}"
+    ended(spider(tmp_path, web, jobdir, "CLOSESPIDER_PAGECOUNT=60"))
+    first = Counter(pages(web.fetched))
+    assert 60 <= len(first) < PAGES // 2
+    ended(spider(tmp_path, web, jobdir, "CLOSESPIDER_PAGECOUNT=120"))
+    both = Counter(pages(web.fetched))
+    assert len(both) >= 150 and max(both.values()) == 1
+    assert {web.root + path for path in both} <= {str(event["url"]) for event in visited(tmp_path)}
+
+
+def test_several_spiders_of_one_process_have_frontiers_of_their_own(tmp_path: Path, web: ScrapyWeb) -> None:
+    code = SPIDER.replace("https://example.org/", f"{web.root}/page/0")
+    (tmp_path / "two.py").write_text(
+        f"""{code}
+
+class Other(Web):
+    name = "other"
+    start_urls = ["{web.root}/page/1"]
+
+
+from scrapy.crawler import CrawlerProcess
+
+process = CrawlerProcess({{"CLOSESPIDER_PAGECOUNT": 40, "RETRY_TIMES": 1}})
+process.crawl(Web)
+process.crawl(Other)
+process.start()
+"""
+    )
+    done = subprocess.run([sys.executable, "two.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr[-3000:]
+    for name, start in (("web", "/page/0"), ("other", "/page/1")):
+        urls = Counter(str(event["url"]) for event in visited(tmp_path, name))
+        assert len(urls) >= 40 and max(urls.values()) == 1 and web.root + start in urls
+
+
+def test_pages_that_scrapy_has_in_its_cache_are_asked_for_by_their_etags(tmp_path: Path, web: ScrapyWeb) -> None:
+    cache = ("HTTPCACHE_ENABLED=1", "HTTPCACHE_POLICY=scrapy.extensions.httpcache.RFC2616Policy")
+    more = ("CLOSESPIDER_PAGECOUNT=40", f"HTTPCACHE_DIR={tmp_path / 'cache'}")
+    ended(spider(tmp_path / "a", web, *cache, *more))
+    ended(spider(tmp_path / "b", web, *cache, *more))
+    assert web.not_modified, "the second crawl knows the pages"
+    first, second = ({event["url"]: event for event in visited(tmp_path / name)} for name in "ab")
+    for path in web.not_modified[:10]:  # Scrapy gives the spider the content that it has
+        assert second[web.root + path]["digest"] == first[web.root + path]["digest"]
+        assert second[web.root + path]["links"] == first[web.root + path]["links"]
+
+
+def test_a_spider_that_asks_by_itself_records_what_was_not_modified(tmp_path: Path, web: ScrapyWeb) -> None:
+    etag = hashlib.sha1(web.body("/page/0"), usedforsecurity=False).hexdigest()
+    code = SPIDER.replace("https://example.org/", f"{web.root}/page/0")
+    asking = f"""{code}
+    handle_httpstatus_list = [304]
+
+    async def start(self):
+        yield scrapy.Request("{web.root}/page/0", headers={{"If-None-Match": '"{etag}"'}})
+"""
+    (tmp_path / "asking.py").write_text(asking)
+    command = [sys.executable, "-m", "scrapy", "runspider", "asking.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr[-3000:]
+    (event,) = visited(tmp_path)
+    assert event["status"] == 304 and "links" not in event and "digest" not in event
+
+
+def test_slow_pages_are_recorded_or_fail_by_their_name(tmp_path: Path, web: ScrapyWeb) -> None:
+    web.slow_seconds = 60.0
+    process = spider(tmp_path, web, "DOWNLOAD_TIMEOUT=10", "CLOSESPIDER_PAGECOUNT=60", "RETRY_ENABLED=0")
+    process.communicate(timeout=300)  # Scrapy logs the traceback of a time-out
+    assert process.returncode == 0
+    outcomes = {str(event["url"]).removeprefix(web.root): event for event in visited(tmp_path)}
+    slow = [path for path in pages(list(outcomes)) if int(path.rpartition("/")[2]) % 7 == 3]
+    assert slow and {"failure" in outcomes[path] for path in slow} == {True}
+    assert sum("status" in outcomes[path] for path in pages(list(outcomes))) >= 40
+
+
+def test_visits_reach_kafka_and_what_a_broker_missed_is_sent_by_the_next_crawl(
+    tmp_path: Path, web: ScrapyWeb, kafka: LocalKafka, topic_prefix: str
+) -> None:
+    connection = create_topics(kafka.brokers, topic_prefix, event_partitions=2)
+    none = ("OPICFLOW_BROKERS=127.0.0.1:1", f"OPICFLOW_PREFIX={topic_prefix}", "CLOSESPIDER_PAGECOUNT=20")
+    err = ended(spider(tmp_path, web, *none))
+    assert "visits wait in the log" in err and "the next crawl sends them" in err
+    there = (f"OPICFLOW_BROKERS={kafka.brokers}", f"OPICFLOW_PREFIX={topic_prefix}", "CLOSESPIDER_PAGECOUNT=20")
+    assert "visits wait" not in ended(spider(tmp_path, web, *there))
+    log = tmp_path / "opicflow" / "web" / "visits.jsonl"
+    logged = [(event["url"], event.get("fetched_at")) for event in map(json.loads, log.read_bytes().splitlines())]
+    decoder = Decoder("CrawlEvent")
+    topic = f"{topic_prefix}crawl-events"
+    sent = []
+    for found in resolve(connection, topic):
+        with closing(connection.consumer()) as consumer:
+            one = TopicPartition(topic, found.partition)
+            consumer.assign([one])
+            consumer.seek_to_beginning(one)
+            while consumer.position(one) < found.end:
+                for records in consumer.poll(500).values():
+                    events = [from_avro(CrawlEvent, decoder.decode(record.value)) for record in records]
+                    sent += [(event.url, event.fetched_at_ms) for event in events]
+    assert sorted(sent, key=str) == sorted(logged, key=str) and len(logged) >= 40

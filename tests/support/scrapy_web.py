@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,10 @@ class ScrapyWeb:
     def __init__(self, graph: Graph, answer_seconds: float = 0.0) -> None:
         self.graph, self.answer_seconds = graph, answer_seconds
         self.fetched: list[str] = []
+        self.not_modified: list[str] = []
+        """The pages of which a crawler had the content, by its etag."""
+        self.slow_seconds = 0.0
+        """How long every seventh page takes, from page 3 on."""
         self.root = ""
 
     def body(self, path: str) -> bytes:
@@ -51,9 +56,20 @@ class _Handler(BaseHTTPRequestHandler):
         elif path == "/broken":
             self._answer(500, b"broken")
         elif path.startswith("/page/"):
-            self._answer(200, self.web.body(path))
+            self._answer_page(path)
         else:
             self._answer(200, b"<html>odd</html>")
+
+    def _answer_page(self, path: str) -> None:
+        if self.web.slow_seconds and int(path.rpartition("/")[2]) % 7 == 3:
+            Event().wait(self.web.slow_seconds)
+        body = self.web.body(path)
+        etag = f'"{hashlib.sha1(body, usedforsecurity=False).hexdigest()}"'
+        if self.headers.get("If-None-Match") == etag:
+            self.web.not_modified.append(path)
+            self._answer(304, b"", "text/html", ("ETag", etag))
+        else:
+            self._answer(200, body, "text/html; charset=utf-8", ("ETag", etag))
 
     def _answer(
         self, status: int, body: bytes, kind: str = "text/html; charset=utf-8", *headers: tuple[str, str]

@@ -1,0 +1,110 @@
+"""Sends the log of a frontier to the topic crawl-events while a crawl writes it. The log stays the truth."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from opicflow.connectors.files.json_encoding import encode_jsonl
+from opicflow.connectors.kafka.connection import Connection, KafkaRefused
+from opicflow.connectors.kafka.messages import Framer
+from opicflow.connectors.kafka.publisher import Publisher
+from opicflow.connectors.kafka.topics import names
+from opicflow.schemas.shards import ShardRanges
+
+_LOGGER = logging.getLogger(__name__)
+_PAUSE_SECONDS = 1.0
+_LONGEST_PAUSE_SECONDS = 60.0
+_LONGEST_END_SECONDS = 30.0
+_BYTES_AT_ONCE = 4 << 20
+_ACKNOWLEDGED_SECONDS = 20.0
+
+
+class VisitSender:
+    """A thread that sends what is new in a log. How far it was acknowledged is kept beside the log.
+
+    A broker that is away is tried again, also by the next crawl: every event is sent, some twice after a kill -9, which
+    are recognised by their times.
+    """
+
+    def __init__(self, log: Path, connection: Connection, prefix: str, clock: Callable[[], float]) -> None:
+        """Begin to send. An event without a time gets that of the clock, in seconds since 1970."""
+        self._clock = clock
+        self._log, self._kept = log, log.with_name("sent")
+        self._connection, self._topic = connection, names(prefix).crawl_events
+        self._publisher: Publisher | None = None
+        self._at = int(self._kept.read_text()) if self._kept.exists() else 0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="opicflow-visits", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How many bytes of the log are not acknowledged yet."""
+        return self._log.stat().st_size - self._at
+
+    def close(self) -> None:
+        """Send what is left, within half a minute. What was not acknowledged then is sent by the next crawl."""
+        self._ended.set()
+        self._thread.join(_LONGEST_END_SECONDS)
+        if self.waiting_bytes:
+            _LOGGER.warning(
+                "opicflow: %d bytes of %s are not in %s yet: the next crawl sends them",
+                self.waiting_bytes,
+                self._log,
+                self._topic,
+            )
+
+    def _run(self) -> None:
+        pause = _PAUSE_SECONDS
+        while True:
+            is_last = self._ended.wait(pause)
+            try:
+                self._send()
+                pause = _PAUSE_SECONDS
+            except KafkaRefused as problem:
+                _LOGGER.warning("opicflow: visits wait in the log: %s", problem)
+                self._let_go()
+                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            if is_last:
+                self._let_go()
+                return
+
+    def _send(self) -> None:
+        """Send all whole lines that are there, and wait until they are acknowledged."""
+        while self.waiting_bytes:
+            with self._log.open("rb") as file:
+                file.seek(self._at)
+                block = file.read(_BYTES_AT_ONCE)
+                while b"\n" not in block and (more := file.read(_BYTES_AT_ONCE)):
+                    block += more
+            lines = block[: block.rfind(b"\n") + 1]
+            if not lines:
+                return
+            if self._publisher is None:
+                self._publisher = Publisher(self._connection, _ACKNOWLEDGED_SECONDS)
+                self._prefix = Framer(self._connection, self._topic, "CrawlEvent").prefix
+            events = encode_jsonl(lines, str(self._log), self._at, self._prefix)
+            partitions = ShardRanges.equal(self._publisher.partitions(self._topic)).of(events.hashes).tolist()
+            times_ms = np.where(events.time_ms > 0, events.time_ms, int(1000 * self._clock()))
+            too_large = self._publisher.send_many(self._topic, partitions, events.urls, events.values, times_ms)
+            self._publisher.flush()
+            if too_large:
+                _LOGGER.warning("opicflow: %d visits are larger than %s takes", len(too_large), self._topic)
+            self._at += len(lines)
+            self._keep()
+
+    def _keep(self) -> None:
+        written = self._kept.with_name("sent.new")
+        written.write_text(str(self._at))
+        os.replace(written, self._kept)
+
+    def _let_go(self) -> None:
+        if self._publisher is not None:
+            self._publisher.abandon()
+            self._publisher = None
