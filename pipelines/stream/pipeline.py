@@ -25,7 +25,7 @@ from opicflow.pipelines.stream.origin import StoredOrigin
 from opicflow.pipelines.stream.routers import RouteEvents, RoutePolicies, RouterConfig
 from opicflow.pipelines.stream.sent import note_sent
 from opicflow.pipelines.stream.snapshot_store import Snapshots
-from opicflow.pipelines.transforms.keep_ledger import KeeperFactory
+from opicflow.pipelines.transforms.keepers import KeeperFactory
 from opicflow.pipelines.transforms.outputs import Output
 
 _MOST_EVENTS = 4000

@@ -34,7 +34,7 @@ from opicflow.pipelines.stream.routers import (
     control_record,
 )
 from opicflow.pipelines.stream.submit import FlinkJob, checkpoint_folder, newest_checkpoint
-from opicflow.pipelines.transforms.keep_ledger import KEEPERS, LostLedger
+from opicflow.pipelines.transforms.keepers import KEEPERS, LostLedger
 from opicflow.pipelines.transforms.outputs import APPLIED
 from opicflow.pipelines.transforms.rules import Categories, LinkWeights, Rules
 from opicflow.schemas.message_columns import MessageBatch
