@@ -170,8 +170,8 @@ def consume(brokers: str, prefix: str) -> dict[str, Any]:
 def replay(brokers: str, prefix: str, out: str) -> dict[str, Any]:
     """What `opicflow replay --from … --out OUT` does, timed as replays of files are: after one of ten events."""
     from opicflow.connectors.kafka.connection import Connection
-    from opicflow.pipelines.replay.inputs import Topic
     from opicflow.pipelines.replay.runner import ReplayRequest, replayed
+    from opicflow.pipelines.replay.topic_input import Topic
 
     topics = [Topic(Connection(brokers), f"{name}crawl-events") for name in ("few-", prefix)]
     for request in (ReplayRequest(topic=topics[0]), ReplayRequest(topic=topics[1], out=Path(out))):

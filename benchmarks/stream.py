@@ -49,7 +49,7 @@ from opicflow.pipelines.stream.pipeline import Stream, StreamConfig
 from opicflow.pipelines.stream.sent import SENT
 from opicflow.pipelines.stream.snapshot_store import Snapshots, pack_chunks
 from opicflow.pipelines.stream.snapshot_writer import SnapshotWriter
-from opicflow.pipelines.transforms.keep_ledger import KeeperFactory
+from opicflow.pipelines.transforms.keepers import KeeperFactory
 from opicflow.pipelines.transforms.metrics import count
 from opicflow.pipelines.transforms.outputs import Output
 from opicflow.pipelines.transforms.rules import Rules

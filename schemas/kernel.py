@@ -1,14 +1,15 @@
 """`kernel`: numba's just-in-time compiler as opicflow uses it.
 
-numba's disk cache looks at the file of a function only: a kernel that calls one of another file would still use the
-old one after that file changed, or after an upgrade. So the cache lives in a folder named after the content of all
-files that kernels may be made of (docs/decisions/numba.md), and one process at a time compiles a kernel for it
-(kernel_cache.py). Kernels of all three roots use it, and imports go down only: so it is here.
+What was compiled is kept in a folder named after the content of all files that kernels may be made of: so every
+installation of a version finds it, and no other one does (kernel_cache.py, docs/decisions/numba.md). Kernels of all
+three roots use it, and imports go down only: so it is here.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cache
@@ -17,7 +18,7 @@ from tempfile import TemporaryFile
 from threading import RLock
 from typing import Any, TypeVar, cast
 
-from opicflow.schemas.kernel_cache import compile_once
+from opicflow.schemas.kernel_cache import SUFFIX, compile_once, is_private
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -38,6 +39,8 @@ _MADE_OF = {
     ),
 }
 """The folders whose code or constants a kernel of each root may hold."""
+_MOST_KEPT = 48
+"""The folders of compiled kernels in the cache of a user, three for each version: 2 MB each."""
 
 
 def kernel(function: F) -> F:
@@ -65,11 +68,8 @@ class ColumnTuple(ABC):  # noqa: B024
 
 def is_compiled() -> bool:
     """Whether kernels were compiled before from the same sources: if not, first calls are slow."""
-    import numba
-
-    compiler: Any = numba  # comes without types
-    folders = [_cache_folder(root, compiler.config.CACHE_DIR) for root in _MADE_OF]
-    return all(folder != "" and any(Path(folder).rglob("*.nbi")) for folder in folders)
+    folders = [_cache_folder(root) for root in _MADE_OF]
+    return all(folder is not None and any(folder.glob(f"*{SUFFIX}")) for folder in folders)
 
 
 class Deferred(ABC):
@@ -144,14 +144,8 @@ def _compiled(function: Callable[..., Any], options: dict[str, bool]) -> Any:
     if config.DISABLE_JIT:
         return function
     made = WholeDispatcher(function, options)
-    before = config.CACHE_DIR
-    folder = _cache_folder(Path(function.__code__.co_filename).relative_to(_TOP).parts[0], before)
-    if folder:
-        config.CACHE_DIR = folder
-        try:
-            made.enable_caching()
-        finally:
-            config.CACHE_DIR = before
+    folder = _cache_folder(Path(function.__code__.co_filename).relative_to(_TOP).parts[0])
+    if folder is not None:
         compile_once(made, folder)
     return made
 
@@ -206,20 +200,50 @@ trailing_zeros: Callable[[Any], Any] = Intrinsic(_emit_trailing_zeros)
 
 
 @cache
-def _cache_folder(root: str, chosen: str) -> str:
-    """A folder for the machine code of exactly these sources: in NUMBA_CACHE_DIR, beside them, or in the user's cache.
+def _cache_folder(root: str) -> Path | None:
+    """The folder for the machine code of exactly these sources; None: kernels are compiled in every process.
 
-    Empty if none can be made: kernels are then compiled in every process.
+    It is in NUMBA_CACHE_DIR, where it may be read-only; or in the cache of the user, which all installations share; or
+    beside the sources.
     """
     digest = hashlib.blake2b(digest_size=8)
     for path in sorted(file for folder in _MADE_OF[root] for file in (_TOP / folder).glob("*.py")):
         digest.update(str(path.relative_to(_TOP)).encode() + b"\0" + path.read_bytes() + b"\0")
-    for parent in [chosen] if chosen else [str(_TOP / root / "__pycache__"), "~/.cache"]:
-        try:
-            folder = Path(parent).expanduser() / f"opicflow-{digest.hexdigest()}"
-            folder.mkdir(parents=True, exist_ok=True)
-            with TemporaryFile(dir=folder):  # it may be there, and belong to somebody else
-                return str(folder)
-        except (OSError, RuntimeError):  # not writable; no home
-            continue
-    return ""
+    name = f"opicflow-{root}-{digest.hexdigest()}"
+    if chosen := os.environ.get("NUMBA_CACHE_DIR"):
+        folder = Path(chosen) / name
+        return folder if folder.is_dir() or _can_be_written(folder) else None
+    beside = _TOP / root / "__pycache__" / name
+    return _folder_of_user(name) or (beside if _can_be_written(beside) else None)
+
+
+def _folder_of_user(name: str) -> Path | None:
+    """A folder in the user's cache that nobody else can write to: what is in it is run."""
+    try:
+        chosen = Path(os.environ.get("XDG_CACHE_HOME", ""))
+        parent = (chosen if chosen.is_absolute() else Path("~/.cache").expanduser()) / "opicflow" / "kernels"
+        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = parent / name
+        if not folder.is_dir():
+            _remove_old(parent)
+        is_usable = is_private(parent) and _can_be_written(folder) and is_private(folder)
+        return folder if is_usable else None
+    except (OSError, RuntimeError):  # not writable; no home
+        return None
+
+
+def _can_be_written(folder: Path) -> bool:
+    """Whether there is such a folder, or can be, for this user to write to."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):  # it may be there, and belong to somebody else
+            return True
+    except OSError:
+        return False
+
+
+def _remove_old(parent: Path) -> None:
+    """Remove all but the newest folders: each version, and each edit, has its own."""
+    newest = sorted(parent.glob("opicflow-*"), key=lambda folder: folder.stat().st_mtime, reverse=True)
+    for folder in newest[_MOST_KEPT:]:
+        shutil.rmtree(folder, ignore_errors=True)

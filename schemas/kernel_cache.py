@@ -1,29 +1,42 @@
-"""Of all processes that miss a kernel in the cache on disk, one compiles it: the others wait, and load it.
+"""The kernels that were compiled before, on disk. Of all processes that miss one, one compiles it: the others wait.
 
 The workers of a stream, or those of the tests, start together and call the same kernels. Without a lock each would
-compile the largest one, for half a minute. Two that save different signatures of one kernel at the same time could
-also give the code of one to the other.
+compile the largest one, for half a minute.
+
+numba has such a cache, too. It looks at the file of a function only, which is known by its path; and before it loads a
+kernel it gets ready to compile, which takes half a second (docs/decisions/numba.md). A file here has one kernel for one
+combination of types, and the machine code is that of everything it calls.
 """
 
 from __future__ import annotations
 
 import gc
+import os
+import pickle
+import stat
+import sys
+from contextlib import suppress
+from hashlib import blake2b
 from io import BufferedWriter
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
+SUFFIX = ".kernel"
+_DIGEST_BYTES = 16
 
-def compile_once(dispatcher: Any, folder: str) -> None:
-    """Make a kernel's dispatcher, which has a cache on disk, wait for other processes that compile the same.
 
-    Locks are files in `folder`. numba's own lock is taken before, so one thread does all the waiting of a process; and
-    a process that has the lock of a kernel waits only for kernels that this one calls. So there is no deadlock.
+def compile_once(dispatcher: Any, folder: Path) -> None:
+    """Give a kernel's dispatcher a cache on disk, and make it wait for other processes that compile the same.
+
+    numba's own lock is taken before, so one thread does all the waiting of a process; and a process that has the lock
+    of a kernel waits only for kernels that this one calls. So there is no deadlock.
     """
     from numba.core import compiler_lock
 
     numbas_lock: Any = compiler_lock.global_compiler_lock
     function = dispatcher.py_func
-    cache = SharedCache(dispatcher._cache, Path(folder, f"{function.__module__}.{function.__qualname__}.lock"))
+    cache = KernelCache(f"{function.__module__}.{function.__qualname__}", folder)
     compile_here = dispatcher.compile
 
     def compile_or_load(signature: Any) -> Any:
@@ -41,28 +54,74 @@ def compile_once(dispatcher: Any, folder: str) -> None:
     dispatcher.compile = compile_or_load
 
 
-class SharedCache:
-    """numba's cache of one kernel. A process that misses something there has the lock from then on, until `unlock`."""
+class KernelCache:
+    """The machine code of one kernel. A process that misses something has the lock from then on, until `unlock`."""
 
-    def __init__(self, cache: Any, file: Path) -> None:
-        self._cache = cache
-        self._file = file
+    def __init__(self, name: str, folder: Path) -> None:
+        self._name = name
+        self._folder = folder
         self._lock: BufferedWriter | None = None
+        self.cache_path = str(folder)
 
     def load_overload(self, signature: Any, target: Any) -> Any:
         """Load the code for a signature; None if it has to be compiled: by this process alone, until `unlock`."""
-        found = self._cache.load_overload(signature, target)
-        if found is None and self._lock is None:
-            self._wait()
-            found = self._cache.load_overload(signature, target)
+        found = self._load(signature, target)
+        if found is None:
+            if self._lock is None:
+                self._wait()
+                found = self._load(signature, target)
+            if found is None:
+                target.refresh()  # now numba needs to know everything that it can compile
         return found
+
+    def save_overload(self, signature: Any, result: Any) -> None:
+        """Keep what was compiled; not where the disk is full, or where it holds an address of this process."""
+        from numba.core.serialize import dumps
+
+        if result.library.has_dynamic_globals:
+            return
+        data = dumps(result._replace(type_annotation="")._reduce())
+        with suppress(OSError):
+            with NamedTemporaryFile(dir=self._folder, delete=False) as file:
+                file.write(_digest_of(data) + data)
+            os.replace(file.name, self._folder / self._file_name(signature, result.target_context))
+
+    def _load(self, signature: Any, target: Any) -> Any:
+        from numba.core.compiler import CompileResult
+        from numba.core.runtime.nrt import rtsys
+
+        rtsys.initialize(target)  # the code calls what this sets up
+        try:
+            data = (self._folder / self._file_name(signature, target)).read_bytes()
+            digest, data = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
+        except OSError:
+            return None
+        if digest != _digest_of(data):  # the machine was switched off, for example
+            return None
+        return CompileResult._rebuild(target, *pickle.loads(data))
+
+    def _file_name(self, signature: Any, target: Any) -> str:
+        """A name for everything that the machine code depends on, but its sources: these name the folder."""
+        import llvmlite
+        import numba
+
+        config: Any = numba.config  # comes without types
+        compiler = (
+            numba.__version__,
+            llvmlite.__version__,
+            sys.implementation.cache_tag,
+            config.OPT,
+            config.BOUNDSCHECK,
+        )
+        made_of = (str(signature), target.codegen().magic_tuple(), compiler)
+        return f"{self._name}-{blake2b(repr(made_of).encode(), digest_size=12).hexdigest()}{SUFFIX}"
 
     def _wait(self) -> None:
         """Get the lock; a killed process loses it. Go on without where the system has no locks."""
         try:
             import fcntl
 
-            self._lock = self._file.open("ab")
+            self._lock = (self._folder / f"{self._name}.lock").open("ab")
             # Unlike that of flock, this lock is not inherited by forks, and refuses to wait in a circle.
             fcntl.lockf(self._lock, fcntl.LOCK_EX)
         except (ImportError, OSError):
@@ -74,6 +133,12 @@ class SharedCache:
             self._lock.close()
             self._lock = None
 
-    def __getattr__(self, name: str) -> Any:
-        """Everything else is numba's."""
-        return getattr(self._cache, name)
+
+def _digest_of(data: bytes) -> bytes:
+    return blake2b(data, digest_size=_DIGEST_BYTES).digest()
+
+
+def is_private(folder: Path) -> bool:
+    """Whether nobody but this user, or root, can write to a folder: what is in it is run."""
+    found = folder.stat()
+    return found.st_uid in (0, os.geteuid()) and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)

@@ -7,11 +7,11 @@ any order, on any thread, and reading can continue from the end of any batch.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -76,6 +76,33 @@ class FileRange:
     may_grow: bool = False
     reading: Reading = ANY
 
+    @property
+    def name(self) -> str:
+        """The name of the source for messages."""
+        return self.file
+
+    @property
+    def stored_bytes(self) -> int | None:
+        """The size of a file on this machine, as it is stored; None of others."""
+        return os.path.getsize(self.file) if os.path.isfile(self.file) else None
+
+    @property
+    def partitions(self) -> tuple[()]:
+        """A file has none."""
+        return ()
+
+    def read(self) -> Iterator[Batch]:
+        """Yield the batches of the range."""
+        return read(self)
+
+    def split(self, range_bytes: int) -> list[FileRange]:
+        """Split the range into ranges to read in parallel."""
+        return split(self, range_bytes)
+
+    def advanced_to(self, at: int, reached: Sequence[Any] = ()) -> FileRange:
+        """Return the rest of the range after a batch that ended at this offset."""
+        return replace(self, start=at)
+
 
 class Batch(NamedTuple):
     """Records in [start, end), still to be decoded: as columns, or one by one in their order.
@@ -89,6 +116,16 @@ class Batch(NamedTuple):
     decode: Callable[[], Decoded]
     items: Callable[[], Iterator[Item]]
     encode_all: Callable[[bytes], EncodedEvents] | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """How many bytes of the log it takes."""
+        return self.end - self.start
+
+    @property
+    def reached(self) -> tuple[()]:
+        """A file has no partitions."""
+        return ()
 
     def encode(self, prefix: bytes) -> EncodedEvents:
         """Return what `items` does, the events as Avro, each after `prefix`."""

@@ -75,13 +75,31 @@ class TopicRange:
         return self.partitions[0].topic
 
     @property
+    def name(self) -> str:
+        """The name of the source for messages."""
+        return self.topic
+
+    @property
+    def stored_bytes(self) -> None:
+        """Nobody knows."""
+        return None
+
+    @property
     def records(self) -> int:
         """How many offsets it has, at least as many as records."""
         return sum(one.end - one.start for one in self.partitions)
 
-    def advanced_to(self, at: int, reached: Sequence[PartitionProgress]) -> TopicRange:
+    def read(self) -> Iterator[TopicBatch]:
+        """Yield the batches of the range."""
+        return read_topic(self)
+
+    def split(self, range_bytes: int) -> list[TopicRange]:
+        """Return the range alone: its partitions are one log."""
+        return [self]
+
+    def advanced_to(self, at: int, reached: Sequence[tuple[int, int, str]]) -> TopicRange:
         """Return the rest of the range after a batch that ended at this position."""
-        by_partition = {one.partition: one for one in reached}
+        by_partition = {one.partition: one for one in (PartitionProgress(*progress) for progress in reached)}
         left = [
             replace(one, start=by_partition[one.partition].at, last_digest=by_partition[one.partition].last_digest)
             if one.partition in by_partition

@@ -12,15 +12,9 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
 from opicflow.schemas.errors import UserError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 FILE_NAME = "opicflow.toml"
 
@@ -113,6 +107,11 @@ def variable_of(name: str) -> str:
 
 
 def _values_of(path: Path) -> dict[str, str]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as problem:
@@ -127,6 +126,8 @@ def _values_of(path: Path) -> dict[str, str]:
                 f"{path}: {name[:60]}: no secrets in this file: put it into the file that `properties` names"
             )
         if name not in SETTINGS:
+            from difflib import get_close_matches
+
             near = get_close_matches(name.lower().replace("_", "-"), SETTINGS, 1)
             advice = f"do you mean {near[0]}?" if near else f"the settings are {', '.join(SETTINGS)}"
             raise ConfigurationRefused(f"{path}: unknown setting {name[:60]}: {advice}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import errno
 import re
-import tempfile
 
 from opicflow.schemas.errors import UserError
 
@@ -22,6 +21,8 @@ def os_problem(problem: OSError, options: argparse.Namespace) -> str:
     """Return the message of an error of the operating system, with the path that it concerns."""
     where = problem.filename
     if where is None and problem.errno in _NO_SPACE:  # such an error names no file: it is in the work folder
+        import tempfile  # with chance and compression
+
         where = getattr(options, "state", None) or getattr(options, "out", None) or tempfile.gettempdir()
     reason = " ".join(str(problem.strerror or problem).split())
     return f"{f'{where}: ' if where else ''}{reason}: correct this, and run the command again"

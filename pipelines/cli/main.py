@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import argparse
 import io
-import logging
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
@@ -108,6 +106,8 @@ def _run_command(options: argparse.Namespace) -> int:
         wrapped = user_problem(problem, options)
         if wrapped:
             return _refuse(wrapped)
+        import traceback
+
         traceback.print_exc()
         _print_error("this is a bug; please report it with the lines above")
         return EXIT_BUG
@@ -115,6 +115,8 @@ def _run_command(options: argparse.Namespace) -> int:
 
 def _silence_beam() -> None:
     """Silence Beam's loggers before its import: it warns of unused clouds, and logs its exceptions."""
+    import logging
+
     logging.getLogger().setLevel(logging.ERROR)
     for name in ("common", "direct.executor"):
         logging.getLogger(f"apache_beam.runners.{name}").setLevel(logging.CRITICAL)

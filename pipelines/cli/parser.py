@@ -10,7 +10,6 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -65,6 +64,8 @@ class Parser(argparse.ArgumentParser):
         if action.choices is None or value in action.choices:
             return
         choices = [str(choice) for choice in action.choices]
+        from difflib import get_close_matches
+
         near = get_close_matches(str(value), choices, 1)
         advice = f"do you mean {near[0]}?" if near else f"give one of {', '.join(choices)}"
         if isinstance(action, argparse._SubParsersAction):
@@ -78,6 +79,8 @@ class Parser(argparse.ArgumentParser):
         known = [
             option for action in self._actions if action.help != argparse.SUPPRESS for option in action.option_strings
         ]
+        from difflib import get_close_matches
+
         near = get_close_matches(word, known, 1)
         return f"unknown option {word}" + (f": do you mean {near[0]}?" if near else "")
 

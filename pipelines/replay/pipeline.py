@@ -9,34 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import apache_beam as beam
 from apache_beam import typehints
 
-from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeperFactory
+from opicflow.pipelines.replay.keeper import ReplayHead, ReplayKeeperFactory
+from opicflow.pipelines.replay.segment_steps import ReplaySettings, apply_segment
 from opicflow.pipelines.results.part_files import write_part
-from opicflow.pipelines.transforms.ahead import run_ahead
-from opicflow.pipelines.transforms.decode import REJECTS, Decode, Route, Segment, decode_segment, route_batch
-from opicflow.pipelines.transforms.keep_ledger import KEEPERS, KeepLedger, LostLedger
+from opicflow.pipelines.transforms.decode import Segment, decode_segment, route_batch
+from opicflow.pipelines.transforms.decoded_batch import DecodedBatch
+from opicflow.pipelines.transforms.keep_ledger import KeepLedger
 from opicflow.pipelines.transforms.parts import Part
 from opicflow.pipelines.transforms.route import ANY_TIME, Seen
 from opicflow.pipelines.transforms.rules import Rules
 
-SHARD = 0
-"""A replay has one ledger."""
-_MOST_ROUTED = 4
-"""Batches that wait for the ledger."""
-
-
-class ReplaySettings(NamedTuple):
-    """What the steps of a replay need to know. `files` are the names of the sources; later events are rejected."""
-
-    config: KeeperConfig
-    rules: Rules
-    files: dict[str, str]
-    run: str
-    latest_ms: int = ANY_TIME
+REJECTS = "rejects"
 
 
 class Replay(beam.PTransform):
@@ -86,23 +74,8 @@ class ApplySegment(beam.DoFn):
         self._head = head
 
     def process(self, element: Segment) -> Iterator[Part]:
-        """Replay a segment: events are decoded on several threads, routed on one, and applied on this one."""
-        given = self._settings
-        keeper = KEEPERS.take(given.run, SHARD)
-        if keeper is None or keeper.head != self._head:
-            if self._head.chain:
-                raise LostLedger("the ledger of this replay is no longer in the memory of its process: run again")
-            keeper = ReplayKeeperFactory(given.config).new(SHARD)
-        for entry, rejects in run_ahead(self._routed(element), _MOST_ROUTED):
-            if rejects is not None:
-                yield rejects
-            yield from keeper.take(entry)
-        KEEPERS.put(given.run, SHARD, keeper)
-
-    def _routed(self, segment: Segment) -> Any:
-        given, seen = self._settings, Seen()
-        for batch in decode_segment(segment, given.rules):
-            yield route_batch(batch, given.rules, seen, given.files, given.latest_ms)
+        """Replay a segment."""
+        yield from apply_segment(self._settings, self._head, element)
 
 
 class SavePart(beam.DoFn):
@@ -115,3 +88,37 @@ class SavePart(beam.DoFn):
     def process(self, element: Any) -> None:
         """Write one `Part`."""
         write_part(Path(self._work), Part(*element), self._compressed)
+
+
+class Decode(beam.DoFn):
+    """Reads and decodes segments. Yields their batches."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+
+    def process(self, element: Segment) -> Iterator[DecodedBatch]:
+        """Decode one segment."""
+        yield from decode_segment(element, self._rules)
+
+
+class Route(beam.DoFn):
+    """Routes decoded batches. Yields encoded entries, keyed by shard, and rejects under a tag."""
+
+    def __init__(self, rules: Rules, files: dict[str, str], latest_ms: int = ANY_TIME) -> None:
+        """Weigh links by these rules; `files` are the names of the sources for rejects. Later events are rejected."""
+        self._rules = rules
+        self._files = files
+        self._latest_ms = latest_ms
+        self._seen: Seen | None = None  # the worker makes it: this object is pickled
+
+    def start_bundle(self) -> None:
+        """Forget all sent URLs: a repeated bundle must send its sightings again."""
+        self._seen = Seen()
+
+    def process(self, element: DecodedBatch) -> Iterator[Any]:
+        """Route one batch."""
+        assert self._seen is not None
+        entry, rejects = route_batch(element, self._rules, self._seen, self._files, self._latest_ms)
+        yield 0, entry
+        if rejects is not None:
+            yield beam.pvalue.TaggedOutput(REJECTS, rejects)

@@ -15,9 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
-
-from apache_beam.runners.runner import create_runner
+from typing import TYPE_CHECKING, Any
 
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.reading import ANY, Reading
@@ -25,18 +23,23 @@ from opicflow.connectors.files.whole_file import whole_file
 from opicflow.pipelines.ledger import ConfigRefused, LedgerConfig
 from opicflow.pipelines.replay.answers import MOST_PAGES, policies_in_force, write_answers
 from opicflow.pipelines.replay.first_compile import compiled_beside
-from opicflow.pipelines.replay.inputs import FoundInput, Input, LogFiles, NothingRead, Topic
+from opicflow.pipelines.replay.inputs import FoundInput, Input, LogFiles, NothingRead
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayKeeper, policies_chain, policy_time_ms
 from opicflow.pipelines.replay.mapped_files import MappedFiles
 from opicflow.pipelines.replay.read_progress import Progress
 from opicflow.pipelines.replay.result_files import FileKinds, path_in_errors, write_files
-from opicflow.pipelines.replay.segments import IN_PROCESS, SEGMENT_BYTES, SegmentDone, SegmentRunner, progress_of
+from opicflow.pipelines.replay.segments import (
+    IN_PROCESS,
+    SEGMENT_BYTES,
+    SMALL_LOG_BYTES,
+    SegmentDone,
+    SegmentRunner,
+    progress_of,
+)
 from opicflow.pipelines.replay.state import State, StateFolder, StateRefused, samples_of
 from opicflow.pipelines.replay.summary import counts_of, notes_for, policy_notes, summary_of
 from opicflow.pipelines.results.part_files import Parts, remove_final_parts, remove_parts, write_part
 from opicflow.pipelines.results.schedules import plan_notes
-from opicflow.pipelines.results.topic_writer import Destination, Sent, send_results
-from opicflow.pipelines.transforms.decode import name_of
 from opicflow.pipelines.transforms.parts import EMPTY_FILES, Part, PartKind
 from opicflow.pipelines.transforms.rejects import reject_line
 from opicflow.pipelines.transforms.route import ANY_TIME
@@ -47,6 +50,10 @@ from opicflow.schemas.dates import iso_time
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.records import Policy
 from opicflow.schemas.sites import SiteKind
+
+if TYPE_CHECKING:
+    from opicflow.pipelines.replay.topic_input import Topic
+    from opicflow.pipelines.results.topic_writer import Destination, Sent
 
 _LEAST_CHECKPOINT_BYTES = 64 << 20
 _MOST_EARLIER_SAMPLES = 100
@@ -84,6 +91,8 @@ class ReplayRequest:
     runner: str = IN_PROCESS
     beam_options: tuple[str, ...] = ()
     segment_bytes: int = SEGMENT_BYTES
+    small_log_bytes: int = SMALL_LOG_BYTES
+    """Logs of at most so many bytes are replayed without Beam."""
     urls_on_disk: bool = False
     """URLs and remembered links are in files that are mapped, below the state or the folder of results."""
     most_in_memory: int | None = None
@@ -218,6 +227,7 @@ class _Replay:
             runner=self.request.runner,
             beam_options=self.request.beam_options,
             segment_bytes=self.request.segment_bytes,
+            small_log_bytes=self.request.small_log_bytes,
             latest_ms=self.request.latest_ms,
         )
         total = self.log.total(found.input_ranges)
@@ -284,6 +294,8 @@ class _Replay:
             kinds = FileKinds(request.format, request.parts, request.sites is not None, request.publications)
             result.written += write_files(request.out, self.work, kinds)
         if request.to is not None:
+            from opicflow.pipelines.results.topic_writer import send_results
+
             result.published += send_results(request.to, self.work, last["audit"])
         summary["seconds"] = round(time.perf_counter() - self.begun, 3)
         summary["events_per_second"] = round(summary["events_read"] / summary["seconds"])
@@ -350,7 +362,7 @@ def _without_a_log(request: ReplayRequest, found: FoundInput) -> NothingRead:
 
 
 def _all_empty(found: FoundInput) -> NothingRead:
-    names = ", ".join([*found.empty_files, *map(name_of, found.input_ranges)])[:200]
+    names = ", ".join([*found.empty_files, *(input_range.name for input_range in found.input_ranges)])[:200]
     return NothingRead(f"{names}: empty: there is nothing to replay")
 
 
@@ -388,6 +400,8 @@ def _check_runner(request: ReplayRequest) -> None:
         raise ConfigRefused(f"--urls-on-disk needs --runner {IN_PROCESS}: the ledger is kept by this process")
     if request.state is not None:
         raise StateRefused(f"--state needs --runner {IN_PROCESS}: the ledger is kept by this process")
+    from apache_beam.runners.runner import create_runner
+
     try:
         create_runner(request.runner)
     except (ValueError, ImportError, AttributeError):

@@ -2,36 +2,35 @@
 
 In one process the input is divided into segments, behind which a checkpoint may be written, and the ledger goes from
 one to the next through the cache of this process (docs/decisions/segments.md). Other runners get the whole input in one
-pipeline.
+pipeline. A small log needs no runner: its segments take the same steps without Beam (docs/decisions/small-logs.md).
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
-
-from opicflow.connectors.files.log_reader import split
-from opicflow.connectors.kafka.topic_log import PartitionProgress, TopicRange
 from opicflow.pipelines.ledger.space import in_memory
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeper
-from opicflow.pipelines.replay.pipeline import SHARD, Replay, ReplayHere, ReplaySettings, SavePart
-from opicflow.pipelines.results.part_files import read_report
-from opicflow.pipelines.transforms.decode import InputRange, Segment, close_readers, name_of
+from opicflow.pipelines.replay.segment_steps import SHARD, ReplaySettings, apply_segment
+from opicflow.pipelines.results.part_files import read_report, write_part
+from opicflow.pipelines.transforms.decode import InputRange, Segment, close_readers
 from opicflow.pipelines.transforms.decoded_batch import SourceProgress
-from opicflow.pipelines.transforms.keep_ledger import KEEPERS
+from opicflow.pipelines.transforms.keepers import KEEPERS
 from opicflow.pipelines.transforms.route import ANY_TIME
 from opicflow.pipelines.transforms.rules import Rules
+
+if TYPE_CHECKING:
+    from apache_beam import PTransform
 
 SEGMENT_BYTES = 256 << 20
 IN_PROCESS = "DirectRunner"
 """The runner with this name is Beam's in-process FnApi runner, and never the Prism that Beam would download."""
+SMALL_LOG_BYTES = 64 << 20
+"""Files that have no more bytes, as they are stored, are replayed in less time than Beam takes to start."""
 _UNLIMITED_BYTES = 1 << 62
 
 
@@ -53,6 +52,7 @@ class SegmentRunner:
     runner: str = IN_PROCESS
     beam_options: Sequence[str] = ()
     segment_bytes: int = SEGMENT_BYTES
+    small_log_bytes: int = SMALL_LOG_BYTES
     latest_ms: int = ANY_TIME
     run_name: str = field(default_factory=lambda: uuid.uuid4().hex)
 
@@ -73,7 +73,7 @@ class SegmentRunner:
         input_ranges: Sequence[InputRange] = self.input_ranges
         while True:
             segment = Segment(head.segment, tuple(input_ranges), self.segment_bytes, ends_input=True)
-            self._run_pipeline([segment], ReplayHere(self._settings, head), FnApiRunner())
+            self._run_here(segment, head)
             report = read_report(self.work, segment.number)
             keeper = KEEPERS.peek(self.run_name, SHARD)
             assert isinstance(keeper, ReplayKeeper)
@@ -83,10 +83,22 @@ class SegmentRunner:
                 return
             input_ranges = _remaining(input_ranges, progress_of(report))
 
+    def _run_here(self, segment: Segment, head: ReplayHead) -> None:
+        """Run a segment in this process: in a stage of Beam, or of a small log without one."""
+        if self._is_small:
+            for part in apply_segment(self._settings, head, segment):
+                write_part(self.work, part, self._compresses)
+        else:
+            from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+
+            from opicflow.pipelines.replay.pipeline import ReplayHere
+
+            self._run_pipeline([segment], ReplayHere(self._settings, head), FnApiRunner())
+
     def _run_at_once(self) -> Iterator[SegmentDone]:
-        ranges: list[InputRange] = []
-        for input_range in self.input_ranges:
-            ranges += [input_range] if isinstance(input_range, TopicRange) else split(input_range, self.segment_bytes)
+        from opicflow.pipelines.replay.pipeline import Replay
+
+        ranges = [part for whole in self.input_ranges for part in whole.split(self.segment_bytes)]
         last = len(ranges) - 1
         segments = [
             Segment(number, (one,), _UNLIMITED_BYTES, ends_input=number == last) for number, one in enumerate(ranges)
@@ -97,22 +109,38 @@ class SegmentRunner:
 
     @property
     def _settings(self) -> ReplaySettings:
-        files = {input_range.source: name_of(input_range) for input_range in self.input_ranges}
+        files = {input_range.source: input_range.name for input_range in self.input_ranges}
         return ReplaySettings(self.config, self.rules, files, self.run_name, self.latest_ms)
 
-    def _run_pipeline(self, segments: list[Segment], replay: beam.PTransform, runner: Any) -> None:
+    @property
+    def _is_small(self) -> bool:
+        """Whether Beam would bring nothing but the time of its start: few bytes, and no options for it."""
+        sizes = [input_range.stored_bytes for input_range in self.input_ranges]
+        known = [size for size in sizes if size is not None]
+        return len(known) == len(sizes) and sum(known) <= self.small_log_bytes and not self.beam_options
+
+    @property
+    def _compresses(self) -> bool:
+        return self.config.space is not in_memory
+
+    def _run_pipeline(self, segments: list[Segment], replay: PTransform, runner: Any) -> None:
+        import apache_beam as beam
+        from apache_beam.options.pipeline_options import PipelineOptions
+
+        from opicflow.pipelines.replay.pipeline import SavePart
+
         pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(list(self.beam_options)))
         created = pipeline | "ListSegments" >> beam.Create(segments, reshuffle=self.runner != IN_PROCESS)
         outputs = created | "Replay" >> replay
         for name, output in outputs.items():
-            _ = output | f"Save {name}" >> beam.ParDo(SavePart(str(self.work), self.config.space is not in_memory))
+            _ = output | f"Save {name}" >> beam.ParDo(SavePart(str(self.work), self._compresses))
         pipeline.run().wait_until_finish()
 
 
 def progress_of(report: dict[str, Any]) -> list[SourceProgress]:
     """Return how far the sources were read, from the report of a segment."""
     return [
-        SourceProgress(source, at, is_done, tuple(PartitionProgress(*one) for one in partitions))
+        SourceProgress(source, at, is_done, tuple((number, next_, last) for number, next_, last in partitions))
         for source, at, is_done, partitions in report["files"]
     ]
 
@@ -126,9 +154,5 @@ def _remaining(input_ranges: Sequence[InputRange], progress: Sequence[SourceProg
         if read is None:
             remaining.append(input_range)
         elif not read.is_done:
-            remaining.append(
-                input_range.advanced_to(read.at, read.partitions)
-                if isinstance(input_range, TopicRange)
-                else replace(input_range, start=read.at)
-            )
+            remaining.append(input_range.advanced_to(read.at, read.partitions))
     return remaining

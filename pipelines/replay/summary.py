@@ -9,7 +9,6 @@ from typing import Any
 
 from opicflow.connectors.files.decoded import most_first
 from opicflow.connectors.files.log_reader import FileRange
-from opicflow.connectors.kafka.topic_log import TopicRange
 from opicflow.pipelines.ledger import RemovalReason
 from opicflow.pipelines.replay.state import State
 from opicflow.pipelines.transforms.decode import InputRange
@@ -54,7 +53,7 @@ def summary_of(state: State, empty_files: Sequence[str], input_ranges: Sequence[
         "drift": last["drift"],
         "rejects_by_reason": most_first(reasons),
         "files": len(empty_files) + sum(isinstance(one, FileRange) for one in input_ranges),
-        "partitions": sum(len(one.partitions) for one in input_ranges if isinstance(one, TopicRange)),
+        "partitions": sum(len(one.partitions) for one in input_ranges),
         "policies": counts.get("policies", 0),
         "policies_refused": sum(len(report["refused_policies"]) for report in state.run["reports"]),
         "pages_removed": removed,

@@ -14,9 +14,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from opicflow.connectors.files.avro_writer import AvroWriter
 from opicflow.connectors.files.divided_files import divided_file, paths_of
 from opicflow.connectors.files.whole_file import whole_file
@@ -156,6 +153,8 @@ class _ParquetWriter:
     """Writes row groups of the same size, whatever the sizes of the parts are: the bytes depend on the rows alone."""
 
     def __init__(self, file: BinaryIO, schema: Schema) -> None:
+        import pyarrow.parquet as pq  # few need it
+
         self._schema = arrow_schema(schema)
         words = [
             field["name"] for field in schema["fields"] if _is_enum(field["type"]) or field["name"] in _OF_FEW_TEXTS
@@ -183,6 +182,8 @@ class _ParquetWriter:
         self._rows += len(batch)
 
     def _write_group(self) -> None:
+        import pyarrow as pa
+
         group = pa.Table.from_batches(self._waiting, self._schema)
         self._waiting, self._rows = [], 0
         if group.num_rows:

@@ -16,7 +16,8 @@ from opicflow.pipelines.stream.sent import SENT, applied, may_go_on
 from opicflow.pipelines.stream.snapshot_reader import restore_newest
 from opicflow.pipelines.stream.snapshot_store import SnapshotStore
 from opicflow.pipelines.stream.snapshot_writer import Written, writer_of
-from opicflow.pipelines.transforms.keep_ledger import KEEPERS, Head, Journal, Keeper, KeeperFactory, KeepLedger
+from opicflow.pipelines.transforms.keep_ledger import Journal, KeepLedger
+from opicflow.pipelines.transforms.keepers import KEEPERS, Head, Keeper, KeeperFactory
 from opicflow.pipelines.transforms.metrics import count, set_gauge
 from opicflow.pipelines.transforms.outputs import APPLIED, Output
 from opicflow.schemas.message_columns import MessageBatch

@@ -26,7 +26,7 @@ from opicflow.pipelines.stream.routers import RouteEvents, RoutePolicies, Router
 from opicflow.pipelines.stream.sent import note_sent
 from opicflow.pipelines.stream.snapshot_reader import LogCheck
 from opicflow.pipelines.stream.snapshot_store import Snapshots
-from opicflow.pipelines.transforms.keep_ledger import KeeperFactory
+from opicflow.pipelines.transforms.keepers import KeeperFactory
 from opicflow.pipelines.transforms.outputs import Output
 
 _MOST_EVENTS = 4000

@@ -12,7 +12,7 @@ from opicflow.connectors.kafka.partitions import PartitionRange, RecordsDeleted,
 from opicflow.pipelines.ledger import SnapshotRefused
 from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper, LogRefused, Origin, digest_of_value
 from opicflow.pipelines.stream.snapshot_store import SnapshotDamaged, SnapshotStore, StoredSnapshot
-from opicflow.pipelines.transforms.keep_ledger import KeeperFactory, rebuild
+from opicflow.pipelines.transforms.keepers import KeeperFactory, rebuild
 from opicflow.pipelines.transforms.metrics import count
 
 _log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""`Decode` and `Route`: from segments of crawl logs to entries for the ledger, and rejects.
+"""From segments of crawl logs to entries for the ledger, and rejects. No Beam in here.
 
 An input range becomes decoded batches, a batch becomes rows, and its rows become one entry. Batches are decoded on
 several threads, ahead of their use, and leave in the order of the log.
@@ -7,22 +7,20 @@ several threads, ahead of their use, and leave in the order of the log.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, Queue
 from threading import Condition, Thread
-from typing import Any
+from typing import Protocol
 
-import apache_beam as beam
 import numpy as np
 
 from opicflow.connectors.files.decoded import Decoded
-from opicflow.connectors.files.log_reader import Batch, FileRange, read
-from opicflow.connectors.kafka.topic_log import PartitionProgress, TopicBatch, TopicRange, read_topic
 from opicflow.pipelines.transforms.decoded_batch import (
     DecodedBatch,
+    Partitions,
     SourceProgress,
     encode_batch,
     route_rows,
@@ -35,7 +33,6 @@ from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas.event_columns import EventWriter
 from opicflow.schemas.urls import Canonicaliser
 
-REJECTS = "rejects"
 _THREADS = min(4, os.cpu_count() or 1)
 _MOST_AHEAD = 48
 """The most batches that are decoded ahead: while the ledger applies one segment, the next is read."""
@@ -44,13 +41,38 @@ _MOST_AHEAD_BYTES = 64 << 20
 _REJECT_BYTES = 1 << 10
 
 
-InputRange = FileRange | TopicRange
-AnyBatch = Batch | TopicBatch
+class UndecodedBatch(Protocol):
+    """Records of a source at the positions [start, end), still to be decoded."""
+
+    @property
+    def start(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def decode(self) -> Callable[[], Decoded]: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def reached(self) -> Partitions:
+        """How far the partitions of a topic were read at its end."""
 
 
-def name_of(input_range: InputRange) -> str:
-    """Return the name of a source for messages."""
-    return input_range.file if isinstance(input_range, FileRange) else input_range.topic
+class InputRange(Protocol):
+    """A part of a file or of a topic that is to be read, from a position on."""
+
+    @property
+    def source(self) -> str: ...
+    @property
+    def start(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def stored_bytes(self) -> int | None: ...
+    @property
+    def partitions(self) -> Sequence[object]: ...
+    def read(self) -> Iterator[UndecodedBatch]: ...
+    def split(self, range_bytes: int) -> Sequence[InputRange]: ...
+    def advanced_to(self, at: int, reached: Partitions) -> InputRange: ...
 
 
 @dataclass(frozen=True)
@@ -151,14 +173,9 @@ class _ReadAhead:
     def _read(self, input_ranges: tuple[InputRange, ...]) -> None:
         try:
             for input_range in input_ranges:
-                end, partitions = input_range.start, tuple[PartitionProgress, ...]()
-                batches: Iterator[AnyBatch] = (
-                    read(input_range) if isinstance(input_range, FileRange) else read_topic(input_range)
-                )
-                for batch in batches:
-                    end = batch.end
-                    if isinstance(batch, TopicBatch):
-                        partitions = batch.reached
+                end, partitions = input_range.start, Partitions()
+                for batch in input_range.read():
+                    end, partitions = batch.end, batch.reached
                     self._room.wait()
                     if self._closed:
                         return
@@ -169,7 +186,7 @@ class _ReadAhead:
             if not self._closed:
                 self._queue.put(problem)
 
-    def _decode(self, source: str, batch: AnyBatch) -> DecodedBatch:
+    def _decode(self, source: str, batch: UndecodedBatch) -> DecodedBatch:
         size = 0
         try:
             decoded = _decode(source, batch, self._canonicaliser)
@@ -247,14 +264,10 @@ def close_readers() -> None:
         _paused.popitem()[1].close()
 
 
-def _decode(source: str, batch: AnyBatch, canonicaliser: Canonicaliser) -> DecodedBatch:
-    size_bytes, partitions = batch.end - batch.start, tuple[PartitionProgress, ...]()
-    if isinstance(batch, TopicBatch):
-        size_bytes, partitions = batch.size_bytes, batch.reached
+def _decode(source: str, batch: UndecodedBatch, canonicaliser: Canonicaliser) -> DecodedBatch:
     decoded = batch.decode()
-    return DecodedBatch(
-        source, batch.start, batch.end, size_bytes, decoded, urls_of(decoded, canonicaliser), partitions
-    )
+    urls = urls_of(decoded, canonicaliser)
+    return DecodedBatch(source, batch.start, batch.end, batch.size_bytes, decoded, urls, batch.reached)
 
 
 def route_batch(
@@ -267,37 +280,3 @@ def route_batch(
         return entry, None
     lines = b"".join(reject_line(reject, files.get(reject.source, reject.source)) for reject in routed.rejects)
     return entry, Part(PartKind.REJECTS, (batch.segment, batch.number), lines)
-
-
-class Decode(beam.DoFn):
-    """Reads and decodes segments. Yields their batches."""
-
-    def __init__(self, rules: Rules) -> None:
-        self._rules = rules
-
-    def process(self, element: Segment) -> Iterator[DecodedBatch]:
-        """Decode one segment."""
-        yield from decode_segment(element, self._rules)
-
-
-class Route(beam.DoFn):
-    """Routes decoded batches. Yields encoded entries, keyed by shard, and rejects under a tag."""
-
-    def __init__(self, rules: Rules, files: dict[str, str], latest_ms: int = ANY_TIME) -> None:
-        """Weigh links by these rules; `files` are the names of the sources for rejects. Later events are rejected."""
-        self._rules = rules
-        self._files = files
-        self._latest_ms = latest_ms
-        self._seen: Seen | None = None  # the worker makes it: this object is pickled
-
-    def start_bundle(self) -> None:
-        """Forget all sent URLs: a repeated bundle must send its sightings again."""
-        self._seen = Seen()
-
-    def process(self, element: DecodedBatch) -> Iterator[Any]:
-        """Route one batch."""
-        assert self._seen is not None
-        entry, rejects = route_batch(element, self._rules, self._seen, self._files, self._latest_ms)
-        yield 0, entry
-        if rejects is not None:
-            yield beam.pvalue.TaggedOutput(REJECTS, rejects)

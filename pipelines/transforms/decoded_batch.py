@@ -9,13 +9,15 @@ from typing import NamedTuple
 import numpy as np
 
 from opicflow.connectors.files.decoded import Decoded
-from opicflow.connectors.kafka.topic_log import PartitionProgress
 from opicflow.pipelines.ledger import CrawlEntry, CrawlItems, LogPosition
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.transforms.route import ANY_TIME, Seen, route
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas.crawl_events import MOST_LISTED, Reason, Reject
 from opicflow.schemas.urls import Canonicaliser, CanonicalUrls
+
+Partitions = tuple[tuple[int, int, str], ...]
+"""How far each partition of a topic was read: its number, the next offset, and the digest of the last record."""
 
 
 class SourceProgress(NamedTuple):
@@ -24,7 +26,7 @@ class SourceProgress(NamedTuple):
     source: str
     at: int
     is_done: bool
-    partitions: tuple[PartitionProgress, ...] = ()
+    partitions: Partitions = ()
 
 
 class DecodedBatch(NamedTuple):
@@ -39,7 +41,7 @@ class DecodedBatch(NamedTuple):
     size_bytes: int
     decoded: Decoded
     urls: CanonicalUrls
-    partitions: tuple[PartitionProgress, ...] = ()
+    partitions: Partitions = ()
     segment: int = 0
     number: int = 0
     is_last: bool = False

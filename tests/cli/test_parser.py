@@ -204,7 +204,7 @@ print(json.dumps([code, sorted(name for name in ("apache_beam", "grpc") if name 
     assert imported == [] and exit_code == (2 if "topics" in line else 0), ended.stderr
 
 
-@pytest.mark.parametrize(("line", "most"), [("--help", 45), ("replay --help", 60)])
+@pytest.mark.parametrize(("line", "most"), [("--help", 30), ("replay --help", 60)])
 def test_help_imports_little(line: str, most: int) -> None:
     """Beside what Python imports to find the project; and nothing that takes long."""
     code = f"""

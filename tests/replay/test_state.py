@@ -27,13 +27,15 @@ from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.ledger import Ledger, LedgerConfig, Variable
 from opicflow.pipelines.replay.inputs import NothingRead
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeperFactory
-from opicflow.pipelines.replay.pipeline import Replay, ReplayHere, ReplaySettings, SavePart
+from opicflow.pipelines.replay.pipeline import Decode, Replay, ReplayHere, Route, SavePart
+from opicflow.pipelines.replay.segment_steps import ReplaySettings
 from opicflow.pipelines.replay.segments import SegmentRunner
 from opicflow.pipelines.replay.state import StateFolder, StateRefused
 from opicflow.pipelines.results.record_columns import pages_of
 from opicflow.pipelines.transforms import keep_ledger
-from opicflow.pipelines.transforms.decode import Decode, Route, Segment
-from opicflow.pipelines.transforms.keep_ledger import KEEPERS, KeepLedger
+from opicflow.pipelines.transforms.decode import Segment
+from opicflow.pipelines.transforms.keep_ledger import KeepLedger
+from opicflow.pipelines.transforms.keepers import KEEPERS
 from opicflow.pipelines.transforms.parts import FINAL
 from opicflow.pipelines.transforms.rules import LinkWeights, Rules
 from opicflow.pipelines.transforms.settings import LedgerOptions

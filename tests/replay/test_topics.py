@@ -30,10 +30,11 @@ from opicflow.connectors.kafka import partitions, topic_log
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.record_reader import Arrived, records
-from opicflow.pipelines.replay.inputs import NothingRead, Topic
+from opicflow.pipelines.replay.inputs import NothingRead
 from opicflow.pipelines.replay.read_progress import Progress
 from opicflow.pipelines.replay.runner import ReplayRequest, ReplayResult, replayed
 from opicflow.pipelines.replay.state import StateRefused
+from opicflow.pipelines.replay.topic_input import Topic
 from opicflow.pipelines.results.topic_writer import Destination
 from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.crawl_events import CrawlEvent, Link
@@ -330,7 +331,7 @@ from pathlib import Path
 from opicflow.connectors.kafka import topic_log
 from opicflow.connectors.kafka import partitions
 from opicflow.connectors.kafka.connection import Connection
-from opicflow.pipelines.replay.inputs import Topic
+from opicflow.pipelines.replay.topic_input import Topic
 from opicflow.pipelines.replay.runner import ReplayRequest, replayed
 for name, value in {SMALL!r}.items():
     setattr(topic_log if name.startswith("BATCH") else partitions, name, value)

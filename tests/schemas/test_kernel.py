@@ -53,7 +53,7 @@ def read_only(*arguments, dir=None, **options):
     return temporary_file(*arguments, dir=dir, **options)
 tempfile.TemporaryFile = read_only
 """
-"""Makes numba find a folder read-only: for root, every folder is writable."""
+"""Makes a folder read-only: for root, every folder is writable."""
 PAUSED = """
 from numba.core import event
 class Pause(event.Listener):
@@ -91,18 +91,18 @@ with ThreadPoolExecutor(8) as threads:
     print(sum(threads.map(lambda kernel: kernel(1), kernels)))
 """
 CIRCLE = """
-import sys
 from pathlib import Path
-from opicflow.schemas.kernel_cache import SharedCache
-class Empty:
-    def load_overload(self, signature, target):
+from unittest.mock import Mock
+from opicflow.schemas.kernel_cache import KernelCache
+class Empty(KernelCache):
+    def _load(self, signature, target):
         return None
-mine, other = (SharedCache(Empty(), Path(name)) for name in {!r})
-mine.load_overload((), None)
+mine, other = (Empty(name, Path()) for name in {!r})
+mine.load_overload((), Mock())
 print("has one", flush=True)
 input()
 print("wants both", flush=True)
-other.load_overload((), None)
+other.load_overload((), Mock())
 print("goes on", flush=True)
 """
 
@@ -177,13 +177,13 @@ def both(x):
 class Project:
     """`kernel.py` with two kernels of one file each, the second of which calls the first."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, home: Path | None = None) -> None:
         self.folder = folder
         self.package = folder / "opicflow" / "pipelines"
-        self.home = folder / "home"
+        self.home = home or folder / "home"
         self.callee = self.package / "ledger" / "callee.py"
         self.callee.parent.mkdir(parents=True)
-        self.home.mkdir()
+        self.home.mkdir(exist_ok=True)
         (self.package / "__init__.py").touch()
         schemas = folder / "opicflow" / "schemas"
         schemas.mkdir()
@@ -242,9 +242,14 @@ class Project:
         ours = {"HOME": str(self.home), "PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
         return {name: value for name, value in {**kept, **ours, **changes}.items() if value is not None}
 
-    def cached(self, folder: Path) -> list[Path]:
-        """Return the folders of cached kernels below a folder."""
-        return sorted(path for path in folder.glob("opicflow-*") if list(path.rglob("*.nbc")))
+    def cached(self, folder: Path | None = None) -> list[Path]:
+        """Return the folders with kernels in a folder: by default in the user's cache."""
+        return sorted(path for path in (folder or self.own).glob("opicflow-*") if list(path.glob("*.kernel")))
+
+    @property
+    def own(self) -> Path:
+        """The cache of the user."""
+        return self.home / ".cache" / "opicflow" / "kernels"
 
 
 @pytest.fixture
@@ -255,13 +260,13 @@ def project(tmp_path: Path) -> Project:
 def test_a_kernel_is_loaded_from_disk_until_a_callee_is_edited(project: Project) -> None:
     assert project.run() == ["3", "compiled", "none"]
     assert project.run() == ["3", "from disk", "none"]
-    assert len(project.cached(project.package / "__pycache__")) == 1
+    assert len(project.cached()) == 1
     project.callee.write_text(CALLEE.replace("x + 1", "x + 10"))  # the caller's own file does not change
     assert project.run()[:2] == ["21", "compiled"]
     assert project.run()[:2] == ["21", "from disk"]
     project.callee.write_text(CALLEE)
     assert project.run()[:2] == ["3", "from disk"]
-    assert len(project.cached(project.package / "__pycache__")) == 2
+    assert len(project.cached()) == 2
 
 
 ADD_ALL = """
@@ -299,28 +304,79 @@ def test_a_folder_chosen_for_numba_is_used(project: Project, tmp_path: Path) -> 
     chosen = tmp_path / "chosen"
     assert project.run(NUMBA_CACHE_DIR=str(chosen)) == ["3", "compiled", str(chosen)]
     assert len(project.cached(chosen)) == 1
-    assert not (project.package / "__pycache__").exists()
+    assert not (project.package / "__pycache__").exists() and not project.cached()
     project.callee.write_text(CALLEE.replace("x + 1", "x - 1"))
     assert project.run(NUMBA_CACHE_DIR=str(chosen))[0] == "-1"
     assert len(project.cached(chosen)) == 2
 
 
-def test_sources_that_cannot_be_written_beside_are_cached_at_home(project: Project) -> None:
-    (project.package / "__pycache__").touch()  # a file: not even root can create a folder there
+def test_installations_of_one_user_share_their_kernels(project: Project, tmp_path: Path) -> None:
+    other = Project(tmp_path / "other", project.home)
+    assert project.run()[:2] == ["3", "compiled"]
+    assert other.run()[:2] == ["3", "from disk"]
+    other.callee.write_text(CALLEE.replace("x + 1", "x + 2"))
+    assert other.run()[:2] == ["5", "compiled"]
+    assert project.run()[:2] == ["3", "from disk"]
+
+
+def test_the_cache_of_a_user_may_be_elsewhere(project: Project, tmp_path: Path) -> None:
+    chosen = tmp_path / "chosen"
+    assert project.run(XDG_CACHE_HOME=str(chosen))[:2] == ["3", "compiled"]
+    assert project.run(XDG_CACHE_HOME=str(chosen))[:2] == ["3", "from disk"]
+    assert len(project.cached(chosen / "opicflow" / "kernels")) == 1 and not project.own.exists()
+
+
+@pytest.mark.parametrize("mode", [0o720, 0o702, 0o777])
+def test_what_others_may_write_is_not_run(project: Project, mode: int) -> None:
+    """The kernels are then beside the sources, which they cannot be worse than."""
+    assert project.run()[:2] == ["3", "compiled"]
+    (folder,) = project.cached()
+    assert folder.stat().st_mode & 0o777 == project.own.stat().st_mode & 0o777 == 0o700
+    for one in (folder, project.own):
+        one.chmod(mode)
+        assert project.run()[:2] == ["3", "compiled"]
+        assert project.run()[:2] == ["3", "from disk"]
+        assert len(project.cached(project.package / "__pycache__")) == 1
+        shutil.rmtree(project.package / "__pycache__")
+        one.chmod(0o700)
+    assert project.run()[:2] == ["3", "from disk"]
+
+
+def test_kernels_are_beside_the_sources_where_the_user_has_no_cache(project: Project) -> None:
+    (project.home / ".cache").touch()  # a file: not even root can create a folder there
     assert project.run()[:2] == ["3", "compiled"]
     assert project.run()[:2] == ["3", "from disk"]
-    assert len(project.cached(project.home / ".cache")) == 1
+    assert len(project.cached(project.package / "__pycache__")) == 1
 
 
-def test_a_read_only_cache_folder_is_not_used(project: Project) -> None:
-    """An image built by root has such a folder. numba alone would use another cache folder."""
-    assert project.run()[:2] == ["3", "compiled"]
-    others = project.package / "__pycache__"
-    assert project.run(READ_ONLY.format(str(others)))[:2] == ["3", "compiled"]
-    assert project.run(READ_ONLY.format(str(others)))[:2] == ["3", "from disk"]
-    assert len(project.cached(project.home / ".cache")) == 1
+def test_a_folder_that_was_chosen_may_be_read_only(project: Project, tmp_path: Path) -> None:
+    """Those of an image were compiled when it was built."""
+    chosen = str(tmp_path / "chosen")
+    assert project.run(NUMBA_CACHE_DIR=chosen)[:2] == ["3", "compiled"]
+    assert project.run(READ_ONLY.format(chosen), NUMBA_CACHE_DIR=chosen)[:2] == ["3", "from disk"]
     nowhere = READ_ONLY.format(str(project.folder))
     assert project.run(nowhere)[:2] == ["3", "compiled"]
+    assert project.run(nowhere)[:2] == ["3", "compiled"]
+
+
+def test_the_newest_kernels_are_kept(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder for each edit would fill the disk."""
+    monkeypatch.setattr(kernel, "_MOST_KEPT", 2)
+    for number in range(4):
+        folder = project.own / f"opicflow-{number}"
+        folder.mkdir(parents=True)
+        os.utime(folder, (number, number))
+    kernel._remove_old(project.own)
+    assert sorted(path.name for path in project.own.iterdir()) == ["opicflow-2", "opicflow-3"]
+
+
+def test_a_damaged_kernel_is_compiled_again(project: Project) -> None:
+    assert project.run()[:2] == ["3", "compiled"]
+    (folder,) = project.cached()
+    for file in folder.glob("*.kernel"):
+        file.write_bytes(file.read_bytes()[:100])
+    assert project.run()[:2] == ["3", "compiled"]
+    assert project.run()[:2] == ["3", "from disk"]
 
 
 def test_kernels_work_without_a_home_folder(project: Project) -> None:
@@ -339,6 +395,7 @@ def test_without_writable_folders_kernels_are_compiled_in_every_process(
     project: Project, environment: dict[str, str | None]
 ) -> None:
     (project.package / "__pycache__").touch()
+    (project.home / ".cache").touch()
     before = HOMELESS if environment == {"HOME": None} else ""
     assert project.run(before, **environment)[:2] == ["3", "compiled"]
 
@@ -400,9 +457,9 @@ def test_processes_that_would_wait_in_a_circle_go_on_without_a_lock(project: Pro
 
 @pytest.mark.parametrize("root", kernel._MADE_OF)
 def test_all_kernels_of_a_root_have_one_cache_folder(root: str) -> None:
-    folder = Path(kernel._cache_folder(root, ""))
-    assert folder.name.startswith("opicflow-")
-    assert kernel._cache_folder(root, "") == str(folder)
+    folder = kernel._cache_folder(root)
+    assert folder is not None and folder.name.startswith(f"opicflow-{root}-")
+    assert kernel._cache_folder(root) == folder
 
 
 @pytest.mark.parametrize("root", kernel._MADE_OF)

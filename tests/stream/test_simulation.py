@@ -19,7 +19,8 @@ from opicflow.pipelines.stream import keeper as stream_keeper
 from opicflow.pipelines.stream import ledgers, sent
 from opicflow.pipelines.stream.keeper import LogKeeper
 from opicflow.pipelines.stream.ledgers import JournalInLog
-from opicflow.pipelines.transforms.keep_ledger import KeepLedger, LostLedger
+from opicflow.pipelines.transforms.keep_ledger import KeepLedger
+from opicflow.pipelines.transforms.keepers import LostLedger
 from opicflow.pipelines.transforms.shard import Sharder
 from opicflow.schemas import sites
 from support.simulation import NO_FAULTS, SUFFIXES, Faults, Router, Send, Simulation, Stage

@@ -32,7 +32,7 @@ from opicflow.pipelines.stream.snapshot_store import (
     pack_chunks,
 )
 from opicflow.pipelines.stream.snapshot_writer import SnapshotWriter, writer_of
-from opicflow.pipelines.transforms.keep_ledger import KEEPERS, LostLedger
+from opicflow.pipelines.transforms.keepers import KEEPERS, LostLedger
 from opicflow.pipelines.transforms.outputs import APPLIED
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas.message_columns import MessageBatch

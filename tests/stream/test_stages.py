@@ -31,7 +31,7 @@ from opicflow.pipelines.stream.ledgers import KeepLogLedger
 from opicflow.pipelines.stream.published_rules import ControlUnknown, RulesNote, control_record, first_rules
 from opicflow.pipelines.stream.routers import RouteEvents, RoutePolicies, RouterConfig
 from opicflow.pipelines.stream.submit import FlinkJob, checkpoint_folder, newest_checkpoint
-from opicflow.pipelines.transforms.keep_ledger import KEEPERS, LostLedger
+from opicflow.pipelines.transforms.keepers import KEEPERS, LostLedger
 from opicflow.pipelines.transforms.outputs import APPLIED
 from opicflow.pipelines.transforms.rules import Categories, LinkWeights, Rules
 from opicflow.schemas.message_columns import MessageBatch

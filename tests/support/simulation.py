@@ -46,7 +46,8 @@ from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper, LogKe
 from opicflow.pipelines.stream.ledgers import JournalInLog
 from opicflow.pipelines.stream.snapshot_reader import restore_newest
 from opicflow.pipelines.stream.snapshot_store import Snapshots, SnapshotStore, pack_chunks
-from opicflow.pipelines.transforms.keep_ledger import KEEPERS, Head, Journal, Keeper, KeepLedger
+from opicflow.pipelines.transforms.keep_ledger import Journal, KeepLedger
+from opicflow.pipelines.transforms.keepers import KEEPERS, Head, Keeper
 from opicflow.pipelines.transforms.outputs import AUDIT, IMPORTANCE, ORDERS, REJECTS, SCHEDULE, SITES, TRANSFERS, Output
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.pipelines.transforms.shard import Sharder, SourceState, ToShard

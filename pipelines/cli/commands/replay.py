@@ -42,8 +42,8 @@ from opicflow.pipelines.cli.progress import ProgressDisplay, announce_compilatio
 from opicflow.pipelines.cli.text_tables import first_rows, print_pages, print_plan
 
 if TYPE_CHECKING:
-    from opicflow.pipelines.replay.inputs import Topic
     from opicflow.pipelines.replay.runner import ReplayRequest, ReplayResult
+    from opicflow.pipelines.replay.topic_input import Topic
     from opicflow.pipelines.results.topic_writer import Destination
     from opicflow.pipelines.transforms.rules import Rules
     from opicflow.schemas.pages import PageIds
@@ -303,10 +303,6 @@ def _page_ids(path: Path | None) -> PageIds | None:
 
 def _topic(options: argparse.Namespace) -> Topic | None:
     """Return the topic that the replay reads; None for logs."""
-    from opicflow.connectors.kafka.connection import Connection, parse_address
-    from opicflow.connectors.kafka.topics import names
-    from opicflow.pipelines.replay.inputs import Topic
-
     if options.from_ is None:
         if not options.logs and not options.state:
             raise InputRefused("nothing to replay: name logs, or a topic with --from kafka://HOST:PORT")
@@ -316,6 +312,10 @@ def _topic(options: argparse.Namespace) -> Topic | None:
         return None
     if options.logs:
         raise InputRefused(f"{options.logs[0]}: a replay reads logs or a topic: omit one of them")
+    from opicflow.connectors.kafka.connection import Connection, parse_address
+    from opicflow.connectors.kafka.topics import names
+    from opicflow.pipelines.replay.topic_input import Topic
+
     address = parse_address(options.from_)
     return Topic(
         Connection(address.brokers, options.properties, options.registry),
@@ -327,11 +327,11 @@ def _topic(options: argparse.Namespace) -> Topic | None:
 
 def _destination(options: argparse.Namespace) -> Destination | None:
     """Return the topics that receive the results."""
+    if options.to is None:
+        return None
     from opicflow.connectors.kafka.connection import Connection, KafkaRefused, parse_address
     from opicflow.pipelines.results.topic_writer import Destination
 
-    if options.to is None:
-        return None
     address = parse_address(options.to)
     if address.topic:
         raise KafkaRefused(f"{options.to}: results go to several topics: omit {address.topic}, or use --prefix")

@@ -1,0 +1,55 @@
+"""The steps of a segment in this process, side by side: decode, route, apply. No Beam in here.
+
+A stage of Beam takes them for large logs (pipeline.py), the runner of segments itself for small ones (segments.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import NamedTuple
+
+from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeperFactory
+from opicflow.pipelines.transforms.ahead import run_ahead
+from opicflow.pipelines.transforms.decode import Segment, decode_segment, route_batch
+from opicflow.pipelines.transforms.keepers import KEEPERS, LostLedger
+from opicflow.pipelines.transforms.parts import Part
+from opicflow.pipelines.transforms.route import ANY_TIME, Seen
+from opicflow.pipelines.transforms.rules import Rules
+
+SHARD = 0
+"""A replay has one ledger."""
+_MOST_ROUTED = 4
+"""Batches that wait for the ledger."""
+
+
+class ReplaySettings(NamedTuple):
+    """What the steps of a replay need to know. `files` are the names of the sources; later events are rejected."""
+
+    config: KeeperConfig
+    rules: Rules
+    files: dict[str, str]
+    run: str
+    latest_ms: int = ANY_TIME
+
+
+def apply_segment(settings: ReplaySettings, head: ReplayHead, segment: Segment) -> Iterator[Part]:
+    """Replay a segment: events are decoded on several threads, routed on one, and applied on this one.
+
+    The ledger of the run is the one in the cache of this process, with this head. Yields its outputs, and rejects.
+    """
+    keeper = KEEPERS.take(settings.run, SHARD)
+    if keeper is None or keeper.head != head:
+        if head.chain:
+            raise LostLedger("the ledger of this replay is no longer in the memory of its process: run again")
+        keeper = ReplayKeeperFactory(settings.config).new(SHARD)
+    for entry, rejects in run_ahead(_routed(settings, segment), _MOST_ROUTED):
+        if rejects is not None:
+            yield rejects
+        yield from keeper.take(entry)
+    KEEPERS.put(settings.run, SHARD, keeper)
+
+
+def _routed(settings: ReplaySettings, segment: Segment) -> Generator[tuple[bytes, Part | None], None, None]:
+    seen = Seen()
+    for batch in decode_segment(segment, settings.rules):
+        yield route_batch(batch, settings.rules, seen, settings.files, settings.latest_ms)

@@ -1,0 +1,113 @@
+"""Keepers: ledgers with their heads, and where this process has them. No Beam in here.
+
+A head is how far the log of a ledger was applied, and a hash of that log. Keepers stay in a cache of the process,
+because a ledger is far too large to be read from state for each batch (docs/decisions/process-caches.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain as concatenated
+from threading import Lock
+from typing import Any, Protocol
+
+from opicflow.schemas.errors import UserError
+
+
+class LostLedger(UserError):
+    """A ledger that was kept in memory only is lost."""
+
+
+class Head(Protocol):
+    """How far a log was applied. Two keepers of a log with equal heads are equal."""
+
+    @property
+    def chain(self) -> str:
+        """A hash of all that was applied; empty before the first batch."""
+
+    def to_bytes(self) -> bytes:
+        """Return the head as it is stored."""
+
+
+class Keeper(Protocol):
+    """A ledger and its head."""
+
+    snapshot_bytes: int
+    """The size of the last snapshot in state."""
+    journal_bytes: int
+    """The size of the batches since that snapshot."""
+
+    @property
+    def head(self) -> Any:
+        """The `Head` behind the last batch."""
+
+    def take(self, batch: Any) -> Iterator[Any]:
+        """Apply a batch. Yields outputs."""
+
+    def chunks(self) -> Iterable[bytes]:
+        """Return a snapshot of everything, in chunks."""
+
+
+class KeeperFactory(Protocol):
+    """Makes keepers of one kind."""
+
+    def new(self, shard: int) -> Keeper:
+        """Return a keeper before its first batch."""
+
+    def restore(self, shard: int, chunks: Iterable[bytes]) -> Keeper:
+        """Return the keeper that wrote these chunks."""
+
+    def decode_head(self, stored: bytes | None) -> Head:
+        """Return the stored head, or the first one for None."""
+
+
+class KeeperCache:
+    """The keepers of this process, by run and shard."""
+
+    def __init__(self) -> None:
+        self._keepers: dict[tuple[str, int], Keeper] = {}
+        self._lock = Lock()
+
+    def put(self, run: str, shard: int, keeper: Keeper) -> None:
+        """Add a keeper, or replace the one of this run and shard."""
+        with self._lock:
+            self._keepers[run, shard] = keeper
+
+    def take(self, run: str, shard: int) -> Keeper | None:
+        """Remove a keeper and return it. An error then leaves no half-applied keeper behind."""
+        with self._lock:
+            return self._keepers.pop((run, shard), None)
+
+    def peek(self, run: str, shard: int) -> Keeper | None:
+        """Return a keeper whatever its head is, and keep it in the cache."""
+        return self._keepers.get((run, shard))
+
+    def remove_run(self, run: str) -> None:
+        """Remove all keepers of a run."""
+        with self._lock:
+            for key in [key for key in self._keepers if key[0] == run]:
+                del self._keepers[key]
+
+
+KEEPERS = KeeperCache()
+
+
+def rebuild(
+    factory: KeeperFactory, shard: int, snapshot: Iterable[bytes], batches_since: Callable[[Keeper], Iterable[Any]]
+) -> Keeper:
+    """Restore a keeper from its snapshot and apply the batches since then. Their outputs have left already."""
+    sizes: list[int] = []
+    chunks = _measured(snapshot, sizes)
+    first = next(chunks, None)
+    keeper = factory.new(shard) if first is None else factory.restore(shard, concatenated((first,), chunks))
+    keeper.snapshot_bytes = sum(sizes)
+    for batch in batches_since(keeper):
+        for _ in keeper.take(batch):
+            pass
+    return keeper
+
+
+def _measured(chunks: Iterable[bytes], sizes: list[int]) -> Iterator[bytes]:
+    for chunk in chunks:
+        sizes.append(len(chunk))
+        yield chunk
