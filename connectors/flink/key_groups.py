@@ -30,7 +30,7 @@ class SpreadKeys:
 
     def group(self, number: int) -> int:
         """Return the group of a number: the middle of its part; numbers without end halve the gaps between others."""
-        if self.count is None or self.count > KEY_GROUPS:
+        if self.count is None or not number < self.count <= KEY_GROUPS:
             return sum((number >> bit & 1) << (_GROUP_BITS - 1 - bit) for bit in range(_GROUP_BITS))
         return (2 * number + 1) * KEY_GROUPS // (2 * self.count)
 

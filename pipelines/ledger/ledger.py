@@ -133,7 +133,7 @@ class Applied:
     fates: Bytes = field(default_factory=lambda: np.zeros(0, np.uint8), compare=False)
 
 
-class Parts(NamedTuple):
+class LedgerParts(NamedTuple):
     """What a ledger holds."""
 
     state: LedgerState
@@ -658,7 +658,7 @@ class Ledger:
         values, judged = encode_state(state, self.config, self.shard, self.ranges), judged_columns(state.reviews)
         return snapshots.write(values, self.config, table, book._replace(counts=counts), judged, quality)
 
-    def parts(self) -> Parts:
+    def parts(self) -> LedgerParts:
         """What the ledger holds, as it is, for those who read all of it. They must not change it."""
         state = LedgerState(
             cut=self._cut,
@@ -673,7 +673,7 @@ class Ledger:
             reviews=self._unread.reviews,
         )
         quality = self._qualities.column(int(self._room.book.counts[0].slots))
-        return Parts(state, self._room.table, self._room.book, quality)
+        return LedgerParts(state, self._room.table, self._room.book, quality)
 
     @classmethod
     def restore(

@@ -361,6 +361,7 @@ class LogKeeper:
             visits_at_plan=visits,
             visits_at_sites=visits,
             removed_from_sites=keeper._sites_here(before),
+            output_ms=max(one._notes.output_ms for one in before),
         )
         return keeper
 

@@ -115,6 +115,7 @@ def test_a_snapshot_with_visits_that_cannot_be_is_refused(damage: str) -> None:
         book.recent[1, np.flatnonzero(book.recent[1])[0]] = 0
     elif damage == "order":
         book.counts[0].recent += 10**6
-    chunks = write_snapshot(values, ledger.config, ledger._room.table, book, judged_columns(state.reviews))
+    judged, none = judged_columns(state.reviews), np.zeros(0, np.uint8)
+    chunks = write_snapshot(values, ledger.config, ledger._room.table, book, judged, none)
     with pytest.raises(SnapshotRefused, match="visits"):
         Ledger.restore(chunk.data for chunk in chunks)

@@ -24,6 +24,7 @@ INTERNAL = {
     "SnapshotRefused": "its readers raise StateRefused or read an older snapshot",
     "LedgerBroken": "a bug or a damaged ledger: the traceback is wanted",
     "EntryUnknown": "an entry of a newer version: the keeper raises LogRefused",
+    "ReshardRefused": "opicflow stream reshard raises LogRefused",
     "TokenRefused": "a failed login for kafka-python: a connection raises KafkaRefused with its words",
     "TokenUnavailable": "a failed connection for kafka-python: a connection raises KafkaRefused with its words",
     "OutOfOrder": "a runner lost a batch: the traceback is wanted",

@@ -229,7 +229,7 @@ def _reshard(options: argparse.Namespace) -> int:
     """Stop with a savepoint, divide the ledgers among other shards, and continue with these."""
     from opicflow.connectors.kafka.connection import KafkaRefused
     from opicflow.connectors.kafka.topics import names
-    from opicflow.pipelines.stream.reshard import Resharding, ReshardProgress
+    from opicflow.pipelines.stream.resharding import Resharding, ReshardProgress
     from opicflow.pipelines.stream.snapshot_store import NoSnapshots
     from opicflow.pipelines.stream.submit import check_place, savepoint_folder
 

@@ -15,7 +15,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from kafka.admin import NewPartitions
 from kafka.errors import KafkaConnectionError
 
-from opicflow.connectors.flink.key_groups import SpreadKeys
+from opicflow.connectors.flink.key_groups import SpreadKeys, number_of
 from opicflow.connectors.kafka import source as module
 from opicflow.connectors.kafka.connection import KafkaRefused
 from opicflow.connectors.kafka.messages import decode_messages
@@ -257,7 +257,7 @@ def polled(polls: SendPolls) -> list[int]:
     """The partitions that are polled, all at the same time."""
     found = list(polls.process(None))
     assert len({at for _, at in found}) == 1
-    return [partition for partition, _ in found]
+    return [number_of(key) for key, _ in found]
 
 
 def test_an_added_partition_is_polled_and_read_from_its_beginning() -> None:

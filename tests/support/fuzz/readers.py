@@ -394,6 +394,7 @@ class _Message(NamedTuple):
     value: bytes
     partition: int = 0
     offset: int = 0
+    timestamp: int = 0
     serialized_value_size: int = 0
 
 

@@ -10,7 +10,7 @@ import pytest
 from opicflow.connectors.kafka import client
 
 CLIENT = Path(client.__file__).parent
-PUBLIC = {"kafka", "kafka.admin", "kafka.errors"}
+PUBLIC = {"kafka", "kafka.admin", "kafka.errors", "kafka.net.sasl.oauth"}
 """The modules of kafka-python that its documentation describes."""
 TOP = CLIENT.parent.parent.parent
 MODULES = [

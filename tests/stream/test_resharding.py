@@ -18,7 +18,7 @@ from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.ledger.entries import LogPosition
 from opicflow.pipelines.stream.keeper import LogBatch, LogKeeper, LogRefused
 from opicflow.pipelines.stream.rebuilt import Logs, rebuild
-from opicflow.pipelines.stream.reshard import Resharding, ReshardProgress
+from opicflow.pipelines.stream.resharding import Resharding, ReshardProgress
 from opicflow.pipelines.stream.snapshot_store import Snapshots
 from opicflow.schemas.records import Audit, Policy
 from support.commands import command
@@ -132,7 +132,9 @@ def test_what_cannot_be_divided_is_refused(kafka: LocalKafka, topic_prefix: str,
     assert "it has 3 partitions, not 4" in refused(stream.to(4, made.topic), KafkaRefused)
     assert "it has 2 shards already" in refused(stream.to(2, "another"), KafkaRefused)
     for log in resolve(stream.connection, made.topic):
-        with pytest.raises(LogRefused, match="name the folder of its snapshots"):
+        with pytest.raises(
+            LogRefused, match="continues the logs of other shards, so its ledger begins with a snapshot"
+        ):
             rebuild(log)
         with pytest.raises(LogRefused, match="has no snapshot"):
             rebuild(log, snapshots=Snapshots(StorageFolder.of((tmp_path / "none").as_uri())))
