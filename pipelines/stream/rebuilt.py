@@ -115,6 +115,6 @@ def _begins_late(log: PartitionRange) -> LogRefused:
     return LogRefused(
         f"{log.topic}, partition {log.partition}: "
         + (f"offsets 0 to {log.start - 1} were deleted" if log.start else "it continues the logs of other shards")
-        + ", so its ledger begins with a snapshot: name their folder with --snapshots, or replay crawl-events "
-        "(opicflow replay --from) instead, if they are still there"
+        + ", so its ledger begins with a snapshot: name the folder of its snapshots with --snapshots, or replay "
+        "crawl-events (opicflow replay --from) instead, if they are still there"
     )

@@ -125,6 +125,8 @@ class _TaskDisplay(ProgressDisplay):
         """One more task is done."""
         self._done += 1
         seconds, share = time.monotonic() - self._began, self._done / self._total
+        if self._done == self._total:  # the end is always shown
+            self._shown_at = float("-inf")
         self.show_words(f"{self._done} of {self._total} tasks", seconds, share, seconds * (1 / share - 1))
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from deploy.services.artifacts import ServicesMissing, artifact, java
 from opicflow.connectors.flink.key_groups import KEY_GROUPS, SpreadKeys, key_group, number_of
+from support.services import missing
 
 FLINK = """
 import java.nio.ByteBuffer;
@@ -60,19 +62,14 @@ def test_groups_are_those_of_flink() -> None:
 
 def test_groups_are_those_of_the_flink_that_is_installed(tmp_path: Path) -> None:
     """All keys of a stream with many shards, by Flink's own code."""
-    repository = Path.home() / ".m2" / "repository"
-    jars = sorted(
-        str(jar)
-        for pattern in ("org/apache/flink/flink-*/1.19.*/*.jar", "org/apache/beam/beam-sdks-java-core/*/*.jar")
-        for jar in repository.glob(pattern)
-    )
-    others = sorted(str(jar) for jar in repository.glob("org/apache/beam/beam-vendor-*/*/*.jar"))
-    if not any("flink-runtime" in jar for jar in jars) or not any("sdks-java-core" in jar for jar in jars):
-        pytest.skip("Flink is not installed: make services fetches it")
+    try:
+        program_of_java, jars = java(), artifact("flink", "Flink", lambda words: None)
+    except ServicesMissing as problem:
+        missing(str(problem))
     program = tmp_path / "Groups.java"
     program.write_text(FLINK, encoding="utf-8")
     keys = [SpreadKeys(64)(number) for number in range(64)] + [SpreadKeys()(number) for number in range(200)]
-    words = ["java", "-cp", ":".join(jars + others), str(program), *map(str, keys)]
+    words = [program_of_java, "-cp", f"{jars}/*", str(program), *map(str, keys)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert list(map(int, done.stdout.split())) == [key_group(key) for key in keys]
