@@ -96,9 +96,10 @@ def reshard(ledgers: Sequence[Ledger], ranges: ShardRanges) -> Iterator[Ledger]:
     whole = _Whole(ledgers, ranges)
     shards = [_NewShard(whole, number) for number in range(ranges.count)]
     whole.settle(shards)
+    gossips = [shard.gossip() for shard in shards]
     sent = received = 0
     for shard in shards:
-        ledger = shard.ledger([other.gossip() for other in shards])
+        ledger = shard.ledger(gossips)
         sums = ledger.parts().book.sums[0]
         sent, received = sent + int(sums.sent), received + int(sums.received)
         yield ledger
@@ -108,8 +109,11 @@ def reshard(ledgers: Sequence[Ledger], ranges: ShardRanges) -> Iterator[Ledger]:
 
 def even_ranges(ledgers: Sequence[Ledger], shards: int) -> ShardRanges:
     """Return the ranges of so many shards that have about equally many of the pages of all ledgers."""
-    tables = [(one.parts().table, int(one.parts().book.counts[0].slots)) for one in ledgers]
-    ids = [table.hot[:end, 0][table.pages["flags"][:end] != 0].view(np.uint64) for table, end in tables]
+    ids = []
+    for one in ledgers:
+        _, table, book, _ = one.parts()
+        end = int(book.counts[0].slots)
+        ids.append(table.hot[:end, 0][table.pages["flags"][:end] != 0].view(np.uint64))
     return ShardRanges.even(np.concatenate(ids), shards)
 
 

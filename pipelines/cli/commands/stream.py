@@ -251,9 +251,10 @@ def _reshard(options: argparse.Namespace) -> int:
     running = [one for one in job.cluster.jobs(job.name) if not one.ended]
     if running:
         check_place(job, max(vertex.parallelism for vertex in job.cluster.details(running[0].id).vertices))
-        path = job.cluster.stop(running[0].id, savepoint_folder(job))
+        folder = savepoint_folder(job)
+        path = job.cluster.stop(running[0].id, folder)
         print(f"stopped, with a savepoint: {path}", file=sys.stderr, flush=True)
-        again = _start_again(options, savepoint_folder(job), path)
+        again = _start_again(options, folder, path)
 
     def show(progress: ReshardProgress) -> None:
         print(f"{progress.step}: {progress.shard} of {progress.shards}", file=sys.stderr, flush=True)
