@@ -19,8 +19,8 @@ setup: $(STAMP)  ## create .venv and install opicflow and its tools there
 demo: $(STAMP)  ## replay the crawl log in examples/ and show its top pages beside their exact PageRank
 	@$(VENV)/python examples/demo.py
 
-test: $(STAMP)  ## run every test but the soak tests
-	@$(VENV)/python -m pytest
+test: $(STAMP)  ## run the tests, but for slow ones [ALL=1: those too, as CI does] and soak tests
+	@$(if $(ALL),OPICFLOW_ALL_TESTS=1 )$(VENV)/python -m pytest
 
 check: $(STAMP)  ## ruff, formatting, types of the pure packages, import rules
 	@$(VENV)/ruff check

@@ -72,8 +72,15 @@ def topic_prefix() -> str:
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Three workers for all tests, as those with services often wait; none for chosen files, which are done before."""
-    everything = config.args == config.getini("testpaths")
-    return 3 if everything and (os.cpu_count() or 1) > 1 else 0
+    return 3 if _is_everything(config) and (os.cpu_count() or 1) > 1 else 0
+
+
+def _is_everything(config: pytest.Config) -> bool:
+    return config.args == config.getini("testpaths")
+
+
+def _leaves_slow_out(config: pytest.Config) -> bool:
+    return _is_everything(config) and not os.environ.get("OPICFLOW_ALL_TESTS") and PROFILE != "soak"
 
 
 LONGEST = [
@@ -140,11 +147,14 @@ def service_of(file: Path) -> str | None:
     return next((name for name, fixtures in SERVICES.items() if fixtures.search(text)), None)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that use the fixture of a Flink cluster."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests of a Flink cluster. Leave slow ones out of a run of all files, but for `make test ALL=1`."""
     for item in items:
         if "flink_kafka" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.cluster)
+    if _leaves_slow_out(config):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("slow")])
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
 
 
 def pytest_collection_finish() -> None:
@@ -158,8 +168,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:
     return ByFile(config, log)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the tables of tests, and how many tests were skipped without what they need, and what to do."""
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print the tables of tests, and which tests were left out, or skipped without what they need, and what to do."""
+    if _leaves_slow_out(config):
+        terminalreporter.write_line("Tests that are marked slow were left out: make test ALL=1 runs them, as CI does")
     for report in [*terminalreporter.stats.get("passed", []), *terminalreporter.stats.get("failed", [])]:
         for name, value in report.user_properties:
             if name == "table":

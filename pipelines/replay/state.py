@@ -19,7 +19,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -205,7 +205,8 @@ class StateFolder:
 
     def write_state(self, state: State) -> None:
         """Write everything but the ledger."""
-        values = asdict(state)
+        values = {one.name: getattr(state, one.name) for one in fields(State)}
+        values["sources"] = [vars(source) for source in state.sources]
         stored = {"version": STATE_VERSION, "digest": _digest_of(values), "state": values}
         with whole_file(self.path / "state.json") as file:
             file.write(json.dumps(stored, separators=(",", ":")).encode())

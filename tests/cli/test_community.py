@@ -373,6 +373,7 @@ def test_wrong_options_give_one_line_of_error(log: Path, hosts: Path, tmp_path: 
     assert "cannot be read" in refused("rank", "--local", tmp_path / "none.txt", "--from", log)
 
 
+@pytest.mark.slow
 def test_the_loop_of_the_guide_runs_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(TOP / "examples", tmp_path / "examples")
     (block,) = re.findall(r"```console\n(.*?)```", GUIDE, re.DOTALL)

@@ -379,6 +379,7 @@ def test_one_of_the_two_files_may_be_standard_input(tmp_path: Path, monkeypatch:
         assert (code, out, err.count("\n")) == (2, "", 1) and "from files only" in err
 
 
+@pytest.mark.slow
 def test_a_simulated_crawl_is_close_to_its_exact_ranks(tmp_path: Path) -> None:
     log, exact = tmp_path / "x.jsonl", tmp_path / "exact.csv"
     output_of("simulate", "--out", log, "--ranks", exact, "--pages", "300", "--visits", "3000", "--quiet")

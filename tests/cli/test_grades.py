@@ -88,6 +88,7 @@ def test_measures_are_those_of_scipy_and_the_better_ranking_is_clear(files: dict
     assert worst[0]["rank"] == pytest.approx(FAR[[url(page) for page in range(PAGES)].index(worst[0]["url"])])
 
 
+@pytest.mark.slow
 def test_the_table_shows_the_figures_of_json(files: dict[str, Path]) -> None:
     ranks = files["ranks"]
     words = ("--grades", files["grades"], ranks, f"{ranks}#other", "--top", "10,999", "-n", "2", "--good", "4")
@@ -106,6 +107,7 @@ def test_the_table_shows_the_figures_of_json(files: dict[str, Path]) -> None:
     assert "less" not in alone and "furthest" not in alone
 
 
+@pytest.mark.slow
 def test_yardsticks_are_the_in_degree_harmonic_centrality_and_pagerank_of_the_graph(
     files: dict[str, Path], graph: Path
 ) -> None:
@@ -121,6 +123,7 @@ def test_yardsticks_are_the_in_degree_harmonic_centrality_and_pagerank_of_the_gr
     assert found["grades"]["compared"] == len(known)
 
 
+@pytest.mark.slow
 def test_unknown_and_repeated_pages_are_counted_in_one_line_each(files: dict[str, Path], tmp_path: Path) -> None:
     with open(files["grades"], "a") as file:
         file.write(f"{url(0)},4\n{url(1)}#part,1\nhttps://elsewhere.example/,4\n")

@@ -275,6 +275,7 @@ def test_a_graph_has_the_links_from_pages_that_urls_were_found_on(opicflow: Run,
         assert (code, facts["rejects"], facts["links"], facts["pages"]) == (0, 0, 8 + waiting, 9 + waiting), facts
 
 
+@pytest.mark.slow
 def test_validate_reads_standard_input(log: Path) -> None:
     with open(log, "rb") as feed:
         done = subprocess.run([*COMMAND, "validate", "-"], stdin=feed, capture_output=True, text=True, check=True)
@@ -559,6 +560,7 @@ sys.exit(main.main(["replay", "log"]))
     assert (done.returncode, done.stderr) == (130, "opicflow: interrupted; nothing was left half-written\n")
 
 
+@pytest.mark.slow
 def test_closed_standard_output_is_not_an_error(log: Path, tmp_path: Path) -> None:
     read, write_ = os.pipe()
     os.close(read)
@@ -687,6 +689,7 @@ def fuzz(tmp_path: Path, seed: int, rounds: int, monkeypatch: pytest.MonkeyPatch
                 raise
 
 
+@pytest.mark.slow
 def test_a_damaged_log_is_read_as_far_as_possible(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     fuzz(tmp_path, seed, 25, monkeypatch)
 
@@ -698,6 +701,7 @@ def test_many_damaged_logs_are_read_as_far_as_possible(
     fuzz(tmp_path, seed, 10_000, monkeypatch)
 
 
+@pytest.mark.slow
 def test_damaged_logs_give_results_or_one_line_of_error(opicflow: Run, tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed + 1)
     for number in range(3):

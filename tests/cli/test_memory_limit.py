@@ -50,6 +50,7 @@ def replay(*options: str) -> tuple[int, list[str], int]:
     return done.returncode, [line for line in lines if not line.startswith("PEAK")], max(peaks, default=0)
 
 
+@pytest.mark.slow
 def test_a_log_that_would_take_too_much_ends_with_one_line_and_can_go_on(bomb: Path, tmp_path: Path) -> None:
     log, state = str(bomb), str(tmp_path / "state")
     most = 600 << 20
@@ -63,6 +64,7 @@ def test_a_log_that_would_take_too_much_ends_with_one_line_and_can_go_on(bomb: P
     assert peak > most, "the log takes more than the limit"
 
 
+@pytest.mark.slow
 def test_a_limit_on_pages_keeps_the_same_log_within_it(bomb: Path) -> None:
     code, lines, _ = replay(str(bomb), "--memory", "1GiB", "--max-unread-per-domain", "1000")
     assert code == 0, lines

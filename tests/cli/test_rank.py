@@ -126,6 +126,7 @@ def test_every_format_has_the_same_ranks(built: Path, tmp_path: Path) -> None:
     assert again.read_bytes() == (tmp_path / "r.parquet").read_bytes()
 
 
+@pytest.mark.slow
 def test_workers_and_orders_agree(built: Path, tmp_path: Path) -> None:
     found = []
     for number, options in enumerate(

@@ -25,6 +25,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format_", ["jsonl", "avro", "parquet"])
 def test_a_pipe_gets_the_bytes_of_the_file_and_standard_error_the_rest(format_: str, log: Path, tmp_path: Path) -> None:
     assert command("replay", log, "--quiet", "--out", tmp_path / "out", "--format", format_).code == 0
@@ -36,6 +37,7 @@ def test_a_pipe_gets_the_bytes_of_the_file_and_standard_error_the_rest(format_: 
         assert (b"events read = " in done.stderr) == (not quiet) and (done.stderr == b"") == bool(quiet)
 
 
+@pytest.mark.slow
 def test_a_reader_that_ends_early_is_no_error(log: Path, tmp_path: Path) -> None:
     words = [*REPLAY, str(log), "--out", "-", "--state", str(tmp_path / "state"), "--quiet"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as replay:
@@ -58,6 +60,7 @@ def test_a_reader_of_bytes_may_end_early_too(format_: str, log: Path) -> None:
         assert (replay.stderr.read(), replay.wait()) == (b"", 0)
 
 
+@pytest.mark.slow
 def test_a_pipe_may_come_from_another_program_and_go_on_to_compare(log: Path, tmp_path: Path) -> None:
     assert command("replay", log, "--quiet", "--out", tmp_path / "out", "--parts", "3").code == 0
     replay = subprocess.run([*REPLAY, "-", "--out", "-", "--quiet"], input=log.read_bytes(), capture_output=True)
@@ -66,6 +69,7 @@ def test_a_pipe_may_come_from_another_program_and_go_on_to_compare(log: Path, tm
     assert json.loads(done.stdout)["l1"] == 0 and replay.stderr == done.stderr == b""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
 def test_a_full_disk_behind_standard_output_is_one_line(log: Path) -> None:
     with open("/dev/full", "wb") as full:

@@ -216,6 +216,7 @@ def test_a_forgotten_page_is_in_no_result(log: Path, tmp_path: Path) -> None:
     assert adds_up(result.summary)
 
 
+@pytest.mark.slow
 def test_policies_give_the_same_bytes_after_restarts_and_replays(log: Path, tmp_path: Path) -> None:
     policies = tuple(
         Policy(
@@ -335,6 +336,7 @@ def schedule(state: Path, *options: str) -> CommandResult:
     return command("schedule", "--state", state, *options)
 
 
+@pytest.mark.slow
 def test_schedule_compares_strategies_and_changes_nothing(state: Path) -> None:
     before = state_files(state)
     done = schedule(state, "--bandwidth", "40", "--compare", "--json")
@@ -357,6 +359,7 @@ def test_schedule_compares_strategies_and_changes_nothing(state: Path) -> None:
     assert state_files(state) == before
 
 
+@pytest.mark.slow
 def test_schedule_says_where_discovery_has_learnt_nothing(log: Path, state: Path, tmp_path: Path) -> None:
     refresh = {"bandwidth_per_day": 20.0, "discovery_by": "importance"}
     run([log], state=tmp_path / "state", counting=LedgerOptions(refresh=refresh))
@@ -381,6 +384,7 @@ def test_schedule_exports_for_a_frontier(state: Path, tmp_path: Path) -> None:
     assert {row["decided_by"] for row in rows} == {"BUDGET", "DISCOVERY"}
 
 
+@pytest.mark.slow
 def test_wrong_options_of_schedule_give_one_line_of_error(state: Path, tmp_path: Path) -> None:
     for options, message in (
         (["--strategy", "best"], "strategy is 'best'"),
@@ -396,6 +400,7 @@ def test_wrong_options_of_schedule_give_one_line_of_error(state: Path, tmp_path:
     assert done.code == 2 and done.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_an_error_in_a_policy_file_names_its_line(log: Path, tmp_path: Path) -> None:
     for text, message in (
         ('{"url":1}', "line 1: url is 1"),

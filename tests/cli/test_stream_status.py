@@ -148,6 +148,7 @@ def test_trouble_has_a_date_and_is_forgotten_when_it_healed(stream: Stream) -> N
     assert result.err.endswith("some tasks do not run: see the trouble above, and the cluster's page\n")
 
 
+@pytest.mark.slow
 def test_brokers_that_do_not_answer_are_named_with_exit_code_2(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "BOOTSTRAP_TIMEOUT_SECONDS", 0.5)
     result = command("stream", "status", "--brokers", NOBODY)

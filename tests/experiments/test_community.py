@@ -213,6 +213,7 @@ def test_the_command_reports_tables_curves_and_results(reported: tuple[CommandRe
     assert lines[0].startswith("seed,web,domain,kind,n,strategy,round,read,frontier,l1,linf,l2,kendall")
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(
     reported: tuple[CommandResult, Path], tmp_path: Path
 ) -> None:
@@ -253,6 +254,7 @@ def edges(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_an_edge_list_has_its_largest_hosts_and_the_surroundings_of_its_hubs(edges: Path, tmp_path: Path) -> None:
     found = survey_edge_list(str(edges))
     assert (found.pages, set(found.domains)) == (600, {*SITES, *TOPICS})

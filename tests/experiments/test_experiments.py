@@ -105,6 +105,7 @@ def test_by_importance_uses_another_policy_for_the_important_tenth() -> None:
     assert by_importance(important, others).tolist() == [0.5] * 18 + [18.0, 19.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("measure", MEASURES)
 def test_every_measure_has_its_pinned_figures(measure: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures of small webs, pinned. Renew them on purpose only: OPICFLOW_RENEW_GOLDEN=1."""
@@ -210,6 +211,7 @@ def test_no_certificate_is_below_the_true_distance(measure: str) -> None:
     assert all(0 <= float(row["distance"]) <= float(row["certificate"]) <= 200 for row in rows)
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_figures_of_one(tmp_path: Path) -> None:
     one = run(tasks(4), tmp_path / "one", 1, lambda task: None)
     two = run(tasks(4), tmp_path / "two", 2, lambda task: None)
@@ -265,6 +267,7 @@ def test_the_command_writes_report_plots_and_data(discovered: tuple[CommandResul
     assert len(lines) == 1 + (7 * 13 + 3) * len(SHOWN)
 
 
+@pytest.mark.slow
 def test_a_repeated_command_writes_the_same_bytes_without_measuring(discovered: tuple[CommandResult, Path]) -> None:
     done, out = discovered
     names = ("report.md", "data/discovery.csv", "plots/discovery-hosted.png", "plots/discovery-hosted.svg")

@@ -504,6 +504,7 @@ class Recorded:
         return self.ordered[-1]
 
 
+@pytest.mark.slow
 def test_every_order_of_the_command_is_fetched_on_its_day_and_not_too_early(tmp_path: Path) -> None:
     web = living_web(120, 1, 15)
     crawler = Crawler(web)
@@ -547,6 +548,7 @@ def test_a_command_that_fails_says_why(tmp_path: Path) -> None:
         orders.order(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["harmonic", LAMBDA_CRAWL])
 def test_a_year_is_the_same_for_the_same_seed(name: str) -> None:
     one, same, other = (loop_refresh(100, seed, name, 8.0, 14) for seed in (1, 1, 2))

@@ -79,6 +79,7 @@ def test_links_within_a_domain_are_left_out_and_others_stay() -> None:
     assert farm.after.out_degrees[farm.made].sum() == SIZE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_ranks_are_those_of_pages_that_the_crawl_knows(scheme: str) -> None:
     """The children of a trap are in the web, and unknown: the ranks must not count them."""
@@ -115,6 +116,7 @@ def test_a_limit_of_a_domain_holds_for_subdomains_too(setting: str) -> None:
     assert 0 < int(orders) <= 20 * MOST_FETCHES
 
 
+@pytest.mark.slow
 def test_limits_of_domains_bound_what_announcements_hold() -> None:
     held = {str(row["how"]): float(row["own"]) for row in manipulation_gains(PAGES, 1, ANNOUNCEMENTS, 200)}
     assert held[LIMITED_ANNOUNCED] < held[LIMITED_UNREAD] < held[CERTIFIED]
@@ -132,6 +134,7 @@ def _rows() -> Rows:
     return [*gained, *orders]
 
 
+@pytest.mark.slow
 def test_claims_fail_when_what_they_state_is_not_so() -> None:
     rows = _rows()
     held = {claim.statement: claim.holds for claim in of_manipulation(rows)}

@@ -109,6 +109,7 @@ def candidates_of(domain: Domain) -> tuple[LocalFrontier, np.ndarray]:
 # -- influence
 
 
+@pytest.mark.slow
 @property_test
 @given(domains())
 def test_influence_is_one_step_over_the_stochastic_complement(domain: Domain) -> None:
@@ -119,6 +120,7 @@ def test_influence_is_one_step_over_the_stochastic_complement(domain: Domain) ->
         assert score == pytest.approx(np.abs(dense.S @ dense.f - dense.f)[: domain.local].sum(), abs=1e-13)
 
 
+@pytest.mark.slow
 @property_test
 @given(domains(dangling=False, weights=(1,)))
 def test_the_terms_of_equation_15_are_those_of_the_paper(domain: Domain) -> None:

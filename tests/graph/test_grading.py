@@ -143,6 +143,7 @@ def test_the_same_seed_gives_the_same_intervals() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_value_of_all_pages_in_about_95_of_100_samples() -> None:
     true = spearman(*sample(200_000, 1.0, 0))
     held = 0
@@ -183,6 +184,7 @@ def test_grades_needed_are_those_with_which_the_interval_ends_at_0() -> None:
             assert needed == pytest.approx(pages * (half / value) ** 2, rel=0.15)
 
 
+@pytest.mark.slow
 def test_with_as_many_grades_as_were_needed_differences_are_about_as_large_as_their_error() -> None:
     """With twice as many grades as needed most samples are clear, with a tenth few are."""
 

@@ -122,6 +122,7 @@ def eigenvectors() -> tuple[np.ndarray, np.ndarray]:
     return hubs / hubs.sum(), authorities / authorities.sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slice_pages", [17, 400, None])
 def test_hubs_and_authorities_are_eigenvectors(graphs, eigenvectors, slice_pages) -> None:
     hubs, authorities = solve(graphs("at random", slice_pages), [RankRequest(HUBS, "hubs")], Settings(tolerance=TIGHT))
@@ -327,6 +328,7 @@ def test_processes_find_the_oracles_ranks(graphs, tmp_path, kind, dangling, chao
     hold_it_against_the_oracle(WEBS["at random"], rank, wanted, settings)
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_reported_and_the_next_run_continues(graphs, tmp_path, monkeypatch) -> None:
     graph, wanted = graphs("at random", 100), RankRequest("a", "importance")
     started: list[WorkerProcesses] = []

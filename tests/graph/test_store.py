@@ -186,6 +186,7 @@ def test_a_build_that_is_killed_goes_on_and_makes_the_same_bytes(
     assert calls == kill_at + 1
 
 
+@pytest.mark.slow
 def test_a_process_that_builds_survives_kill_9(tmp_path: Path) -> None:
     """A real one, killed where it happens to be, again and again until it is done."""
     graph = random_web(50_000, 400_000)

@@ -505,6 +505,7 @@ def test_how_tables_grow_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     assert run() == whole
 
 
+@pytest.mark.slow
 def test_a_backlog_on_16_shards_ends_at_the_ranks_of_one_ledger() -> None:
     """All visits are applied before the first transfer arrives: as when a stream begins on topics that are full."""
     web = power_law_web(1500, 1)

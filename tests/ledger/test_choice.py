@@ -235,6 +235,7 @@ def test_options_that_observations_rest_on_hold_for_ever(other: dict[str, Any]) 
         crawl.ledger.change_refreshing(RefreshConfig(**other))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hours", [1.0, 7.0, 24.0])
 def test_previews_of_cycles_in_a_row_order_all_of_the_bandwidth(hours: float) -> None:
     """A preview changes nothing, so the parts of a fetch that it leaves are counted by the time."""

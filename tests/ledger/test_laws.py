@@ -701,11 +701,13 @@ def check_shards(shards: int, crawl: tuple[LedgerConfig, Log], seed: int) -> Non
     assert sum(b.minted - b.cash - b.uncollected - b.virtual - b.absorbed for b in books) == outside
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shards", "examples"), [(2, 15), (4, 8), (16, 2)])
 def test_shards_that_exchange_what_they_seal_are_what_the_rules_say(shards: int, examples: int) -> None:
     settings(max_examples=examples)(given(st.just(shards), crawls(), st.integers(0, 1 << 32))(check_shards))()
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_a_remainder_of_the_turn_clock_is_carried_whole_when_less_is_minted_than_it_was_taken_of() -> None:
     """Silent shards count as large as this one; then their gossip arrives: they are empty."""

@@ -187,6 +187,7 @@ def test_the_limit_knows_what_is_special_about_a_web(
     assert_within(crawl.errors(of.exact), everywhere, top)
 
 
+@pytest.mark.slow
 def test_new_rules_lead_to_their_own_limit() -> None:
     web = power_law_web(1000, seed=8)
     ledger = Ledger(LedgerConfig(class_weights=(16, 16, 16, 16), link_bonus_per_1024=(0, 0)))

@@ -349,6 +349,7 @@ def week_of_orders(crawl: Crawl, hours: float, seed: int) -> dict[str, list[int]
 LIMITS = [(3600.0, 1.0), (7.0, None), (2.5, 45.0), (1.0, 3600.0), (None, 97.0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("per_hour", "delay", "hours"), crossed(LIMITS, [24.0, 5.0, 1.0]))
 def test_limits_hold_in_every_hour_of_a_week(per_hour: float | None, delay: float | None, hours: float) -> None:
     config = with_refresh(
@@ -443,6 +444,7 @@ def cycles(draw: st.DrawFn) -> tuple[OrderTimes, np.ndarray, int]:
     return OrderTimes(T0 + earliest, is_timed, is_exact != 0, np.array(host, np.int64)), np.array(gap, np.int64), cycle
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(cycles())
 def test_no_order_is_before_its_time_after_the_cycle_or_too_near_to_another(

@@ -231,6 +231,7 @@ def lives(draw: st.DrawFn) -> list[tuple[Any, ...]]:
     return rows
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 @settings(max_examples=thorough(80, 250))
 @given(lives(), st.sampled_from(["likelihood", "existence", "thesis"]))

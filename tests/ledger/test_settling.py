@@ -80,6 +80,7 @@ def test_a_stream_that_keeps_up_settles_after_a_window(web: Graph, history: Hist
     assert stream.crawl(4).settled == {True}
 
 
+@pytest.mark.slow
 def test_a_backlog_is_not_settled_until_its_pages_were_visited_again(web: Graph) -> None:
     stream = Stream(web, Interpolation()).crawl(3, behind=1 << 30)
     stream.apply()
@@ -125,6 +126,7 @@ def test_a_certified_ledger_is_settled_by_its_certificate(web: Graph) -> None:
     assert found == {False, True}
 
 
+@pytest.mark.slow
 def test_a_restored_ledger_settles_at_the_same_moment(web: Graph) -> None:
     stream = Stream(web, Interpolation()).crawl(1, behind=40)
     stream.ledgers = [Ledger.restore(chunk.data for chunk in ledger.snapshot()) for ledger in stream.ledgers]

@@ -970,6 +970,7 @@ def test_measures_beyond_those_a_page_keeps_are_refused() -> None:
         refused(forged.chunks(), "snapshot")
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 @settings(max_examples=thorough(80, 2000))
 @given(st.sampled_from(["interpolation-3-links", "fixed-1-links", "absorbing-4-plain"]), st.data())

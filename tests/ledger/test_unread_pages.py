@@ -339,6 +339,7 @@ def test_policies_weigh_unread_pages() -> None:
 # State
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 @settings(deadline=None, max_examples=thorough(6, 100))
 @given(st.integers(0, 24), st.integers(0, 3))

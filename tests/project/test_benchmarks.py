@@ -60,6 +60,7 @@ def test_the_bench_table_has_a_line_for_every_figure(bench: tuple[str, list[dict
     assert {line[: head.index("unit")].count("  ") > 0 for line in lines} == {True}
 
 
+@pytest.mark.slow
 def test_the_group_placement_compares_ids_by_url_with_ids_by_site(tmp_path: Path) -> None:
     out = tmp_path / "bench.json"
     done = run("-m", "benchmarks", "placement", "--tiny", "--out", str(out))
@@ -86,6 +87,7 @@ def test_an_unknown_group_is_one_line_and_exit_code_2() -> None:
     assert "'nothing'" in done.stderr and "ledger" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_accuracy_page_has_every_table_filled(tmp_path: Path) -> None:
     out = tmp_path / "docs" / "results" / "accuracy.md"
     done = run("benchmarks/accuracy.py", "--pages", "100", "--out", str(out))

@@ -94,6 +94,7 @@ def counted(flink_kafka: LocalCluster, tmp_path: Path) -> Iterator[CountedStream
             stream.cluster.cancel(job.id)
 
 
+@pytest.mark.slow
 def test_a_stream_continues_after_a_crash_and_from_its_savepoint(
     counted: CountedStream, flink_kafka: LocalCluster
 ) -> None:

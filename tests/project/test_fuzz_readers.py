@@ -22,6 +22,7 @@ def failures(reports: list[ReaderReport]) -> list[str]:
     return [failure for report in reports for failure in report.failures]
 
 
+@pytest.mark.slow
 def test_fuzz_some_inputs_of_every_reader(tmp_path: Path) -> None:
     """With the kernels of all tests; those with checks of bounds, which compile for minutes, are for `make soak`."""
     reports = FuzzRun(7, works_of(SOME_INPUTS), tmp_path).run()
@@ -48,6 +49,7 @@ def broken_run(folder: Path, *names: str, inputs: int = 12) -> dict[str, ReaderR
     return {report.reader: report for report in reports if report.reader in names}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "why"),
     [

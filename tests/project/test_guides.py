@@ -106,6 +106,7 @@ def test_the_outputs_in_the_guide_are_real(tmp_path: Path) -> None:
     assert [SPEED.sub("", block) for block in shown] == [SPEED.sub("", block) for block in outputs(tmp_path)]
 
 
+@pytest.mark.slow
 def test_the_queries_in_the_guide_are_answered_by_duckdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     section = GUIDE[GUIDE.index("### Results in DuckDB") :].split("\n## ")[0]
     queries = re.findall(r"```sql\n(.*?)```", section, re.DOTALL)

@@ -113,6 +113,7 @@ def test_the_sdist_builds_the_same_wheel(wheel: Path, sdist: Path, tmp_path: Pat
     assert contents(build(unpacked, "--wheel", to=tmp_path / "wheel")) == contents(wheel)
 
 
+@pytest.mark.slow
 def test_the_wheel_alone_works_in_a_clean_environment(wheel: Path, tmp_path: Path) -> None:
     venv.create(tmp_path / "env")
     python = tmp_path / "env" / "bin" / "python"

@@ -473,6 +473,7 @@ def test_only_the_owner_can_read_the_password(kafka: LocalKafka) -> None:
     assert kafka.secured.password not in repr(kafka.secured)
 
 
+@pytest.mark.slow
 def test_a_killed_broker_keeps_its_records(mortal_kafka: LocalKafka) -> None:
     before = mortal_kafka.brokers
     topic_with(mortal_kafka, "records", [b"kept"])

@@ -64,6 +64,7 @@ def came(crawled: Any) -> Any:
 # -- what strategies are worth -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", ["uniform", "importance", "greedy"])
 def test_thesis_has_much_less_obsolescence_at_the_same_bandwidth(seed: int, other: str) -> None:
     """By three tenths at least, measured by the age of copies as by the changes that they missed."""
@@ -72,6 +73,7 @@ def test_thesis_has_much_less_obsolescence_at_the_same_bandwidth(seed: int, othe
     assert thesis.missed < 0.7 * theirs.missed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", ["freshness", "harmonic"])
 def test_thesis_has_the_least_obsolescence_of_all_where_change_rates_are_known(seed: int, other: str) -> None:
     thesis, theirs = (measured(seed, name, rates_are_published=True) for name in ("thesis", other))
@@ -84,11 +86,13 @@ def test_thesis_costs_what_was_computed_where_change_rates_are_known(seed: int) 
     assert least < 1.02 * measured(seed, "thesis", rates_are_published=True).obsolescence < 1.2 * least
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", ["thesis", "importance", "greedy", "uniform"])
 def test_freshness_has_the_freshest_copies(seed: int, other: str) -> None:
     assert measured(seed, "freshness").freshness > measured(seed, other).freshness
 
 
+@pytest.mark.slow
 def test_only_where_change_rates_are_known_freshness_beats_harmonic(seed: int) -> None:
     """What it gains over harmonic is less than what an estimate costs: pages it gives up are not looked at again."""
     fresh, harmonic = (measured(seed, name, rates_are_published=True).freshness for name in ("freshness", "harmonic"))
@@ -108,6 +112,7 @@ def test_harmonic_never_starves_a_page_and_freshness_does(seed: int) -> None:
     assert (reads["freshness"] == 0).mean() > 0.02
 
 
+@pytest.mark.slow
 def test_no_copy_is_much_older_than_the_longest_interval(seed: int) -> None:
     """A page that fails is late by its retries, and one that is ordered late by some of its interval."""
     assert measured(seed, "thesis", longest_interval_days=60.0).oldest_days < 60 * 1.3

@@ -79,6 +79,7 @@ def fuzz_graphs(draw: random.Random, tmp_path: Path, rounds: int) -> None:
             one_line(problem)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", PARTS)
 def test_altered_folders_are_refused_in_one_line(part: str, state: Path, tmp_path: Path) -> None:
     draw = random.Random(5)

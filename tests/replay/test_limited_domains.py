@@ -36,6 +36,7 @@ def replay(*options: object) -> CommandResult:
     return command("replay", *options, "--quiet")
 
 
+@pytest.mark.slow
 def test_a_flood_of_links_and_announcements_is_limited(tmp_path: Path) -> None:
     log = flood(tmp_path / "crawl.jsonl")
     done = replay(log, "--state", tmp_path / "state", "--out", tmp_path / "out", *LIMITS, *OF_ORDERS)
@@ -49,6 +50,7 @@ def test_a_flood_of_links_and_announcements_is_limited(tmp_path: Path) -> None:
     assert again.code == 0, again.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -48,6 +48,7 @@ def cycle(state: Path, out: Path, day: float, *logs: Path) -> list[str]:
     return [order["url"] for order in records_of(out / "crawl-orders.jsonl")]
 
 
+@pytest.mark.slow
 def test_the_loop_goes_on_after_a_first_crawl_within_a_minute(state: Path, tmp_path: Path) -> None:
     """Without --now the clock was the latest visit: a cycle without orders brought no visit, and there it stayed."""
     ordered: list[str] = []

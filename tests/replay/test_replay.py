@@ -223,6 +223,7 @@ def plain(record: Any) -> dict[str, Any]:
     return {**record, **times, **texts}
 
 
+@pytest.mark.slow
 def test_segments_of_any_size_and_any_number_of_files_give_the_same_bytes(
     crawl: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -303,6 +303,7 @@ def steps(state: Path) -> int:
         return 0 if (state / "lock").exists() else -1
 
 
+@pytest.mark.slow
 def test_a_replay_that_is_killed_ends_with_the_same_bytes(tmp_path: Path, seed: int) -> None:
     kill_and_compare(tmp_path, seed, visits=8_000, kills=2)
 

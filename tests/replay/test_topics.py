@@ -182,6 +182,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 # -- the same results as with files
 
 
+@pytest.mark.slow
 def test_a_replay_between_topics_gives_the_bytes_of_one_between_files(published: Published, tmp_path: Path) -> None:
     kafka, prefix = published.kafka, published.prefix
     address = f"kafka://{kafka.brokers}"
@@ -225,6 +226,7 @@ def test_a_replay_between_topics_gives_the_bytes_of_one_between_files(published:
     assert b"mailto:" in rejected.value
 
 
+@pytest.mark.slow
 def test_three_partitions_with_most_events_in_one_give_the_same_bytes(
     published: Published, topic_prefix: str, tmp_path: Path
 ) -> None:
@@ -256,6 +258,7 @@ def test_events_without_record_times_are_all_counted(published: Published, topic
     assert {page["url"]: page["visits"] for page in ours} == {page["url"]: page["visits"] for page in theirs}
 
 
+@pytest.mark.slow
 def test_poison_between_good_events_is_rejected_with_its_offset_and_the_rest_is_counted(
     kafka: LocalKafka, topic_prefix: str, tmp_path: Path
 ) -> None:
@@ -305,6 +308,7 @@ def scattered(published: Published) -> Topic:
     return topic
 
 
+@pytest.mark.slow
 def test_a_replay_that_is_stopped_repeatedly_ends_with_the_same_bytes(
     published: Published, scattered: Topic, small_batches: None, tmp_path: Path
 ) -> None:
@@ -414,6 +418,7 @@ def test_events_that_were_deleted_before_they_were_read_are_an_error(
         replay(topic, state=tmp_path)
 
 
+@pytest.mark.slow
 def test_a_part_of_a_topic_is_replayed_between_two_times(published: Published, tmp_path: Path) -> None:
     events = [json.loads(line) for line in lines_of(published.log) if "fetched_at" in line and "mailto" not in line]
     times_ms = sorted({event["fetched_at"] for event in events})
@@ -515,6 +520,7 @@ def test_a_broker_that_fails_and_returns_changes_no_result(
         assert set(newest.values()) == set(found)
 
 
+@pytest.mark.slow
 def test_following_a_stream_continues_when_the_broker_is_back(mortal_kafka: LocalKafka, topic_prefix: str) -> None:
     connection = create_topics(mortal_kafka.brokers, topic_prefix)
     audit = Audit(0, 1, 0, 0.0, *[0] * 9)
@@ -538,6 +544,7 @@ def by_fastavro(value: bytes, begin: int, writer: Any) -> Any:
     return fastavro.schemaless_reader(io.BytesIO(value[begin:]), writer, None)
 
 
+@pytest.mark.slow
 def test_any_consumer_and_any_avro_reader_can_read_importance(
     published: Published, topic_prefix: str, tmp_path: Path
 ) -> None:
@@ -674,6 +681,7 @@ def test_a_reader_of_a_stream_without_its_beginning_gets_all_other_records(
 # -- results in their topics
 
 
+@pytest.mark.slow
 def test_compaction_keeps_the_newest_record_of_each_page_and_none_of_a_removed_one(
     kafka: LocalKafka, topic_prefix: str, tmp_path: Path
 ) -> None:

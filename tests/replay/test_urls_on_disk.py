@@ -71,6 +71,7 @@ def test_results_and_state_are_the_same_bytes(
         assert said[0] == said[1] != b""
 
 
+@pytest.mark.slow
 def test_a_state_goes_on_with_the_option_and_without(log: Path, tmp_path: Path) -> None:
     lines = log.read_bytes().splitlines(keepends=True)
     days = []
@@ -83,6 +84,7 @@ def test_a_state_goes_on_with_the_option_and_without(log: Path, tmp_path: Path) 
     assert state_files(tmp_path / "memory") == state_files(tmp_path / "mixed") == state_files(tmp_path / "disk")
 
 
+@pytest.mark.slow
 def test_a_ledger_that_grows_too_large_goes_to_disk_by_itself(log: Path, tmp_path: Path) -> None:
     moves = []
     for name, most in (("memory", None), ("large", 1 << 40), ("moved", 100_000), ("disk", 0)):
@@ -103,6 +105,7 @@ def test_no_file_is_left_without_a_state(log: Path, tmp_path: Path) -> None:
     assert not list((tmp_path / "out").glob(".*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("days", [0, 1])
 def test_a_full_disk_gives_one_line_of_error(days: int, log: Path, tmp_path: Path) -> None:
     """Also where a state is restored, which stays as it is."""

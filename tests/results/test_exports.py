@@ -370,6 +370,7 @@ def write(path: Path, kind: str, rows: list[Any]) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "ending"), crossed(list(KINDS), ["jsonl", "avro", "parquet"]))
 def test_files_of_results_give_their_rows(kind: str, ending: str, tmp_path: Path) -> None:
     many = [row._replace(page=f"{number:016x}") for number in range(500) for row in ROWS[kind]]

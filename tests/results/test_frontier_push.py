@@ -106,6 +106,7 @@ def test_never_completes_a_page(service: FrontierService) -> None:
     assert service.discover(A, KEY) == service.discover(B, KEY) == "SKIPPED"
 
 
+@pytest.mark.slow
 def test_a_push_that_is_repeated_changes_nothing(service: FrontierService) -> None:
     wanted = [(f"https://www.a.example/{number}", number % 3 and NOW + number) for number in range(1000)]
     assert push(service, wanted)["sent"] == 1000
@@ -269,6 +270,7 @@ def test_items_that_the_service_does_not_take_are_counted(service: FrontierServi
     assert (counts["sent"], counts["refused"]) == (19, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("takes", [0, 1, 700])
 def test_a_push_that_is_killed_is_resumed_and_ends_as_one_that_is_not(takes: int, service: FrontierService) -> None:
     service.takes = takes

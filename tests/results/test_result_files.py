@@ -317,6 +317,7 @@ for parts in (4, 16):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format_", FORMATS)
 def test_a_million_rows_take_no_more_memory_than_a_quarter_of_them(format_: str, tmp_path: Path) -> None:
     part = tmp_path / "part"

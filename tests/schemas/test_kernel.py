@@ -257,6 +257,7 @@ def project(tmp_path: Path) -> Project:
     return Project(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_kernel_is_loaded_from_disk_until_a_callee_is_edited(project: Project) -> None:
     assert project.run() == ["3", "compiled", "none"]
     assert project.run() == ["3", "from disk", "none"]

@@ -68,6 +68,7 @@ def pages(paths: list[str]) -> list[str]:
     return [path for path in paths if path.startswith("/page/")]
 
 
+@pytest.mark.slow
 def test_a_crawl_writes_every_visit(tmp_path: Path, web: ScrapyWeb) -> None:
     ended(spider(tmp_path, web))
     visits = {str(event["url"]).removeprefix(web.root): event for event in events(tmp_path) if "kind" not in event}
@@ -83,6 +84,7 @@ def test_a_crawl_writes_every_visit(tmp_path: Path, web: ScrapyWeb) -> None:
     assert max(fetched.values()) == 1
 
 
+@pytest.mark.slow
 def test_a_crawl_that_is_killed_goes_on_and_reads_each_page_once(tmp_path: Path, web: ScrapyWeb) -> None:
     process = spider(tmp_path, web)
     assert wait_until(lambda: len(pages(web.fetched)) >= 120, 120)
@@ -97,6 +99,7 @@ def test_a_crawl_that_is_killed_goes_on_and_reads_each_page_once(tmp_path: Path,
     assert Counter(pages(web.fetched)) == fetched  # nothing is due yet
 
 
+@pytest.mark.slow
 def test_a_crawl_that_is_asked_to_stop_loses_no_visit(tmp_path: Path, web: ScrapyWeb) -> None:
     process = spider(tmp_path, web)
     assert wait_until(lambda: len(pages(web.fetched)) >= 100, 120)

@@ -34,6 +34,8 @@ FAULTS = ["worker", "tasks", "broker", "old_checkpoint", "delivered_twice"]
 TRIMMING = "opicflow stream trim --brokers localhost:9092 --snapshots file:///var/lib/snapshots\n"
 """A later test runs it as the guide has it."""
 SNAPSHOTS = re.compile(r"snapshots    [\d,]+ written since the start; the oldest shard's has \d+ minutes of log")
+OF_SNAPSHOTS = ["storage", "cut_short", "trim", "reshard"]
+"""Faults of a stream with snapshots in storage."""
 SLOW_FAULTS = ["zombie", "cluster"]
 """Faults whose recovery takes longer: time limits of the cluster must pass, or the whole cluster must start."""
 
@@ -130,6 +132,7 @@ def test_a_burst_of_links_to_one_page_and_to_one_host_is_counted_exactly(stream:
 # -- operation
 
 
+@pytest.mark.slow
 def test_a_wrong_start_is_refused_with_its_reason(stream: LocalStream, tmp_path: Path) -> None:
     def refused(*arguments: object) -> str:
         """Run a command that exits with 2, and return its only line on standard error."""
@@ -160,6 +163,7 @@ def test_a_wrong_start_is_refused_with_its_reason(stream: LocalStream, tmp_path:
     assert stream.job.state == "RUNNING"
 
 
+@pytest.mark.slow
 def test_an_upgrade_and_the_command_that_stop_prints_continue_where_the_stream_stopped(stream: LocalStream) -> None:
     crawl = WebLog(power_law_web(150, 2)).crawl("random", 600)
     stream.publish(crawl.events[:200])
@@ -388,7 +392,8 @@ def run_with_any_faults(
     snapshots = None
     if seed % 4 < 2:  # in storage
         snapshots, snapshot_mb = folder / "snapshots", 0.05
-        faults.insert(Random(seed).randrange(len(faults)), "storage")
+        for place, fault in enumerate(OF_SNAPSHOTS):
+            faults.insert(Random(seed + place).randrange(len(faults) + 1), fault)
     stream = LocalStream(cluster, folder, prefix, 4, backend, snapshot_mb, history, snapshots)
     return stream, run_with_faults(stream, faults, seed)
 

@@ -130,6 +130,7 @@ def test_the_log_of_these_tests_causes_every_kind_of_output(whole: tuple[LogKeep
     assert [values["reason"] for values, _ in rejects_of(whole[1])] == ["refused", "corrupt"]
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 @settings(max_examples=thorough(15, 200))
 @given(data=st.data())

@@ -154,6 +154,7 @@ def write_log(path: Path, sites: int = 40, pages: int = 50) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_boundaries_like_a_log_are_even_and_kept_by_the_stream(
     kafka: LocalKafka, topic_prefix: str, tmp_path: Path
 ) -> None:

@@ -70,6 +70,7 @@ def parts_of(why: dict[str, Any]) -> dict[str, float]:
 # -- laws --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_stream_of_one_shard_answers_as_the_state_of_a_replay_does_to_the_byte(tmp_path: Path) -> None:
     state = tmp_path / "state"
     output_of("replay", LOG, "--state", state, "--quiet", "--bandwidth", 200, "--cycle", 8760)
@@ -111,6 +112,7 @@ def test_all_shards_together_name_the_payers_that_one_shard_names(
     assert sum(named.values()) + own["alike"] + own["unnamed"] == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_a_rebuilt_ledger_is_that_of_the_stream(divided: StreamLogs) -> None:
     logs = Logs.of(divided.cluster(), "page-ledger")  # type: ignore[arg-type]
     for shard, keeper in enumerate(divided.keepers):
@@ -135,6 +137,7 @@ def test_what_is_written_behind_the_end_is_not_read(divided: StreamLogs) -> None
 # -- what is not known is not counted as something else ----------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_other_shards_and_what_all_receive_are_lines_of_their_own(divided: StreamLogs) -> None:
     text = show(divided.cluster(), URL, "--why", "--quiet").out
     assert "%  pages of other shards, which transfers do not name (--all-shards finds them)\n" in text
@@ -149,6 +152,7 @@ def test_other_shards_and_what_all_receive_are_lines_of_their_own(divided: Strea
     assert "rank" not in found and found["rank_in_shard"] >= 1 and found["log"]["shards"] == 4
 
 
+@pytest.mark.slow
 def test_histories_that_do_not_keep_both_apart_have_one_line_for_them() -> None:
     config = LedgerConfig(history=Interpolation(), remember_links=True)
     cluster = example_logs(config, 4).cluster()
@@ -159,6 +163,7 @@ def test_histories_that_do_not_keep_both_apart_have_one_line_for_them() -> None:
     assert answer(cluster, URL, "--all-shards")["why"]["alike"] is not None
 
 
+@pytest.mark.slow
 def test_a_stream_without_remembered_links_names_nobody() -> None:
     cluster = example_logs(LedgerConfig(), 2).cluster()
     result = show(cluster, URL, "--why", "--quiet")
@@ -269,6 +274,7 @@ def test_wrong_words_are_refused_before_anything_is_read(tmp_path: Path) -> None
         assert wanted in refusal(command("show", *words))
 
 
+@pytest.mark.slow
 def test_a_configured_state_gives_way_to_brokers_that_are_named(
     divided: StreamLogs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,6 +322,7 @@ def test_the_guide_names_every_option_of_a_stream() -> None:
 # -- a real broker -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_command_reads_a_real_topic(
     divided: StreamLogs, kafka: LocalKafka, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,6 +63,7 @@ def test_ledgers_follow_from_their_logs_without_faults(seed: int) -> None:
     run_schedules(1_000_000 * seed, 5, NO_FAULTS)
 
 
+@pytest.mark.slow
 def test_a_hole_in_a_log_is_refused_and_heals(seed: int) -> None:
     """A bundle fails when one of its records has arrived and an earlier one has not."""
     run_schedules(1_000_000 * seed, 6, Faults(hole=60))
@@ -230,6 +231,7 @@ FOUND_BY = {
 """Schedules that are played first, where others than the first one find a mutation, or sooner."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_the_simulation_finds_a_mutation(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     simulation = MUTATIONS[name](monkeypatch)

@@ -140,6 +140,7 @@ def test_without_a_name_logs_are_in_a_folder_of_the_user_alone(tmp_path: Path) -
     assert [path.stat().st_mode & 0o777 for path in folder.iterdir()] == [0o600]
 
 
+@pytest.mark.slow
 def test_a_folder_that_somebody_else_prepared_is_refused_in_one_line(tmp_path: Path) -> None:
     elsewhere, mine = tmp_path / "elsewhere", tmp_path / f"opicflow-workers-{os.getuid()}"
     elsewhere.mkdir(0o700)

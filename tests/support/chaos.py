@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from time import monotonic
 from typing import Any
@@ -16,7 +17,7 @@ from deploy.services.flink import TASK_MANAGERS
 from opicflow.connectors.kafka.partitions import resolve
 from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.source import read_range
-from support.local_stream import LocalStream, Pending, wait_for
+from support.local_stream import PATIENCE_SECONDS, LocalStream, Pending, wait_for
 
 
 class Chaos:
@@ -120,6 +121,47 @@ class Chaos:
             os.kill(self._random.choice(stream.workers())[0], signal.SIGKILL)
             folder.unlink()
             away.rename(folder)
+
+    def _cut_short(self) -> None:
+        """Kill a worker while a snapshot is being written, three times: it has no manifest, so it is not finished."""
+        stream, folder = self.stream, self.stream.snapshots
+        assert folder is not None
+        for _ in range(3):
+            with self._job_restarts():
+                give_up_at = monotonic() + PATIENCE_SECONDS
+                while not any(not (part.parent / "manifest.json").exists() for part in folder.glob("**/part-00000")):
+                    assert monotonic() < give_up_at, f"no snapshot was being written\n{stream.diagnostics()}"
+                    threading.Event().wait(0.001)
+                for pid, _name in stream.workers():
+                    os.kill(pid, signal.SIGKILL)
+
+    def _trim(self) -> None:
+        """Delete what the logs hold before the oldest snapshots, while the stream runs."""
+        stream, folder = self.stream, self.stream.snapshots
+        assert folder is not None
+
+        def of_each_shard() -> Any:
+            found = {path.parent.parent for path in (folder / stream.ledger_topic).glob("**/manifest.json")}
+            return len(found) == stream.shards or Pending(f"snapshots of {len(found)} shards")
+
+        stream.wait_for("a snapshot of each shard", of_each_shard)
+        found = stream.submit("stream", "trim", *stream.where, *stream.log, "--snapshots", folder.as_uri())
+        assert found.code == 0, f"{found}\n{stream.diagnostics()}"
+        assert sum(log.start for log in resolve(stream.connection, stream.ledger_topic)) > 0
+
+    def _reshard(self) -> None:
+        """Go on with one more shard while events flow. The command is killed twice, at any moment, and given again."""
+        stream = self.stream
+        words = ("stream", "reshard", "--shards", stream.shards + 1, *stream.options)
+        for seconds in (self._random.uniform(2.0, 10.0), self._random.uniform(5.0, 25.0)):
+            with suppress(subprocess.TimeoutExpired):  # the command has been killed
+                if stream.submit(*words, limit_seconds=seconds).code == 0:
+                    break
+        else:
+            found = stream.submit(*words)
+            assert found.code == 0, f"{found}\n{stream.diagnostics()}"
+        stream.shards, stream.ledger_topic = stream.shards + 1, f"{stream.prefix}page-ledger-{stream.shards + 1}"
+        stream.wait_for_checkpoint()
 
     # -- inside
 

@@ -136,10 +136,16 @@ class LocalStream:
         return ["--brokers", self.cluster.brokers, "--prefix", self.prefix]
 
     @property
+    def log(self) -> list[str]:
+        """The option that names the topic of the ledgers' logs, if it is not the usual one."""
+        return [] if self.ledger_topic == f"{self.prefix}page-ledger" else ["--ledger", self.ledger_topic]
+
+    @property
     def options(self) -> list[str]:
         """The options that start the stream."""
         return [
             *self.where,
+            *self.log,
             *("--flink-master", self.cluster.flink_rest),
             *("--job-server", self.cluster.job_server),
             *("--name", self.name),
@@ -154,10 +160,10 @@ class LocalStream:
             *(("--history", self.history) if self.history else ()),
         ]
 
-    def submit(self, *arguments: object) -> CommandResult:
-        """Run a command that submits a job: in a process of its own, and wait until it ends."""
+    def submit(self, *arguments: object, limit_seconds: float = _COMMAND_SECONDS) -> CommandResult:
+        """Run a command that submits a job: in a process of its own, and wait until it ends. Kills it at the limit."""
         words = [sys.executable, "-m", "opicflow.pipelines.cli.main", *map(str, arguments)]
-        done = subprocess.run(words, cwd=TOP, text=True, capture_output=True, timeout=_COMMAND_SECONDS)
+        done = subprocess.run(words, cwd=TOP, text=True, capture_output=True, timeout=limit_seconds)
         return CommandResult(done.returncode, done.stdout, done.stderr)
 
     def start(self, *more: object) -> CommandResult:

@@ -230,6 +230,7 @@ def test_large_parts_are_sent_in_pieces(web: Web, tmp_path: Path, monkeypatch: p
     assert bytes_of(ranked(web, INTEREST, settings, tmp_path / "pieces")) == bytes_of(expected)
 
 
+@pytest.mark.slow
 def test_the_bytes_do_not_depend_on_the_iterations_of_a_job(web: Web, tmp_path: Path) -> None:
     settings = Settings(max_iterations=7, tolerance=1e-15)
     found = [ranked(web, IMPORTANCE, settings, tmp_path / str(per_job), per_job) for per_job in (1, 3, 7, 100)]
@@ -269,6 +270,7 @@ rank_with_beam(
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_was_killed_in_a_job_changes_nothing(web: Web, tmp_path: Path) -> None:
     command = [sys.executable, "-c", _KILLED, str(web.stored.path), str(tmp_path / "work")]
     with subprocess.Popen(command, cwd=TOP, stdout=subprocess.PIPE, text=True) as process:

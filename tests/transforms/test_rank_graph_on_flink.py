@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from opicflow.connectors.flink.worker_environment import worker_command
@@ -14,6 +15,7 @@ from support.services import LocalCluster
 from support.stored_graphs import random_web, stored
 
 
+@pytest.mark.slow
 def test_flink_gives_the_same_bytes_as_this_process(flink_kafka: LocalCluster, tmp_path: Path) -> None:
     graph = stored(tmp_path / "graph", random_web(), slice_pages=300)
     command = {"command": worker_command(), "env": {"OPICFLOW_WORKER_LOGS": str(tmp_path / "logs")}}

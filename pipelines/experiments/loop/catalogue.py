@@ -15,7 +15,7 @@ from opicflow.pipelines.experiments.refresh.living_web import LIVING
 from opicflow.pipelines.experiments.tables import Rows, distinct, markdown, mean, short, where
 from opicflow.pipelines.experiments.task_runner import MeasureTask
 
-PAGES, RUNS, DAYS, PERCENT = 20_000, 1, 365, 5.0
+PAGES, RUNS, DAYS, PERCENT = 20_000, 3, 365, 5.0
 READ_WEBS = ("hosted", "archive", "portal", "archive with traps")
 GREEDY = "greedy by truth"
 ORDERS = (*OTHER_ORDERS, *BY_COMMANDS, GREEDY, OMNISCIENT)

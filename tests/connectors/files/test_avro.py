@@ -119,6 +119,7 @@ def in_a_file(data: bytes, folder: Path, start: int = 0, end: int | None = None)
 # -- the kernel and fastavro
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 @settings(max_examples=thorough(60, 500))
 @given(st.lists(events, max_size=12), st.sampled_from(CODECS), st.sampled_from([1, 100, 16_000]))
@@ -141,6 +142,7 @@ def test_the_kernel_returns_what_fastavro_returns(given: list[CrawlEvent], codec
     assert [reason for reason, _ in rejects] == refused
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 @settings(max_examples=thorough(60, 500), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(events, max_size=12), st.sampled_from([1, 100, 16_000]), st.sampled_from([1, 2, 3]))
@@ -441,6 +443,7 @@ def read_damaged(data: bytes, folder: Path) -> list[Any]:
     return list(read(FileRange("f", str(folder / "d.avro"), Format.AVRO)))
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_damaged_records_raise_nothing(seed: int) -> None:
     chance = random.Random(seed)
@@ -489,6 +492,7 @@ def test_a_wrong_number_of_records_is_a_reject(records: int, plain: bool) -> Non
     assert [reject.reason for reject in decoded.rejects] == [Reason.CORRUPT]
 
 
+@pytest.mark.slow
 def test_a_size_that_spans_many_blocks_loses_one(tmp_path: Path) -> None:
     data = written(some(20_000), a_block=50_000)
     whole = blocks_of(data, piece=1 << 20)

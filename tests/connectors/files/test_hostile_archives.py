@@ -83,6 +83,7 @@ def test_python_keeps_no_names_of_unknown_charsets() -> None:
     assert len(encodings._cache) <= kept + 1  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_a_long_base_is_not_joined_to_every_link() -> None:
     for link in (b"<a href=q>", b"<a href=/q>"):
         for size in (MOST_JOINED_LINK_BYTES - 100, 4 << 20):
@@ -130,6 +131,7 @@ def test_a_field_of_many_lines_is_joined_once() -> None:
     assert read_fields(b"\na: 1\n 2\n\t3\nb: 4") == {"a": "1 2 3", "b": "4"}
 
 
+@pytest.mark.slow
 def test_many_heads_with_absurd_lengths_search_the_next_record_once() -> None:
     hostile = b"WARC/1.0\nContent-Length: 99999999999\n\nx" * 20_000 + bytes(20 << 20) + b"\r\n\r\n"
     found = bounded(lambda: [item for _, item in archives.read(hostile + page(2), block_bytes=2 << 20)])
@@ -212,6 +214,7 @@ def test_members_that_expand_far_are_read_once_each(size: int) -> None:
     assert bounded(lambda: len(archives.blocks(data, block_bytes=1 << 30))) == 1
 
 
+@pytest.mark.slow
 def test_waiting_records_are_bounded_by_bytes(tmp_path: Path) -> None:
     file = tmp_path / "f.warc.gz"
     file.write_bytes(gzip.compress(record(response(b"<a href=//%b>" % (b"x" * (8 << 20)))), 1, mtime=0) * 60)
@@ -270,6 +273,7 @@ def test_a_wrong_length_loses_no_other_record(wrong: int, tmp_path: Path) -> Non
     assert reasons == [Reason.CORRUPT, Reason.TOO_LARGE]
 
 
+@pytest.mark.slow
 def test_many_wrong_lengths_read_the_file_once_more(tmp_path: Path) -> None:
     one = b"WARC/1.0\r\nContent-Length: 99999999\r\n\r\nx\r\n\r\n"
     path = tmp_path / "a.warc"
@@ -278,6 +282,7 @@ def test_many_wrong_lengths_read_the_file_once_more(tmp_path: Path) -> None:
     assert count == 1
 
 
+@pytest.mark.slow
 def test_gzip_members_of_one_byte_cost_as_the_bytes_of_others(tmp_path: Path) -> None:
     members = gzip.compress(b"", mtime=0) * 200_000
     path = tmp_path / "a.gz"

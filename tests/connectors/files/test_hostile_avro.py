@@ -239,11 +239,13 @@ def test_a_count_beyond_the_bytes_is_damage(count: int, tmp_path: Path) -> None:
     assert outcome(good + block(1, record) + block(1, with_links(1)), tmp_path) == ([b"a", b"a"], [Reason.CORRUPT])
 
 
+@pytest.mark.slow
 def test_links_are_counted_before_they_are_built(tmp_path: Path) -> None:
     data = file(LINKS, with_links(MOST_LINKS), with_links(20_000_000), with_links(MOST_LINKS + 1), with_links(0))
     assert outcome(data, tmp_path, memory_bytes=400 << 20) == ([b"a", b"a"], [Reason.TOO_MANY_LINKS] * 2)
 
 
+@pytest.mark.slow
 def test_blocks_of_an_array_count_together(tmp_path: Path) -> None:
     half = encode_signed(MOST_LINKS // 2) + bytes(MOST_LINKS // 2)
     fitting, crowded = text("a") + half * 2 + b"\0", text("b") + half * 2 + b"\x02\0\0"
@@ -328,6 +330,7 @@ def test_logical_types_convert_nothing(tmp_path: Path) -> None:
 # -- blocks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", ["deflate", "zstandard"])
 def test_a_block_unpacks_to_a_bounded_size(codec: str, tmp_path: Path) -> None:
     def packed(data: bytes) -> bytes:

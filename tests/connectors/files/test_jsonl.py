@@ -295,6 +295,7 @@ lines = st.tuples(spaces, mostly(objects(FIELD_NAMES, field_values), anything), 
 encoded_lines = lines.map(lambda line: line.encode("utf-8", "surrogatepass"))
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 @settings(max_examples=thorough(150, 500))
 @given(encoded_lines)
@@ -337,6 +338,7 @@ def check_messages(block: bytes, first_offset: int = 0) -> EncodedEvents:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 @settings(max_examples=thorough(150, 500))
 @given(st.lists(encoded_lines, min_size=1, max_size=4).map(b"\n".join), st.sampled_from([0, 3, 2**40]))
@@ -560,6 +562,7 @@ def test_the_kernel_and_the_library_agree_on_thousands_of_ordinary_lines(seed: i
     assert decode_jsonl(b"\n".join(block), "f", 0).events.links > 2000
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 @settings(max_examples=thorough(80, 200))
 @given(

@@ -127,6 +127,7 @@ def broken(members: list[bytes], which: int, seed: int = 0) -> bytes:
     return b"".join(packed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "number"), crossed([7, 100, 10_000], range(6)))
 def test_damage_is_a_reject_and_ends_a_line(
     size: int, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -439,6 +439,7 @@ def test_the_time_for_a_page_is_linear_in_its_length(hostile: bytes) -> None:
     assert time.process_time() - begun < 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "hostile", [b"WARC/1.0\r\n", b"WARC/1.0\r\nContent-Length: 30000000\r\n\r\n", b"\r\n", b"x\r\n\r\n"]
 )

@@ -274,6 +274,7 @@ def test_a_missing_topic_is_refused_by_name(topics: Topics) -> None:
         resolve(topics.connection, "nowhere")
 
 
+@pytest.mark.slow
 def test_reading_continues_after_a_killed_broker_restarts(
     mortal_kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -352,6 +352,7 @@ def test_a_lowered_limit_of_a_topic_fails_the_publisher_without_a_hang(kafka: An
         publisher.send(topic, None, b"1")
 
 
+@pytest.mark.slow
 def test_a_killed_and_restarted_broker_has_every_record_once(mortal_kafka: Any) -> None:
     connection, topic = Connection(mortal_kafka.brokers), "events"
     make(connection, [TopicSpec(topic, 3, "delete", "CreateTime")])

@@ -154,6 +154,7 @@ def test_only_producers_of_supported_versions_are_used(monkeypatch: pytest.Monke
     assert BatchAppender.of(producer) is None
 
 
+@pytest.mark.slow
 def test_records_sent_together_arrive_each_once_and_in_order(kafka: LocalKafka, topic_prefix: str) -> None:
     topic = f"{topic_prefix}bulk"
     connection = Connection(kafka.brokers)
