@@ -6,9 +6,12 @@ import re
 import shlex
 import threading
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from copy import copy
+from itertools import count
 from pathlib import Path
 from random import Random
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,7 @@ import pytest
 
 from deploy.services.flink import TASK_MANAGERS
 from opicflow.connectors.kafka.partitions import delete_before, resolve
+from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.pipelines.ledger import UNITS_PER_PAGE
 from opicflow.pipelines.stream.submit import newest_checkpoint
 from opicflow.pipelines.web.webs import power_law_web
@@ -318,6 +322,76 @@ def test_ten_minutes_of_backlog_drain_in_bounded_memory(
     assert stream.flink.details(job.id).restarts == 0
     stream.check()
     stream.cancel()
+
+
+def visits_of_many_pages(pages: int, links: int) -> Iterator[bytes]:
+    """Yield lines of visits that make so many pages known: each page links to the next ones that nobody knows yet."""
+    known = 1
+    for page in count():
+        found = range(known, min(known + links, pages))
+        known += len(found)
+        urls = ",".join(f'"https://site{other % 50_021}.example/a/{other}"' for other in found)
+        yield b'{"url":"https://site%d.example/a/%d","fetched_at":%d,"status":200,"links":[%b]}' % (
+            page % 50_021,
+            page,
+            1_700_000_000_000 + 1000 * page,
+            urls.encode(),
+        )
+        if known == pages:
+            return
+
+
+@pytest.mark.soak
+def test_twenty_million_pages_in_four_shards_take_less_than_12_gib(
+    flink_kafka: LocalCluster, tmp_path: Path, topic_prefix: str
+) -> None:
+    """The memory of broker, Flink and workers together; the time until all is counted, and its snapshots are stored."""
+    pages, links = 20_000_000, 30
+    snapshots = tmp_path / "snapshots"
+    stream = LocalStream(flink_kafka, tmp_path, topic_prefix, 4, snapshots=snapshots)
+    stream.start()
+    used: list[tuple[int, int]] = []
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(1.0):
+            status = flink_kafka.services.status()
+            services = [one.pid for of in ("kafka", "flink") for one in status[of].processes]
+            with suppress(OSError):  # one of them may end
+                used.append((sum(map(resident_mib, services)), sum(resident_mib(pid) for pid, _ in stream.workers())))
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    begun, visits = monotonic(), 0
+    with Publisher(stream.connection) as publisher:
+        for visits, line in enumerate(visits_of_many_pages(pages, links), 1):
+            publisher.send(f"{stream.prefix}crawl-events", None, line, visits % 3)
+    published = monotonic() - begun
+
+    def counted() -> Any:
+        stream.request_audits()
+        found = stream.audit()
+        state = (found.get("verdict"), found.get("visits"), found.get("pages"))
+        return state == ("balanced", visits, pages) or Pending(str(state))
+
+    stream.wait_for("all visits are counted", counted, limit_seconds=3600)
+    whole = monotonic() - begun
+    sums = stream.prove().sums()
+    over.set()
+    watcher.join()
+    stored = sum(path.stat().st_size for path in snapshots.glob("**/*") if path.is_file())
+    log_bytes = sum(
+        path.stat().st_size for path in flink_kafka.services.folder.glob(f"kafka/data/{stream.ledger_topic}-*/*.log")
+    )
+    most = max(sum(one) for one in used)
+    print(
+        f"{visits:,} visits and {pages:,} pages: published after {published:.0f} s, counted after {whole:.0f} s; "
+        f"at most {most:,} MiB, of it workers {max(own for _, own in used):,}; snapshots {stored >> 20:,} MiB, "
+        f"logs {log_bytes / visits:.0f} bytes a visit; restarts {stream.flink.details(stream.job.id).restarts}"
+    )
+    stream.cancel()
+    assert (sums.pages, sums.visits, sums.drift) == (pages, visits, 0)
+    assert most < 12 << 10
 
 
 # -- accuracy
