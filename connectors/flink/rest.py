@@ -83,7 +83,7 @@ class JobDetails:
     """The details of a job. `trouble` has each recent failure, the latest first.
 
     `restarts` is a metric of Flink, which may be late, or missing (0) after a TaskManager was lost. `running_since_ms`
-    is reliable: it changes with every restart, and is 0 before the first start.
+    is reliable: it changes with every restart, and is 0 before the first start. `now_ms` is the clock of the cluster.
     """
 
     job: Job
@@ -91,6 +91,7 @@ class JobDetails:
     restarts: int
     running_since_ms: int
     trouble: tuple[Trouble, ...]
+    now_ms: int = 0
 
     @property
     def runs(self) -> bool:
@@ -134,6 +135,8 @@ class Checkpoints:
     retained: tuple[Checkpoint, ...]
     restored_path: str = ""
     """The checkpoint or savepoint that the job continued from last; empty = none."""
+    waiting_since_ms: int = 0
+    """When the oldest one was begun that is neither complete nor failed; 0 = there is none."""
 
 
 class FlinkCluster:
@@ -188,6 +191,7 @@ class FlinkCluster:
                 restarts=int(restarts.get("numRestarts", 0)),
                 running_since_ms=int(found["timestamps"]["RUNNING"]),
                 trouble=tuple(_troubles(trouble)),
+                now_ms=int(found["now"]),
             )
 
     def worker_variables(self, job_id: str) -> dict[str, str]:
@@ -219,6 +223,7 @@ class FlinkCluster:
             counts, last = found["counts"], found["latest"]["completed"]
             newest = int(last["id"]) if last else 0
             failed = [one for one in found["history"] if one["status"] == "FAILED" and int(one["id"]) > newest]
+            begun = [int(one["trigger_timestamp"]) for one in found["history"] if one["status"] == "IN_PROGRESS"]
             kept = [one for one in found["history"] if one["status"] == "COMPLETED" and not one.get("discarded")]
             return Checkpoints(
                 completed=int(counts["completed"]),
@@ -229,6 +234,7 @@ class FlinkCluster:
                 last=_checkpoint(last) if last else None,
                 restored_path=str((found["latest"].get("restored") or {}).get("external_path") or ""),
                 retained=tuple(_checkpoint(one) for one in sorted(kept, key=lambda one: -int(one["id"]))),
+                waiting_since_ms=min(begun, default=0),
             )
 
     def savepoint(

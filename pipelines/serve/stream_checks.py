@@ -102,7 +102,12 @@ def _job(job: JobState) -> Iterator[Check]:
         cause = next((one.cause for one in status.details.lasting_trouble), "no reason is known")
         yield Check("Job", False, f"{status.details.job.state}, not all its tasks run: {cause}")
     lag, rate = sum(status.lags().values()), job.events_per_second
-    if rate is None:
+    if since := status.silent_since_ms:
+        at = wording.minute(since)
+        detail = f"since {at} a worker does not answer: see its log; Flink replaces one that is killed"
+        yield Check("Workers", False, detail)
+        yield Check("Lag", None, f"not known; {lag:,} records waited at {at}")
+    elif rate is None:
         yield Check("Lag", None, f"{lag:,} records wait to be read")
     else:
         is_short = lag <= LONG_LAG_SECONDS * max(rate, 1.0)

@@ -12,6 +12,8 @@ from opicflow.schemas.dates import iso_time
 if TYPE_CHECKING:
     from opicflow.connectors.flink.rest import Checkpoints, JobDetails
 
+LONG_WAIT_SECONDS = 60.0
+"""A checkpoint takes seconds: after so many, a worker hangs, or waits for brokers or storage."""
 _TROUBLES_SHOWN = 3
 
 
@@ -23,6 +25,13 @@ class StreamStatus:
     checkpoints: Checkpoints
     metrics: Mapping[str, float]
     broker_problem: str | None = None
+
+    @property
+    def silent_since_ms(self) -> int:
+        """Since when a worker does not answer, so that all counts are of that time; 0 if all answer."""
+        since = self.checkpoints.waiting_since_ms
+        is_long = self.details.now_ms - since > 1000 * LONG_WAIT_SECONDS
+        return since if since and is_long else 0
 
     def values(self) -> dict[str, Any]:
         """Return all of it, for JSON."""
@@ -42,10 +51,11 @@ class StreamStatus:
                 "completed": checkpoints.completed,
                 "failed": checkpoints.failed,
                 "failed_since_last": checkpoints.failed_since_last,
+                "waiting_since": iso_time(checkpoints.waiting_since_ms) if checkpoints.waiting_since_ms else None,
                 "last": last
                 and {"id": last.id, "path": last.path, "bytes": last.written_bytes, "seconds": last.seconds},
             },
-            "lag": None if self.broker_problem else self.lags(),
+            "lag": None if self.broker_problem or self.silent_since_ms else self.lags(),
             "loads": [load._asdict() for load in self._loads()],
             "metrics": dict(self.metrics),
         }
@@ -60,6 +70,9 @@ class StreamStatus:
             yield f"note         {advised}"
         for one in self.details.lasting_trouble[:_TROUBLES_SHOWN]:
             yield f"trouble      {iso_time(one.at_ms)}: {one.cause}"
+        if self.silent_since_ms:
+            at = iso_time(self.silent_since_ms)
+            yield f"trouble      {at}: since then a checkpoint waits for a worker; all counts are of that time"
         if self.broker_problem:
             yield f"trouble      {self.broker_problem}"
 
@@ -70,6 +83,8 @@ class StreamStatus:
         yield "checkpoints", self._checkpoints_in_words()
         if self.broker_problem:
             yield "lag", "not known while the brokers do not answer"
+        elif self.silent_since_ms:
+            yield "lag", "not known while a worker does not answer: see the trouble below"
         else:
             for topic, lag in sorted(self.lags().items()):
                 yield "lag", f"{topic}: {lag:,} records"

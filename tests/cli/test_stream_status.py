@@ -63,17 +63,19 @@ class Stream:
         self.retained = (checkpoint("file:/var/streams/opicflow/1f1f/chk-4"),)
         self.failed_since_last = 0
         self.restored_path = ""
+        self.waiting_since_ms, self.now_ms = 0, 1_767_225_660_000
         self.metrics: dict[str, float] = dict(METRICS)
         self.variables: dict[str, str] = {}
         self.folder: str | None = "not stopped"
 
     def details(self) -> JobDetails:
         vertices = (Vertex("2", "Keep", 2, "RUNNING", self.subtasks),)
-        return JobDetails(self.job, vertices, 1, 1_767_225_600_000, self.trouble)
+        return JobDetails(self.job, vertices, 1, 1_767_225_600_000, self.trouble, self.now_ms)
 
     def checkpoints(self) -> Checkpoints:
         last = (*self.retained, None)[0]
-        return Checkpoints(3, 9, self.failed_since_last, 0, 0, last, self.retained, self.restored_path)
+        waits = self.waiting_since_ms
+        return Checkpoints(3, 9, self.failed_since_last, 0, 0, last, self.retained, self.restored_path, waits)
 
     def stop(self, folder: str | None) -> str:
         self.folder = folder
@@ -146,6 +148,19 @@ def test_trouble_has_a_date_and_is_forgotten_when_it_healed(stream: Stream) -> N
     result = command("stream", "status")
     assert result.code == 2 and "it was away" in result.out
     assert result.err.endswith("some tasks do not run: see the trouble above, and the cluster's page\n")
+
+
+def test_a_worker_that_hangs_is_trouble_and_what_it_said_before_is_not_the_present(stream: Stream) -> None:
+    stream.waiting_since_ms = stream.now_ms - 60_000
+    assert "lag          crawl-events: 7 records" in status(), "it may still come"
+    stream.waiting_since_ms -= 1000
+    result = command("stream", "status")
+    assert result.code == 2 and result.err.endswith("see its log; Flink replaces one that is killed\n"), result
+    assert "lag          not known while a worker does not answer: see the trouble below" in result.out
+    since = "trouble      2025-12-31T23:59:59Z: since then a checkpoint waits for a worker; all counts are of that time"
+    assert result.out.splitlines()[-1] == since
+    found = json.loads(command("stream", "status", "--json").out)
+    assert (found["lag"], found["checkpoints"]["waiting_since"]) == (None, "2025-12-31T23:59:59Z")
 
 
 @pytest.mark.slow

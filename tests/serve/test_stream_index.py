@@ -264,6 +264,17 @@ def test_the_job_is_judged_by_what_status_says() -> None:
     assert found(status(failed=2))["Checkpoints"] is False
 
 
+@pytest.mark.parametrize(("seconds", "is_known"), [(60, True), (61, False)])
+def test_what_a_worker_said_before_it_hung_is_not_shown_as_the_present(seconds: int, is_known: bool) -> None:
+    waits = no_checkpoints(waiting_since_ms=NOON_MS)
+    job = JobState(StreamStatus(details(now_ms=NOON_MS + 1000 * seconds), waits, {"lag_x_0": 3}, ""), "", 100.0)
+    checks = {one.name: one for one in checks_of(Verdict(), 0, job, NOON_MS)}
+    assert (checks["Lag"].is_right, "Workers" in checks) == ((True, False) if is_known else (None, True))
+    if not is_known:
+        assert checks["Workers"].is_right is False and "2026-05-01 12:00 UTC" in checks["Workers"].sentence
+        assert checks["Lag"].sentence == "not known; 3 records waited at 2026-05-01 12:00 UTC"
+
+
 def test_a_history_is_bounded_and_reaches_from_the_first_look_to_now() -> None:
     index = StreamIndex(10)
     take(index, "importance", page(1, 0.2), page(2, 0.1))

@@ -291,6 +291,8 @@ def _status(options: argparse.Namespace) -> int:
         raise FlinkRefused("some tasks do not run: see the trouble above, and the cluster's page")
     if status.broker_problem:
         raise FlinkRefused("the job runs, but its brokers do not answer: start them, and it goes on by itself")
+    if status.silent_since_ms:
+        raise FlinkRefused("the job runs, but a worker does not answer: see its log; Flink replaces one that is killed")
     return 0
 
 

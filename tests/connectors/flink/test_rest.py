@@ -43,6 +43,7 @@ def details(state: str = "RUNNING", **tasks: int) -> dict[str, Any]:
         "state": state,
         "start-time": 7,
         "timestamps": {"RUNNING": 8},
+        "now": 9,
         "vertices": [vertex],
     }
 
@@ -231,7 +232,7 @@ def test_a_job_is_cancelled_once_and_waited_for(flink: FakeFlink, cluster: Flink
 
 def test_the_checkpoints_that_still_lie_there_are_told(flink: FakeFlink, cluster: FlinkCluster) -> None:
     counts = {"restored": 1, "total": 5, "in_progress": 1, "completed": 3, "failed": 1}
-    running = {"id": 5, "status": "IN_PROGRESS", "is_savepoint": False}
+    running = {"id": 5, "status": "IN_PROGRESS", "is_savepoint": False, "trigger_timestamp": 1_700_000_000_000}
     failed = [{"id": number, "status": "FAILED", "is_savepoint": False} for number in (7, 6, 1)]
     history = [*failed[:2], running, checkpoint(4), checkpoint(3, is_savepoint=True), checkpoint(2, discarded=True)]
     history.append(failed[2])
@@ -239,7 +240,7 @@ def test_the_checkpoints_that_still_lie_there_are_told(flink: FakeFlink, cluster
     flink.answers[f"GET /jobs/{ID}/checkpoints"] = {"counts": counts, "latest": latest, "history": history}
     found = cluster.checkpoints(ID)
     assert (found.completed, found.failed, found.running, found.restored) == (3, 1, 1, 1)
-    assert found.failed_since_last == 2
+    assert (found.failed_since_last, found.waiting_since_ms) == (2, 1_700_000_000_000)
     assert found.last is not None and found.last.path == "file:/chk-4"
     assert (found.last.written_bytes, found.last.full_bytes, found.last.seconds) == (10, 30, 1.5)
     assert [(one.id, one.is_savepoint) for one in found.retained] == [(4, False), (3, True)]
@@ -249,7 +250,8 @@ def test_a_job_without_a_checkpoint_has_none(flink: FakeFlink, cluster: FlinkClu
     counts = dict.fromkeys(("restored", "total", "in_progress", "completed", "failed"), 0)
     latest = {"completed": None}
     flink.answers[f"GET /jobs/{ID}/checkpoints"] = {"counts": counts, "latest": latest, "history": []}
-    assert cluster.checkpoints(ID).last is None
+    found = cluster.checkpoints(ID)
+    assert (found.last, found.waiting_since_ms) == (None, 0)
 
 
 RUNS, DONE = {"status": {"id": "IN_PROGRESS"}, "operation": None}, {"status": {"id": "COMPLETED"}}
