@@ -148,14 +148,15 @@ class Frontier:
 
     # -- what the crawler reports ----------------------------------------------------------------------------------
 
-    def announce(self, urls: Iterable[str]) -> None:
+    def announce(self, urls: Iterable[str], quality: float | None = None) -> None:
         """Report pages that are not known from links: seeds, the entries of a sitemap.
 
-        When it returns, this survives a kill -9. Raises `NotAPage` for a URL that is none; those before it count.
+        `quality`: how good they are, from 0 to 1, by a classifier; also of pages that are known. When it returns, this
+        survives a kill -9. Raises `NotAPage` for a URL that is none; those before it count.
         """
         with self._lock:
             for url in urls:
-                self._append({"kind": "announce", "url": url})
+                self._append({"kind": "announce", "url": url} | ({} if quality is None else {"quality": quality}))
 
     def visited(self, event: Mapping[str, Any]) -> None:
         """Report a fetch, also one that failed: an event as docs/guides/crawlers.md describes it.

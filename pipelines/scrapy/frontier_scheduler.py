@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from functools import lru_cache
@@ -19,6 +20,9 @@ from scrapy import Request, Spider
 if TYPE_CHECKING:
     from opicflow.pipelines.scrapy.visit_sender import VisitSender
 
+QUALITY_KEY = "opicflow_quality"
+"""Of the meta of a request: the quality of its page, before or after it was fetched."""
+_LOGGER = logging.getLogger(__name__)
 _AT_ONCE = 16
 _MOST_PASSED_OVER = 64
 _IDLE_SECONDS = 5.0
@@ -91,8 +95,9 @@ class FrontierScheduler(Scheduler):
             self.requests.add(url, request)
         except ValueError:
             return super().enqueue_request(request)
-        if is_first:
-            self.frontier.announce([url])
+        quality = quality_of(request)
+        if is_first or quality is not None:
+            self.frontier.announce([url], quality)
         if self.stats is not None:
             self.stats.inc_value("scheduler/enqueued/opicflow")
             self.stats.inc_value("scheduler/enqueued")
@@ -138,6 +143,15 @@ class FrontierScheduler(Scheduler):
 
 def _clock() -> float:
     return time.time()  # noqa: TID251 - a crawl happens now
+
+
+def quality_of(request: Request) -> float | None:
+    """Return the quality of a page that a spider has told, in the meta of its request; None if it has told none."""
+    quality = request.meta.get(QUALITY_KEY)
+    if quality is None or (isinstance(quality, float | int) and 0.0 <= quality <= 1.0):
+        return quality
+    _LOGGER.warning("opicflow: %s of %s is no number from 0 to 1: %r", QUALITY_KEY, request.url, quality)
+    return None
 
 
 def page_of(request: Request) -> str | None:
