@@ -6,7 +6,7 @@ import numpy as np
 
 from opicflow.pipelines.discovery.page_columns import DiscoveryPages
 from opicflow.pipelines.discovery.rule import DiscoveryRule
-from opicflow.schemas.arrays import Floats, Ids, Ints
+from opicflow.schemas.arrays import Array, Bools, Floats, Ids, Ints
 
 _MARGIN = 4
 
@@ -33,31 +33,38 @@ def explorable(pages: DiscoveryPages, rule: DiscoveryRule) -> Ints:
     return yet
 
 
-def best(values: Floats, page: Ids, group: Ints, limits: Ints, count: int) -> Ints:
+def best(values: Floats, page: Ids, group: Array, limits: Ints, count: int, among: Bools | None = None) -> Ints:
     """Return the rows of up to `count` best values, best first, at most `limits[g]` of them of group g.
 
-    Among equals the lower page id comes first. It sorts a few times `count` rows at once, the best ones first, and
-    leaves out groups that have reached their limits.
+    Among equals the lower page id comes first. `among`: which rows may be chosen; None: all. It sorts a few times
+    `count` rows at once, the best ones first, and leaves out groups that have reached their limits.
     """
     left, chosen = limits.copy(), [np.empty(0, np.int64)]
-    rows = np.flatnonzero(left[group] > 0)
-    while count > 0 and len(rows):
-        here, some = values[rows], _MARGIN * count
-        threshold = np.partition(here, len(here) - some)[len(here) - some] if some < len(here) else -np.inf
+    is_left = np.ones(len(values), np.bool_) if among is None else among.copy()  # there may be very many rows
+    while count > 0:
+        if (left <= 0).any():
+            is_left &= (left > 0)[group]
+        here, some = values[is_left], _MARGIN * count
+        if not len(here):
+            break
+        threshold = -np.inf
+        if some < len(here):
+            here.partition(len(here) - some)
+            threshold = here[len(here) - some]
+        del here
         # All values equal to the last one that is wanted take part, so that ids decide between them.
-        is_taken = here >= threshold
-        taken = rows[is_taken]
+        is_taken = is_left & (values >= threshold)
+        taken = np.flatnonzero(is_taken)
         taken = taken[np.lexsort((page[taken], -values[taken]))]
         taken = taken[_places(group[taken]) < left[group[taken]]][:count]
         chosen.append(taken)
         count -= len(taken)
         left -= np.bincount(group[taken], minlength=len(left))
-        rows = rows[~is_taken]
-        rows = rows[left[group[rows]] > 0]
+        is_left &= ~is_taken
     return np.concatenate(chosen)
 
 
-def _places(group: Ints) -> Ints:
+def _places(group: Array) -> Ints:
     """Return the place of each row among those of its group, from 0 on."""
     order = np.argsort(group, kind="stable")
     ordered = group[order]

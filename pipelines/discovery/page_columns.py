@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opicflow.schemas.arrays import Bools, Floats, Ids, Ints
+from opicflow.schemas.arrays import Array, Bools, Floats, Ids, Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,13 +22,13 @@ class DiscoveryPages:
     """
 
     page: Ids
-    host: Ints
-    domain: Ints
+    host: Array
+    domain: Array
     importance: Floats
     is_read: Bools
     explored: Bools
     is_tried: Bools
-    found_by: Ints
+    found_by: Array
 
     @property
     def can_be_explored(self) -> Bools:

@@ -10,7 +10,7 @@ import numpy as np
 from opicflow.pipelines.discovery.logarithms import logarithms
 from opicflow.pipelines.discovery.page_columns import DiscoveryPages
 from opicflow.pipelines.discovery.rule import DiscoveryRule
-from opicflow.schemas.arrays import Floats
+from opicflow.schemas.arrays import Array, Floats
 from opicflow.schemas.kernel import lean_kernel
 
 
@@ -24,8 +24,8 @@ class PageWorth:
     """
 
     own: Floats
-    siblings: Floats
-    unread: Floats
+    siblings: Array
+    unread: Array
     siblings_weight: float
     bonus: float
 
@@ -42,14 +42,19 @@ class PageWorth:
         return self.worth + self.bonus * self.unread
 
 
-def page_worth(pages: DiscoveryPages, siblings_weight: float, rule: DiscoveryRule) -> PageWorth:
+def page_worth(
+    pages: DiscoveryPages, siblings_weight: float, rule: DiscoveryRule, kind: type = np.float64
+) -> PageWorth:
     """Return the worth of all known pages.
 
     With L = log importance, and S = the mean L of the `reach` known pages of the same host on either side, read or not:
     worth = L + `siblings_weight` (S - L), and exploring = worth + `bonus` times the unread share of the host.
+    `kind` is the type of numbers that `siblings` and `unread` have.
     """
     own = logarithms(np.maximum(pages.importance, rule.floor * 1e-3))
-    sums, siblings, unread = np.zeros(len(own) + 1), np.empty(len(own)), np.empty(len(own))
+    sums = np.zeros(len(own) + 1)
+    siblings: Array = np.empty(len(own), kind)
+    unread: Array = np.empty(len(own), kind)
     np.cumsum(own, out=sums[1:])
     fill_in_worth(own, sums, pages.host, pages.is_read, rule.reach, siblings, unread)
     return PageWorth(own, siblings, unread, siblings_weight, rule.bonus)

@@ -10,8 +10,9 @@ after a restart they are given out again. Times come from the clock that the cra
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from threading import RLock
 from typing import Any, NamedTuple
@@ -32,6 +33,7 @@ from opicflow.pipelines.replay.state import Source, State, StateFolder, StateRef
 from opicflow.pipelines.transforms.decoded_batch import DecodedBatch, encode_batch, route_rows, urls_of
 from opicflow.pipelines.transforms.route import Seen
 from opicflow.pipelines.transforms.rules import Rules
+from opicflow.schemas.arrays import Ids
 from opicflow.schemas.crawl_events import CrawlEvent, EventRefused, Reason
 from opicflow.schemas.event_columns import EventWriter
 from opicflow.schemas.json_events import FIELD_NAMES
@@ -50,6 +52,7 @@ _PAGES_A_NEWS, _PAGES_A_NEWS_STARVED = 64, 1024
 _LONGEST_PLAN_SECONDS = 3600
 _LEAST_TAIL_BYTES = 32 << 20
 """Of the log since the last snapshot, before there is another one."""
+_URLS_AT_ONCE = 1 << 16
 _DISCOVERY, _REQUESTED = WHY.index("DISCOVERY"), WHY.index("REQUESTED")
 
 
@@ -96,6 +99,8 @@ class Frontier:
         self._queues = HostQueues(one_each=delay_seconds is not None)
         self._visited_since: set[bytes] = set()
         self._news, self._planned_at = 1, -float("inf")
+        self._among: Collection[str] | None = None
+        """The pages of the last plan; None: all."""
         self._busy: dict[int, int] = {}
         self._host_hashes: dict[bytes, int] = {}
         self._read_tail()
@@ -143,14 +148,15 @@ class Frontier:
 
     # -- what the crawler reports ----------------------------------------------------------------------------------
 
-    def announce(self, urls: Iterable[str]) -> None:
+    def announce(self, urls: Iterable[str], quality: float | None = None) -> None:
         """Report pages that are not known from links: seeds, the entries of a sitemap.
 
-        When it returns, this survives a kill -9. Raises `NotAPage` for a URL that is none; those before it count.
+        `quality`: how good they are, from 0 to 1, by a classifier; also of pages that are known. When it returns, this
+        survives a kill -9. Raises `NotAPage` for a URL that is none; those before it count.
         """
         with self._lock:
             for url in urls:
-                self._append({"kind": "announce", "url": url})
+                self._append({"kind": "announce", "url": url} | ({} if quality is None else {"quality": quality}))
 
     def visited(self, event: Mapping[str, Any]) -> None:
         """Report a fetch, also one that failed: an event as docs/guides/crawlers.md describes it.
@@ -211,24 +217,26 @@ class Frontier:
 
     # -- what it fetches next --------------------------------------------------------------------------------------
 
-    def next(self, n: int, wanted: Callable[[str], bool] | None = None) -> list[str]:
+    def next(self, n: int, among: Collection[str] | None = None) -> list[str]:
         """Return at most so many pages to fetch now, the first one first; fewer if no more may be fetched now.
 
         They are in flight until they are visited. No host has two in flight, unless the crawler is polite by itself.
-        Unread pages come in the order of discovery, others when they are due, as crawl orders do. Pages for which
-        `wanted` is false are left out.
+        Unread pages come in the order of discovery, others when they are due, as crawl orders do. `among`: the pages
+        to choose among, by their canonical URLs, such as a set that grows: pages that were added since the last plan
+        take part in the next one. None: all pages.
         """
         with self._lock:
             now = self._clock()
             self._expire(now)
             pages = self._keeper.ledger.pages
-            is_old = self._news >= max(_LEAST_NEWS, pages // _PAGES_A_NEWS)
+            is_other, self._among = among is not self._among, among
+            is_old = is_other or self._news >= max(_LEAST_NEWS, pages // _PAGES_A_NEWS)
             if is_old or now - self._planned_at >= _LONGEST_PLAN_SECONDS:
                 self._plan(now)
-            found = list(self._give_out(n, now, wanted))
+            found = list(self._give_out(n, now))
             if len(found) < n and self._news > pages // _PAGES_A_NEWS_STARVED:
                 self._plan(now)
-                found += self._give_out(n - len(found), now, wanted)
+                found += self._give_out(n - len(found), now)
             if self._log.end - self._saved_at > max(_LEAST_TAIL_BYTES, self._keeper.snapshot_bytes // 2):
                 self.save()
             return found
@@ -246,12 +254,12 @@ class Frontier:
             timeouts = [flight.second + self._timeout for flight in self._in_flight.values()]
             return min([*timeouts, *([] if found is None else [found])], default=None)
 
-    def _give_out(self, n: int, now: float, wanted: Callable[[str], bool] | None) -> Iterator[str]:
+    def _give_out(self, n: int, now: float) -> Iterator[str]:
         while n > 0 and (taken := self._queues.take(now)) is not None:
             page, of_host = taken
             url = self._keeper.ledger.url(page)
             is_free = url is not None and url not in self._in_flight and url not in self._visited_since
-            if url is None or not is_free or (wanted is not None and not wanted(url.decode())):
+            if url is None or not is_free or (self._among is not None and url.decode() not in self._among):
                 self._queues.rest(of_host, now)
                 continue
             self._in_flight[url] = Flight(of_host, now)
@@ -273,11 +281,19 @@ class Frontier:
         if not ledger.pages:
             return
         self._busy = ledger.busy_hosts(int(now))
-        planned = ledger.preview(second=int(now), least_discovered=_MOST_QUEUED)
+        self._queues.fill((), now)  # makes room: a plan takes memory
+        planned = ledger.preview(second=int(now), least_discovered=_MOST_QUEUED, among=self._pages_to_choose_among())
         self._queues.fill(_queued(ledger, planned, now), now)
         for each, until in self._busy.items():
             if not self._queues.is_in_flight(each):
                 self._queues.rest(each, until)
+
+    def _pages_to_choose_among(self) -> Ids | None:
+        if self._among is None:
+            return None
+        urls, of_all = iter(self._among), self._rules.page_ids.of_all
+        parts = iter(lambda: list(islice(urls, _URLS_AT_ONCE)), [])
+        return np.concatenate([np.zeros(0, np.uint64), *map(of_all, parts)])
 
     # -- the ledger and its snapshots ------------------------------------------------------------------------------
 

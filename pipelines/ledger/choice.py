@@ -142,11 +142,9 @@ def _to_explore(survey: Survey, worth: Worth, is_new: Bools, most: int) -> tuple
 
 def _within_domains(survey: Survey, worth: Worth, is_new: Bools, priority: Floats, most: int) -> Bools:
     """The `most` unread pages with the highest priority, of one domain no more than its share of them."""
-    rows = np.flatnonzero(is_new)
-    domain = worth.domain[rows]
-    limits = np.full(int(domain.max(initial=-1)) + 1, max(1, int(worth.at_once * most)))
+    limits = np.full(int(worth.domain.max(initial=-1)) + 1, max(1, int(worth.at_once * most)))
     is_first = np.zeros(len(survey), np.bool_)
-    is_first[rows[best(priority[rows], survey.pages[rows], domain, limits, most)]] = True
+    is_first[best(priority, survey.pages, worth.domain, limits, most, is_new)] = True
     return is_first
 
 
@@ -239,7 +237,7 @@ class _Columns:
             waiting: Floats = survey.waiting[rows].astype(np.float64)
             return waiting
         changes = survey.unannounced_per_day[rows] * self._age(rows) / DAY + survey.announced[rows]
-        cost: Floats = changes**self._config.alpha * survey.weights[rows]
+        cost: Floats = changes**self._config.alpha * survey.weights(rows)
         return cost
 
     def _worth(self, rows: slice) -> Floats:

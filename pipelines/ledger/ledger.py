@@ -582,16 +582,17 @@ class Ledger:
         importance: Floats | None = None,
         second: int = 0,
         least_discovered: int = 0,
+        among: Ids | None = None,
     ) -> Planned:
         """The plan for the cycle that begins now, with other options or another budget where they are given.
 
         Policies that are `coming` hold too, except impossible ones. `importance`: of all pages in slot order, if it is
         not to be the ledger's own. `second`: when the cycle begins, if that is after the last tick and the last visit.
-        `least_discovered`: so many unread pages are ordered, if there are, beside what the bandwidth allows. The ledger
-        does not change, so the same call gives the same plan. The schedules to publish are those of all pages with a
-        URL.
+        `least_discovered`: so many unread pages are ordered, if there are, beside what the bandwidth allows.
+        `among`: no other pages are ordered. The ledger does not change, so the same call gives the same plan. The
+        schedules to publish are those of all pages with a URL, or of those `among` them.
         """
-        return self._planner.preview(refresh, budget, coming, importance, second, least_discovered)
+        return self._planner.preview(refresh, budget, coming, importance, second, least_discovered, among)
 
     def plan(self, most_moved: int, least_move: float) -> Planned:
         """Plan the cycle that begins now. The ledger keeps who was ordered and which intervals are published.

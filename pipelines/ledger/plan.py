@@ -13,6 +13,7 @@ from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints
 
 _MOST_RETRIES = 0.25  # of the bandwidth for refreshing
 _MOST_HURRIED = 0.5  # of what is left
+_PAGES_AT_ONCE = 1 << 16  # there may be very many pages
 _LONGEST_SECONDS = 1e12  # longer intervals count as never, and would not fit into 64 bits
 
 
@@ -56,13 +57,10 @@ def share_bandwidth(survey: Survey, config: RefreshConfig, budget: Budget) -> Sh
     intervals = np.where(survey.retry_seconds > 0, survey.retry_seconds, np.inf)
     with np.errstate(divide="ignore"):
         intervals[survey.sharing] = DAY / plan.frequencies
-    finite = np.where(np.isinf(intervals), 0.0, np.minimum(intervals, _LONGEST_SECONDS))
-    # A page whose last fetch has no time gets one within its interval, always the same.
-    passed = np.mod(now / np.maximum(finite, 1.0) + _phase(survey.pages), 1.0) * finite
-    since = np.where(survey.fetched > 0, survey.fetched, now - passed.astype(np.int64))
-    due = np.where(np.isinf(intervals), -1, since + np.round(finite).astype(np.int64))
+    since, due = _times(survey, intervals)
     rows = np.flatnonzero((survey.announced > 0) & (survey.decided_by == BY_BUDGET) & np.isfinite(intervals))
-    waits = _waits_after_announcement(survey.announced[rows], survey.unannounced_per_day[rows], finite[rows])
+    finite = _finite(intervals[rows])
+    waits = _waits_after_announcement(survey.announced[rows], survey.unannounced_per_day[rows], finite)
     due[rows] = np.minimum(due[rows], np.maximum(since[rows] + waits.astype(np.int64), now))
     due[(survey.decided_by == DISCOVERY) | survey.requested] = now
     reasons = survey.reasons()
@@ -70,6 +68,23 @@ def share_bandwidth(survey: Survey, config: RefreshConfig, budget: Budget) -> Sh
         is_busy = (due >= 0) & (due < survey.waits_until)
         due, reasons = np.where(is_busy, survey.waits_until, due), np.where(is_busy, np.uint8(LIMIT), reasons)
     return Sharing(plan, intervals, since, due, reasons, discovery, budget.per_day - discovery)
+
+
+def _times(survey: Survey, intervals: Floats) -> tuple[Ints, Ints]:
+    """The second of the last fetch of every page, made up where it is not known, and that of the next one."""
+    since, due = np.empty(len(survey), np.int64), np.empty(len(survey), np.int64)
+    for first in range(0, len(survey), _PAGES_AT_ONCE):
+        rows = slice(first, first + _PAGES_AT_ONCE)
+        finite, fetched = _finite(intervals[rows]), survey.fetched[rows]
+        # A page whose last fetch has no time gets one within its interval, always the same.
+        passed = np.mod(survey.second / np.maximum(finite, 1.0) + _phase(survey.pages[rows]), 1.0) * finite
+        since[rows] = np.where(fetched > 0, fetched, survey.second - passed.astype(np.int64))
+        due[rows] = np.where(np.isinf(intervals[rows]), -1, since[rows] + np.round(finite).astype(np.int64))
+    return since, due
+
+
+def _finite(intervals: Floats) -> Floats:
+    return np.where(np.isinf(intervals), 0.0, np.minimum(intervals, _LONGEST_SECONDS))
 
 
 def _hurried(survey: Survey, plan: Allocation, until: float) -> int:

@@ -24,7 +24,7 @@ from opicflow.pipelines.ledger.survey import BY_POLICY, DISCOVERY, Budget, Surve
 from opicflow.pipelines.ledger.unread_pages import UnreadPages
 from opicflow.pipelines.refresh.orders import packed_intervals, unpacked_intervals
 from opicflow.pipelines.refresh.policies import Policies, check, default_host_caps
-from opicflow.schemas.arrays import Floats, Ints
+from opicflow.schemas.arrays import Bools, Floats, Ids, Ints
 from opicflow.schemas.policy_json import PolicyRefused
 from opicflow.schemas.ranking import highest
 from opicflow.schemas.records import Policy
@@ -137,10 +137,11 @@ class Planner:
         importance: Floats | None,
         second: int = 0,
         least_discovered: int = 0,
+        among: Ids | None = None,
     ) -> Planned:
         """The plan for the cycle that begins now, with other options, budget, policies or importance where given.
 
-        It begins at `second` if that is later than the ledger's time.
+        It begins at `second` if that is later than the ledger's time, and orders no pages but those `among`.
         """
         stated = self._policies.stated
         for policy in coming:
@@ -150,6 +151,8 @@ class Planner:
         config = refresh or self._config.refresh
         budget = budget or self.budget()
         surveyed = self._survey(config, budget, stated, importance, second)
+        if among is not None:
+            surveyed = replace(surveyed, has_url=surveyed.has_url & self._are_among(surveyed.slots, among))
         shared = share_bandwidth(surveyed, config, budget)
         cycle = int(config.cycle_hours * 3600)
         until = surveyed.second + cycle
@@ -162,6 +165,13 @@ class Planner:
             most = Most(most.all + more, most.discovery + more)
         orders = choose_orders(surveyed, shared, config, budget, most, cycle, self._reader.host_hashes)
         return Planned(surveyed, shared, orders, np.flatnonzero(surveyed.has_url))
+
+    def _are_among(self, slots: Ints, pages: Ids) -> Bools:
+        """Whether the page at each slot is one of these."""
+        chosen, found = np.zeros(int(slots.max(initial=-1)) + 1, np.bool_), self._reader.slots_of(pages)
+        chosen[found[found >= 0]] = True
+        are_among: Bools = chosen[slots]
+        return are_among
 
     def plan(self, most_moved: int, least_move: float) -> Planned:
         """The plan for the cycle that begins now. Its shares, its orders and published intervals are kept."""

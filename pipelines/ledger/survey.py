@@ -118,8 +118,7 @@ class Survey:
     """Cash that waits; empty where nothing is chosen by it."""
     factor: Floats
     """The importance factor of policies."""
-    weights: Floats
-    """Score times the quality of the page and the importance factor of policies."""
+    pages_everywhere: int
     changes_per_day: Floats
     changes_error: Floats
     known_from: Bytes
@@ -153,6 +152,11 @@ class Survey:
 
     def __len__(self) -> int:
         return len(self.pages)
+
+    def weights(self, rows: Ints | slice) -> Floats:
+        """Score times the quality of the page and the importance factor of policies."""
+        weights: Floats = self.valued[rows] * self.pages_everywhere * self.factor[rows]
+        return weights
 
     def reasons(self) -> Bytes:
         """What decides when each page is fetched next, as numbers of words in `DECIDED_BY`."""
@@ -202,7 +206,6 @@ def survey(
     found = _change_rates(table.refresh[taken], believed, config, categories, budget.shard, pages)
     is_set = ~np.isnan(stated.changes_per_day)
     valued = importance if quality is None else importance * quality
-    weights = valued * pages_everywhere * stated.factor
 
     is_read = (of_page("class_") & 1) == 1
     is_gone = (notes & WAS_GONE) != 0
@@ -243,7 +246,7 @@ def survey(
         with_unread = with_unread[np.isfinite(most[with_unread])]
         most[with_unread] *= 1 - budget.discovery_share  # the rest is for unread pages
     wanted = Demand(
-        weights=np.minimum(weights[sharing], _MOST_WEIGHT),
+        weights=np.minimum(valued[sharing] * pages_everywhere * stated.factor[sharing], _MOST_WEIGHT),
         changes_per_day=unannounced[sharing],
         pinned=np.where(pins > 0, DAY / np.where(pins > 0, pins, 1.0), 0.0) if pins.any() else None,
         least=DAY / np.maximum(longest_, shortest),
@@ -261,7 +264,7 @@ def survey(
         valued=valued,
         waiting=waiting,
         factor=stated.factor,
-        weights=weights,
+        pages_everywhere=pages_everywhere,
         changes_per_day=changes,
         changes_error=_set(found.errors, is_set, 0.0),
         known_from=_set(found.known_from, is_set, np.uint8(BY_POLICY)),

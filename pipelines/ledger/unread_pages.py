@@ -38,7 +38,7 @@ class Worth(NamedTuple):
     """The share of the other pages of its host that were not read."""
     marked: Bools
     """Whether it may be explored."""
-    domain: Ints
+    domain: Array
     siblings_weight: float
     share: float
     """The share of orders that explore."""
@@ -142,7 +142,7 @@ class UnreadPages:
             by_slot[slots] = importance
         known, rows, _ = self._columns(by_slot)
         discovery = self.reviews.discovery
-        worth = page_worth(known, discovery.siblings_weight, discovery.rule)
+        worth = page_worth(known, discovery.siblings_weight, discovery.rule, np.float32)
 
         def by_page(values: Array, kind: type) -> Array:
             column: Array = np.zeros(end, kind)
@@ -154,7 +154,7 @@ class UnreadPages:
             by_page(worth.siblings, np.float32),
             by_page(worth.unread, np.float32),
             (pages["flags"][slots] & at.EXPLORED) != 0,
-            by_page(known.domain, np.int64) if sites is None else sites.astype(np.int64),
+            by_page(known.domain, np.int32) if sites is None else sites.astype(np.int32),
             discovery.siblings_weight,
             discovery.share,
             discovery.rule.bonus,
@@ -199,7 +199,7 @@ class UnreadPages:
         columns = DiscoveryPages(
             page=page,
             host=rows.host,
-            domain=rows.host if sites is None else sites.astype(np.int64),
+            domain=rows.host if sites is None else sites.astype(np.int32),
             importance=self._in_floors(importance[rows.slots]),
             is_read=rows.is_read,
             explored=(rows.flags & at.EXPLORED) != 0,

@@ -92,7 +92,7 @@ def reasons_of(
         changes=ledger.seen_changes(page),
         rate_from=KNOWN_FROM[survey.known_from[row]],
         rate_error=float(survey.changes_error[row]),
-        order=_order(planned, row, ledger.config.refresh.cycle_hours),
+        order=_order(planned, row, ledger.config.refresh.cycle_hours) + _by_quality(planned, row),
     )
 
 
@@ -158,6 +158,14 @@ def _order(planned: Planned, row: int, cycle_hours: float) -> str:
     if due > until:
         return f"it is not ordered: it is due at {iso_time(1000 * due)}, and the cycle ends at {iso_time(1000 * until)}"
     return f"it is not ordered: it is due at {iso_time(1000 * due)}, but others come first, or its host has no more"
+
+
+def _by_quality(planned: Planned, row: int) -> str:
+    """Return what the quality of a page does to its place, if it is below 1."""
+    quality = planned.survey.quality
+    if quality is None or quality[row] >= 1.0 or planned.survey.decided_by[row] in _REASONS:
+        return ""
+    return f"; its importance counts {quality[row]:.3g} times, by its quality"
 
 
 def _name(ledger: Ledger, page: int) -> str:

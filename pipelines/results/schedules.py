@@ -95,7 +95,7 @@ def export(path: Path, ledger: Ledger, plan: Planned) -> int:
     """
     survey, shared = plan.survey, plan.shared
     rows = plan.publish[shared.due[plan.publish] >= 0]
-    rows = rows[np.lexsort((survey.pages[rows], -survey.weights[rows], shared.due[rows]))]
+    rows = rows[np.lexsort((survey.pages[rows], -survey.weights(rows), shared.due[rows]))]
     with whole_file(path) as file:
         as_csv = path.suffix.lower() == ".csv"
         if as_csv:
@@ -135,12 +135,13 @@ def _values(ledger: Ledger, plan: Planned, rows: Ints) -> Iterator[tuple[object,
     survey, shared, reasons = plan.survey, plan.shared, plan.shared.reasons
     starts, text = ledger.urls(survey.pages[rows])
     urls = text.tobytes().decode("ascii")
-    for row, begin, end in zip(rows.tolist(), starts[:-1].tolist(), starts[1:].tolist(), strict=True):
+    columns = (rows, survey.weights(rows), starts[:-1], starts[1:])
+    for row, weight, begin, end in zip(*(column.tolist() for column in columns), strict=True):
         seconds = float(shared.intervals[row])
         yield (
             urls[begin:end],
             iso_time(1000 * int(shared.due[row])),
-            float(f"{survey.weights[row]:.6g}"),
+            float(f"{weight:.6g}"),
             round(seconds, 1) if np.isfinite(seconds) else None,
             DECIDED_BY[reasons[row]],
         )

@@ -5,10 +5,12 @@ from __future__ import annotations
 from scrapy.settings import BaseSettings
 
 from opicflow.pipelines.scrapy.frontier_scheduler import FrontierScheduler
+from opicflow.pipelines.scrapy.quality_teller import QualityTeller
 from opicflow.pipelines.scrapy.visit_recorder import VisitRecorder
 
 _NEAREST_TO_THE_ENGINE = 10
 """Of the downloader middlewares: it gets what all others have made of an answer or a failure."""
+_NEAREST_TO_THE_SPIDER = 990
 
 
 class Addon:
@@ -19,7 +21,8 @@ class Addon:
     """
 
     def update_settings(self, settings: BaseSettings) -> None:
-        """Use the scheduler and the recorder."""
+        """Use the scheduler, the recorder, and the teller of qualities."""
         settings.set("SCHEDULER", FrontierScheduler, "addon")
         settings.setdefault("OPICFLOW_FOLDER", "opicflow", "addon")
         settings["DOWNLOADER_MIDDLEWARES"].set(VisitRecorder, _NEAREST_TO_THE_ENGINE, "addon")
+        settings["SPIDER_MIDDLEWARES"].set(QualityTeller, _NEAREST_TO_THE_SPIDER, "addon")

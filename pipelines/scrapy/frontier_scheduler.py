@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from functools import lru_cache
@@ -19,7 +20,12 @@ from scrapy import Request, Spider
 if TYPE_CHECKING:
     from opicflow.pipelines.scrapy.visit_sender import VisitSender
 
+QUALITY_KEY = "opicflow_quality"
+"""Of the meta of a request: the quality of its page, before or after it was fetched."""
+_LOGGER = logging.getLogger(__name__)
 _AT_ONCE = 16
+_MOST_PASSED_OVER = 64
+_IDLE_SECONDS = 5.0
 _DAY = 86400.0
 
 
@@ -41,6 +47,9 @@ class FrontierScheduler(Scheduler):
         self.requests = StoredRequests(folder / "requests", spider)
         self._ready: deque[str] = deque()
         self._out: set[str] = set()
+        self._passed_over = self._to_pass_over = 0
+        """How often the frontier is not asked, and how often it still is not: it knew none of the pages that wait."""
+        self._asked_idle_at = 0.0
         self._sender = self._new_sender(folder / LOG_NAME)
         return super().open(spider)
 
@@ -86,8 +95,9 @@ class FrontierScheduler(Scheduler):
             self.requests.add(url, request)
         except ValueError:
             return super().enqueue_request(request)
-        if is_first:
-            self.frontier.announce([url])
+        quality = quality_of(request)
+        if is_first or quality is not None:
+            self.frontier.announce([url], quality)
         if self.stats is not None:
             self.stats.inc_value("scheduler/enqueued/opicflow")
             self.stats.inc_value("scheduler/enqueued")
@@ -98,9 +108,13 @@ class FrontierScheduler(Scheduler):
         request = super().next_request()
         if request is not None:
             return request
-        if not self._ready:
-            self._ready.extend(self.frontier.next(_AT_ONCE, self._is_wanted))
-        url = self._ready.popleft() if self._ready else self.requests.first()  # which no link was found for
+        if not self._ready and self._is_choice():
+            given = self.frontier.next(_AT_ONCE, self.requests.pages)
+            self._ready.extend(url for url in given if url not in self._out)
+            is_known = bool(self._ready) or not self.requests.waiting
+            self._passed_over = 0 if is_known else min(2 * self._passed_over + 1, _MOST_PASSED_OVER)
+            self._to_pass_over = self._passed_over
+        url = self._ready.popleft() if self._ready else self.requests.first()
         if url is None:
             return None
         if self.stats is not None:
@@ -114,12 +128,30 @@ class FrontierScheduler(Scheduler):
         self._out.discard(url)
         self.requests.was_read(url)
 
-    def _is_wanted(self, url: str) -> bool:
-        return url in self.requests and url not in self._out
+    def _is_choice(self) -> bool:
+        """Whether the frontier has to be asked which page is next. A plan takes time for all pages known."""
+        if not self.requests.waiting:  # pages may be due again
+            now = _clock()
+            is_long_ago = now - self._asked_idle_at >= _IDLE_SECONDS
+            self._asked_idle_at = now if is_long_ago else self._asked_idle_at
+            return is_long_ago
+        if self.requests.waiting <= _AT_ONCE:  # all of them are fetched next
+            return False
+        self._to_pass_over -= 1
+        return self._to_pass_over < 0
 
 
 def _clock() -> float:
     return time.time()  # noqa: TID251 - a crawl happens now
+
+
+def quality_of(request: Request) -> float | None:
+    """Return the quality of a page that a spider has told, in the meta of its request; None if it has told none."""
+    quality = request.meta.get(QUALITY_KEY)
+    if quality is None or (isinstance(quality, float | int) and 0.0 <= quality <= 1.0):
+        return quality
+    _LOGGER.warning("opicflow: %s of %s is no number from 0 to 1: %r", QUALITY_KEY, request.url, quality)
+    return None
 
 
 def page_of(request: Request) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from struct import Struct
 
@@ -41,6 +41,11 @@ class StoredRequests:
 
     def __contains__(self, url: str) -> bool:
         return url in self._at or url in self._redirected
+
+    @property
+    def pages(self) -> Collection[str]:
+        """The pages for which the spider has made a request, read or not. It grows: the same object each time."""
+        return self._at
 
     @property
     def waiting(self) -> int:

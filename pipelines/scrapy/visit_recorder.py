@@ -11,7 +11,7 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response, TextResponse
 
 from opicflow.connectors.files.html_links import links_of_html
-from opicflow.pipelines.scrapy.frontier_scheduler import FrontierScheduler, canonical_page, page_of
+from opicflow.pipelines.scrapy.frontier_scheduler import FrontierScheduler, canonical_page, page_of, quality_of
 from opicflow.schemas.errors import UserError
 from scrapy import Request, signals
 
@@ -87,6 +87,8 @@ def visit_of(response: Response, request: Request) -> dict[str, Any]:
         "retry_after": (headers.get("Retry-After") or b"").decode("latin-1"),
     }
     event = {name: value for name, value in event.items() if value}
+    if (quality := quality_of(request)) is not None:
+        event["quality"] = quality
     if response.status == 200:
         event["digest"] = hashlib.sha1(response.body, usedforsecurity=False).hexdigest()
         event["links"] = []

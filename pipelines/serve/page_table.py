@@ -131,6 +131,8 @@ class PageTable:
             found, there = rows_of.find(part.columns["pages"])
             for name in (*_OF_SCHEDULES, "category"):
                 joined[name][found] = part.columns[name][there]
+            if "quality" in part.columns:
+                joined.setdefault("quality", np.ones(len(all_ids)))[found] = part.columns["quality"][there]
         joined["due_second"][np.isinf(joined["interval_seconds"])] = NEVER
         order_rows: list[Ints] = [np.zeros(0, np.int64)]
         kept: dict[str, list[Array]] = {}
@@ -206,6 +208,8 @@ class PageTable:
             "measured": bool(c["measured"]),
             "category": int(c["category"]) or None,
         }
+        if "quality" in c:
+            record["quality"] = round(c["quality"], 3)
         if scheduled:
             never = c["due_second"] == NEVER
             record |= {

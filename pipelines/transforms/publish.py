@@ -59,7 +59,7 @@ def _pack_estimates(
 def pack_schedules(ledger: Ledger, planned: Planned, rows: Ints) -> bytes:
     """Pack the schedules of these rows of a plan with the URLs of their pages."""
     survey, shared, alpha = planned.survey, planned.shared, ledger.config.refresh.alpha
-    weights, changes, fetched = survey.weights[rows], survey.changes_per_day[rows], survey.fetched[rows]
+    weights, changes, fetched = survey.weights(rows), survey.changes_per_day[rows], survey.fetched[rows]
     # The mean cost until the next fetch; the present cost where no fetch follows.
     with np.errstate(invalid="ignore"):
         mean = weights * (changes * shared.intervals[rows] / _DAY) ** alpha / (alpha + 1)

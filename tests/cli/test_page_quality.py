@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
+from opicflow.pipelines.serve.sources import StateSource
 from support.commands import command, output_of
+from support.views import served
 
 HOME, GOOD, POOR = (f"https://a.example/{name}" for name in ("", "good", "poor"))
 
@@ -51,8 +54,26 @@ def test_orders_go_by_the_quality_of_a_log(tmp_path: Path, form: str) -> None:
     assert "quality" not in shown(plain, POOR)
 
 
+def test_a_page_in_the_browser_and_why_it_is_ordered_say_its_quality(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    events = [{"url": HOME, "links": [POOR, GOOD]}, {"kind": "announce", "url": POOR, "quality": 0.25}]
+    log.write_text("".join(json.dumps(event) + "\n" for event in events))
+    state = state_of(tmp_path, log)
+    reason = "its importance counts 0.252 times, by its quality"
+    assert reason in output_of("show", POOR, "--state", state, "--why")
+    assert "by its quality" not in output_of("show", GOOD, "--state", state, "--why")
+    with served(StateSource(state)) as at:
+        poor, good = (requests.get(f"{at}/api/page", {"url": url}, timeout=60).json() for url in (POOR, GOOD))
+        assert (poor["quality"], good["quality"]) == (0.252, 1.0)
+        page = requests.get(f"{at}/page/{poor['page']}?why=1", timeout=60).text
+        assert "Quality 0.252 of 1" in page and reason in page
+
+
 def test_a_crawl_without_quality_says_nothing_of_it(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     log.write_text(json.dumps({"url": HOME, "quality": 1, "links": [GOOD]}) + "\n")
     result = command("show", HOME, "--state", state_of(tmp_path, log))
     assert result.code == 0 and "quality" not in result.out
+    with served(StateSource(tmp_path / "state")) as at:
+        one = requests.get(f"{at}/api/page", {"url": HOME}, timeout=60).json()
+        assert "quality" not in one and "Quality" not in requests.get(f"{at}/page/{one['page']}", timeout=60).text

@@ -328,9 +328,30 @@ def test_a_frontier_needs_no_beam() -> None:
 def test_a_crawler_that_is_polite_by_itself_gets_several_pages_of_a_host(tmp_path: Path, clock: StandInClock) -> None:
     with Frontier.open(tmp_path, clock, delay_seconds=None) as frontier:
         frontier.announce([url(0), url(23), url(46)])
-        assert sorted(frontier.next(2, lambda page: page != url(23))) == [url(0), url(46)]
+        assert sorted(frontier.next(2, {url(0), url(46)})) == [url(0), url(46)]
         frontier.visited({"url": url(0), "status": 200, "links": [url(69)]})
         assert sorted(frontier.next(5)) == [url(23), url(69)]
+
+
+def test_pages_that_a_crawler_chooses_among_come_in_their_order_however_many_others_there_are(
+    tmp_path: Path, clock: StandInClock
+) -> None:
+    others = [f"https://others.example/{number}" for number in range(12_000)]  # more than a plan has orders for
+    rare, better, best = wanted = [f"https://wanted.example/{name}" for name in ("rare", "better", "best")]
+    hubs = [
+        (url(0), [*others[:6000], *wanted]),
+        (url(1), [*others[6000:], better, best]),
+        (url(2), [*others[:50], best]),
+    ]
+    with Frontier.open(tmp_path, clock, delay_seconds=None) as frontier:
+        for hub, links in hubs:
+            frontier.visited({"url": hub, "status": 200, "links": links})
+        among = {best, rare}
+        assert frontier.next(2, among) == [best, rare]
+        among.add(better)
+        frontier.visited({"url": best, "status": 200, "links": [hub for hub, _ in hubs]})
+        assert frontier.due() == clock() and frontier.next(5, among) == [better]
+        assert len(frontier.next(5)) == 5
 
 
 def test_an_empty_frontier_has_nothing(frontier: Frontier) -> None:

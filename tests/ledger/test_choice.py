@@ -170,7 +170,7 @@ def test_what_falls_out_for_want_of_bandwidth_is_the_least_important() -> None:
     taken = planned.orders.rows
     rest = np.setdiff1d(np.arange(100), taken)
     assert len(taken) == 25
-    assert planned.survey.weights[taken].min() >= planned.survey.weights[rest].max()
+    assert planned.survey.weights(taken).min() >= planned.survey.weights(rest).max()
 
 
 def test_a_page_that_is_very_late_is_fetched_before_more_important_ones() -> None:
@@ -178,7 +178,7 @@ def test_a_page_that_is_very_late_is_fetched_before_more_important_ones() -> Non
     crawl.read(range(1, 100), T0)
     crawl.tick(T0 + DAY)
     survey = crawl.plan().survey
-    least = survey.pages[int(np.argmin(survey.weights))]
+    least = survey.pages[int(np.argmin(survey.weights(slice(None))))]
     late = Crawl(crawl.config)
     page = numbers(crawl, 100)[int(least)]
     late.visit(page, T0 - 20 * DAY).read([other for other in range(1, 100) if other != page], T0)

@@ -22,7 +22,7 @@ from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.crawl_events import CrawlEvent
 from opicflow.schemas.framing import Decoder
 from opicflow.schemas.records import from_avro
-from support.commands import create_topics
+from support.commands import create_topics, output_of
 from support.paths import TOP
 from support.scrapy_web import ScrapyWeb, served
 from support.services import LocalKafka
@@ -85,7 +85,10 @@ def test_a_crawl_writes_every_visit(tmp_path: Path, web: ScrapyWeb) -> None:
 
 
 @pytest.mark.slow
-def test_a_crawl_that_is_killed_goes_on_and_reads_each_page_once(tmp_path: Path, web: ScrapyWeb) -> None:
+def test_a_crawl_of_twenty_lines_that_is_killed_goes_on_reads_each_page_once_and_important_pages_first(
+    tmp_path: Path, web: ScrapyWeb
+) -> None:
+    assert len(SPIDER.splitlines()) <= 20
     process = spider(tmp_path, web)
     assert wait_until(lambda: len(pages(web.fetched)) >= 120, 120)
     process.kill()
@@ -97,6 +100,12 @@ def test_a_crawl_that_is_killed_goes_on_and_reads_each_page_once(tmp_path: Path,
     assert sum(fetched.values()) - len(fetched) <= 40  # those that were under way when it was killed
     ended(spider(tmp_path, web))
     assert Counter(pages(web.fetched)) == fetched  # nothing is due yet
+    ranks = pagerank(GRAPH).values
+    read = [int(path.rpartition("/")[2]) for path in fetched]  # in their order
+    before, after, rest = (float(ranks[part].sum()) for part in (read[:120], read[120:240], read[240:]))
+    assert before > 0.5 and after > 0.6 * rest, (before, after, rest)  # `rest` are about 200 pages
+    top = json.loads(output_of("top", "--state", tmp_path / "opicflow" / "web", "--json"))
+    assert top[0]["url"] == f"{web.root}/page/{int(ranks.argmax())}"
 
 
 @pytest.mark.slow
@@ -192,6 +201,33 @@ def test_a_spider_that_asks_by_itself_records_what_was_not_modified(tmp_path: Pa
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr[-3000:]
     (event,) = visited(tmp_path)
     assert event["status"] == 304 and "links" not in event and "digest" not in event
+
+
+def test_a_spider_tells_the_quality_of_pages_before_and_after_it_has_read_them(tmp_path: Path, web: ScrapyWeb) -> None:
+    code = SPIDER.replace("https://example.org/", f"{web.root}/page/0").partition("    def parse")[0]
+    (tmp_path / "telling.py").write_text(
+        f"""{code}
+    def parse(self, response):
+        response.meta["opicflow_quality"] = 0.25
+        for number, quality in ((1, 0.5), (2, None), (3, "good")):
+            yield response.follow(f"/page/{{number}}", self.keep, meta={{"opicflow_quality": quality}})
+
+    def keep(self, response):
+        yield {{"url": response.url}}
+"""
+    )
+    command = [sys.executable, "-m", "scrapy", "runspider", "telling.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr[-3000:]
+    assert "opicflow_quality of" in done.stderr and "/page/3 is no number from 0 to 1: 'good'" in done.stderr
+    told = {
+        (str(event["url"]).rpartition("/")[2], event.get("kind", "visit"), event["quality"])
+        for event in events(tmp_path)
+        if "quality" in event
+    }
+    assert told == {("0", "announce", 0.25), ("1", "announce", 0.5), ("1", "visit", 0.5)}
+    shown = output_of("show", f"{web.root}/page/0", "--state", tmp_path / "opicflow" / "web", "--json")
+    assert json.loads(shown)["quality"] == pytest.approx(0.25, abs=0.005)
 
 
 def test_slow_pages_are_recorded_or_fail_by_their_name(tmp_path: Path, web: ScrapyWeb) -> None:

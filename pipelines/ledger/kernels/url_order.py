@@ -27,18 +27,18 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 class OrderedPages(NamedTuple):
     """Columns of the pages in the order of URLs."""
 
-    slots: Array  # int64
+    slots: Array  # int32
     page: Array  # int64: page ids
-    host: Array  # int64, from 0 on
+    host: Array  # int32, from 0 on
     is_read: Array  # bool
     is_tried: Array  # bool: visited, but not read
     flags: Array  # uint8
-    found_by: Array  # int64: a row, -1 = none
+    found_by: Array  # int32: a row, -1 = none
 
     @classmethod
     def of(cls, rows: int) -> OrderedPages:
         """Return columns of so many rows."""
-        kinds = (np.int64, np.int64, np.int64, np.bool_, np.bool_, np.uint8, np.int64)
+        kinds = (np.int32, np.int64, np.int32, np.bool_, np.bool_, np.uint8, np.int32)
         return cls(*(np.zeros(rows, kind) for kind in kinds))
 
 
