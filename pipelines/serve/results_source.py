@@ -65,11 +65,8 @@ class ResultsSource:
     def _read(self) -> View:
         if not self._paths("importance"):
             raise ServeRefused(f"{self._path}: no importance.jsonl, .avro or .parquet: name the folder of results")
-        table = PageTable.of(
-            self._pages("importance", IMPORTANCE),
-            self._pages("refresh-schedule", SCHEDULES),
-            self._pages("crawl-orders", ORDERS),
-        )
+        table = PageTable.of(self._pages("importance", IMPORTANCE), self._pages("refresh-schedule", SCHEDULES), ())
+        table = table.with_orders(_waiting(table, part) for part in self._pages("crawl-orders", ORDERS))
         if np.any(np.diff(table.columns["importance"]) > 0):
             raise ServeRefused(f"{self._path}: importance is not in falling order: name results that a replay wrote")
         summary = self._summary()
@@ -128,6 +125,16 @@ class ResultsSource:
         except _DAMAGE as problem:
             why = f"{type(problem).__name__}: {problem}"[:100]
             raise ServeRefused(f"{self._path}: {name} cannot be read ({' '.join(why.split())}): replay again") from None
+
+
+def _waiting(table: PageTable, orders: Pages) -> Pages:
+    """The orders that wait at the time of the plan: earlier ones may have been carried out, or have expired."""
+    ordered, expires = orders.columns["ordered_second"], orders.columns["expires_ms"]
+    waits = (expires == 0) | (expires > 1000 * table.second)
+    rows, there = table.rows_of_ids.find(orders.columns["pages"])
+    is_earlier = ordered[there] < table.second
+    waits[there] &= ~(is_earlier & (table.columns["last_visit_ms"][rows] >= 1000 * ordered[there]))
+    return orders.rows(np.flatnonzero(waits))
 
 
 def _rows_of(path: Path) -> Iterator[Row]:

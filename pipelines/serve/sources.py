@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 import orjson
 
+from opicflow.pipelines.replay.moments import Moments
 from opicflow.pipelines.replay.state import StateFolder, samples_of
 from opicflow.pipelines.replay.state_reader import canonical_url, read_answers, read_ledger, read_state
 from opicflow.pipelines.results.part_files import Parts
@@ -148,6 +149,7 @@ class StateSource:
                 for line in part.splitlines()
             ),
             options=options_of(state.config["ledger"]),
+            moments=Moments(self._path),
         )
 
 

@@ -47,10 +47,7 @@ _SITES: tuple[Column, ...] = (
     ("by", lambda row: ("OTHER", "HOST", "DOMAIN").index(row["by"]), np.uint8),
 )
 _ALSO_OF_SCHEDULES: tuple[Column, ...] = (("importance", lambda row: row["importance"], np.float64),)
-_ALSO_OF_ORDERS: tuple[Column, ...] = (
-    ("ordered_ms", lambda row: milliseconds(row["ordered_at"]), np.int64),
-    ("expires_ms", lambda row: milliseconds(row["expires_at"]), np.int64),
-)
+_ALSO_OF_ORDERS: tuple[Column, ...] = (("ordered_ms", lambda row: milliseconds(row["ordered_at"]), np.int64),)
 _BY = {"host": 1, "domain": 2}
 
 

@@ -168,7 +168,8 @@ def test_it_only_reads(address: str) -> None:
 
 def test_metrics_are_lines_that_prometheus_reads(address: str) -> None:
     text = requests.get(f"{address}/metrics", timeout=60).text
-    line = re.compile(r'(# (HELP|TYPE) opicflow_\w+ .+|opicflow_\w+(\{(reason|check|name)="[^"\n]*"\})? -?[0-9.e+-]+)')
+    label = r'\{(reason|check|name|seconds)="[^"\n]*"\}'
+    line = re.compile(rf"(# (HELP|TYPE) opicflow_\w+ .+|opicflow_\w+({label})? -?[0-9.e+-]+)")
     assert all(line.fullmatch(one) for one in text.splitlines())
     assert "\nopicflow_pages 200\n" in text and 'opicflow_rejects{reason="not-json"} 3\n' in text
     assert "\nopicflow_books 0\n" in f"\n{text}" and '\nopicflow_check{check="cash"} 1\n' in text
