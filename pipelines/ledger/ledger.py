@@ -856,7 +856,7 @@ class Ledger:
         return 1.0 if values is None else float(values[0])
 
     def seen_changes(self, page: int) -> SeenChanges:
-        """What visits have seen of the changes of a page, which is known."""
+        """What visits have seen of a page, which is known, and of its changes."""
         return self._reader.seen_changes(page)
 
     def rate_sum(self) -> float:

@@ -153,8 +153,8 @@ class _OncePerView:
 
         def remembered(request: Request) -> Response:
             address = f"{request.url.path}?{request.url.query}"
+            view = self._source.view()
             with self._making:
-                view = self._source.view()
                 if view is not self._view or len(self._made) >= _MOST_MADE:
                     self._view, self._made = view, {}
                 if address not in self._made:

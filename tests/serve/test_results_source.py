@@ -15,6 +15,7 @@ from opicflow.pipelines.transforms.settings import LedgerOptions
 from opicflow.pipelines.web.webs import power_law_web
 from support.commands import command
 from support.logs import WebLog, json_line, run
+from support.waiting import wait_for
 
 FORMATS = [("jsonl", 1), ("avro", 1), ("parquet", 1), ("jsonl", 3), ("parquet", 2)]
 
@@ -51,7 +52,7 @@ def test_results_that_were_written_again_are_read_again(tmp_path: Path) -> None:
     (tmp_path / "out" / "importance.jsonl").write_bytes(
         b"".join((tmp_path / "out" / "importance.jsonl").read_bytes().splitlines(keepends=True)[:7])
     )
-    assert len(source.view().table) == 7
+    wait_for("they are read again", lambda: len(source.view().table) == 7)
 
 
 def test_results_without_a_summary_say_what_is_not_known(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,8 +17,11 @@ import requests
 
 from opicflow.pipelines.serve import access, web_app
 from opicflow.pipelines.serve.access import ServeRefused, is_this_machine, read_token
+from opicflow.pipelines.serve.sources import RereadView
+from opicflow.pipelines.serve.view import View
 from support.commands import command
 from support.views import EMPTY, SMALL, GivenStream, GivenView, hostile_view, live_view, served
+from support.waiting import wait_for
 
 TOKEN = "correct-horse-battery"
 PAGES = [
@@ -344,3 +348,26 @@ def test_only_so_many_browsers_are_told_of_news(monkeypatch: pytest.MonkeyPatch)
         with requests.get(f"{at}/live", stream=True, timeout=60) as second:
             assert second.status_code == 503
         source.watchers.end()
+
+
+def test_pages_are_shown_while_the_next_view_is_read() -> None:
+    may_end, stamps = threading.Event(), [1]
+
+    def read(before: View | None) -> View:
+        if before is not None:
+            assert may_end.wait(60)
+            return dataclasses.replace(before, title="the next one")
+        return SMALL
+
+    class Reread(GivenView):
+        def view(self) -> View:
+            return shown.get()
+
+    shown = RereadView(lambda: stamps[-1], read)
+    with served(Reread()) as at:
+        assert SMALL.title in requests.get(at, timeout=60).text
+        stamps.append(2)
+        for _ in range(60):  # more than there are threads for requests
+            assert SMALL.title in requests.get(at, timeout=5).text
+        may_end.set()
+        wait_for("the next one is shown", lambda: "the next one" in requests.get(at, timeout=5).text)
