@@ -411,14 +411,14 @@ class PageTable:
         names, of_pages = self.sites(by)
 
         def sums(weights: Any) -> list[float]:
-            return [float(one) for one in np.bincount(of_pages, weights, len(names))]
+            added: list[float] = np.bincount(of_pages, weights, len(names)).tolist()
+            return added
 
         pages = np.bincount(of_pages, minlength=len(names)).tolist()
         read, importance = sums(self.columns["visits"] > 0), sums(self.columns["importance"])
         ordered = np.bincount(of_pages[self.order_rows[self.order_rows >= 0]], minlength=len(names)).tolist()
         overdue = sums(self.overdue)
-        order = sorted(range(len(names)), key=lambda i: (-importance[i], names[i]))
-        for rank, i in enumerate(order, 1):
+        for rank, i in enumerate(_in_order(np.array(importance), names), 1):
             yield SiteRow(names[i], rank, pages[i], int(read[i]), importance[i], ordered[i], int(overdue[i]))
 
     def _sites_by_name(self, by: str) -> dict[str, SiteRow]:
@@ -452,6 +452,19 @@ class PageTable:
     @cached_property
     def _bytes(self) -> Array:
         return np.frombuffer(self.text, np.uint8)
+
+
+def _in_order(importance: Array, names: list[str]) -> list[int]:
+    """The order of sites, the most important first; equal ones by name. Numpy sorts while other threads go on."""
+    order = np.argsort(-importance, kind="stable")
+    ends = np.append(np.flatnonzero(np.diff(importance[order])) + 1, len(order)).tolist()
+    found: list[int] = order.tolist()
+    first = 0
+    for end in ends:
+        if end - first > 1:
+            found[first:end] = sorted(found[first:end], key=names.__getitem__)
+        first = end
+    return found
 
 
 class _RowsOfIds:

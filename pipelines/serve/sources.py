@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import gc
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
@@ -87,7 +89,8 @@ class RereadView:
         if self._view is None:
             with self._reading:
                 if self._view is None:
-                    self._view, self._stamp = self._read(None), stamp
+                    with _uncollected():
+                        self._view, self._stamp = self._read(None), stamp
         elif stamp not in (None, self._stamp) and self._reading.acquire(blocking=False):
             threading.Thread(target=self._read_again, args=(stamp,), daemon=True).start()
         if self._problem is not None:
@@ -96,12 +99,24 @@ class RereadView:
 
     def _read_again(self, stamp: object) -> None:
         try:
-            self._view, self._problem = self._read(self._view), None
+            with _uncollected():
+                self._view, self._problem = self._read(self._view), None
         except UserError as problem:
             self._problem = problem
         finally:
             self._stamp = stamp
             self._reading.release()
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Let the collector of garbage skip what is made here: it would stop all threads and look at millions of sites."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 class StateSource:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from heapq import nsmallest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -321,9 +322,10 @@ class View:
     def orders_by_host(self) -> list[Share]:
         """How the next cycle uses the bandwidth: by host, the one with most orders first."""
         total = max(len(self.table.order_rows), 1)
-        hosts = sorted((one for one in self.table.hosts if one.ordered), key=lambda one: (-one.ordered, one.name))
-        shares = [Share(one.name, one.ordered, one.ordered / total, f"/host/{one.name}") for one in hosts[:_MOST_HOSTS]]
-        rest = sum(one.ordered for one in hosts[_MOST_HOSTS:])
+        hosts = [one for one in self.table.hosts if one.ordered]
+        first = nsmallest(_MOST_HOSTS, hosts, key=lambda one: (-one.ordered, one.name))
+        shares = [Share(one.name, one.ordered, one.ordered / total, f"/host/{one.name}") for one in first]
+        rest = sum(one.ordered for one in hosts) - sum(one.ordered for one in first)
         return shares + ([Share(f"{len(hosts) - _MOST_HOSTS:,} other hosts", rest, rest / total)] if rest else [])
 
     @cached_property
