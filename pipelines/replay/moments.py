@@ -157,4 +157,4 @@ def _importance_in(file: _MomentFile, page: int) -> float | None:
     if row == _WORD or row >> _VALUE_BITS != int(last) >> _VALUE_BITS:
         return None
     steps = row & _VALUES
-    return float(2.0 ** (steps / _STEPS + _LEAST_EXPONENT)) if steps else 0.0
+    return float(f"{2.0 ** (steps / _STEPS + _LEAST_EXPONENT):.5g}") if steps else 0.0

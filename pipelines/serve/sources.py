@@ -65,6 +65,9 @@ class LiveSource(PageSource, Protocol):
     def look_for(self, url: str) -> str:
         """Keep a page from its next record on; returns sentences about the page until then."""
 
+    def look_at(self, page: int) -> None:
+        """Somebody looks at a page that is kept: note its importance from now on."""
+
     def close(self) -> None:
         """Stop reading."""
 

@@ -45,7 +45,7 @@ class RejectExample(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """Where the crawl stood at a time (0 = not known). `top` has the importance of the first pages by id."""
+    """Where the crawl stood at a time (0 = not known). `top` has the importance of some pages by id: the first ones."""
 
     time_ms: int
     visits: int

@@ -239,6 +239,8 @@ class _Pages:
     def page(self, request: Request) -> Response:
         view = self._source.view()
         row = _row(view, request.path_params["page"])
+        if isinstance(self._source, LiveSource):
+            self._source.look_at(int(view.table.ids[row]))
         one, table = view.table.record(row), view.table
         payers = [
             (table.url(at) if at is not None else "", f"{page:016x}", part) for at, page, part in table.payers(row)

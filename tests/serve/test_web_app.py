@@ -20,7 +20,7 @@ from opicflow.pipelines.serve.access import ServeRefused, is_this_machine, read_
 from opicflow.pipelines.serve.sources import RereadView
 from opicflow.pipelines.serve.view import View
 from support.commands import command
-from support.views import EMPTY, SMALL, GivenStream, GivenView, hostile_view, live_view, served
+from support.views import DAY, EMPTY, NOW, SMALL, GivenStream, GivenView, hostile_view, live_view, served
 from support.waiting import wait_for
 
 TOKEN = "correct-horse-battery"
@@ -140,6 +140,12 @@ def test_the_api_says_what_the_table_says(address: str) -> None:
     assert get("/api/summary")["pages"] == 200 and get("/api/summary")["live"] is None
     assert get("/api/movers")["rising"] == SMALL.movers("rising") and len(get("/api/movers")["falling"]) == 6
     assert get("/api/orders?n=2")["orders"] == [table.order(0), table.order(1)]
+    ages = {"longer_than_hour": 0, "longer_than_day": 0, "longer_than_week": 0}
+    assert get("/api/orders")["ages"] == {"total": 100, "since": 1000 * NOW, "seconds": 0, **ages}
+    due = table.columns["due_second"][table.overdue]
+    overdue = {"total": len(due), "since": 1000 * int(due.min()), "seconds": NOW - int(due.min())}
+    longer = {"longer_than_hour": len(due), "longer_than_day": int((due < NOW - DAY).sum()), "longer_than_week": 0}
+    assert get("/api/summary")["overdue_ages"] == {**overdue, **longer} and len(due) == SMALL.overdue > 0
     assert get("/api/rejects")["by_reason"] == {"not-json": 3, "bad-time": 1}
     assert set(get("/api/rejects")["meanings"]) == {"not-json", "bad-time"}
     assert len(get("/api/history")["history"]) == 6
