@@ -133,6 +133,13 @@ class Reader:
         ids, slots = self.live()
         return self.estimate_slots(ids, slots, self.rate_sum_everywhere(self.rate_sum()))
 
+    def importance(self) -> tuple[Ids, Floats]:
+        """All pages and their importance, in slot order."""
+        rates, own = self.rates()
+        ids, slots = self.live()
+        rate_sum = self.rate_sum_everywhere(own)
+        return ids, rates[slots] * (1.0 / rate_sum if rate_sum > 0 else 0.0)
+
     def top(self, k: int) -> Estimates:
         """Estimates of the `k` most important pages, most important first; equal ones by page id."""
         rates, own = self.rates()

@@ -415,10 +415,8 @@ class ReplayKeeper:
             return
         following = ledger.visits + moments_apart(ledger.pages, ledger.visits)
         self.head = replace(self.head, next_moment_visits=following)
-        all_pages = ledger.estimate_all()
         time_ms = max(ledger.tick_second, 0) * 1000
-        data = pack_moment(all_pages.pages, all_pages.importance, time_ms, ledger.visits)
-        yield Part(PartKind.MOMENTS, piece, data)
+        yield Part(PartKind.MOMENTS, piece, pack_moment(*ledger.importance(), time_ms, ledger.visits))
 
     def _publish_movers(self, position: Position) -> Iterator[Part]:
         visits = self.ledger.visits - self.head.visits_at_sweep
