@@ -27,7 +27,7 @@ _PAGES_AT_ONCE = 1 << 16
 
 
 class SeenChanges(NamedTuple):
-    """What visits have seen of the changes of a page."""
+    """What visits have seen of a page and of its changes."""
 
     intervals: int
     """Between visits: the last eight, and those before them if all of these had a change."""
@@ -38,6 +38,14 @@ class SeenChanges(NamedTuple):
     dated: int
     """Of so many its server has told when it had changed."""
     are_dates_believed: bool
+    failures: int
+    """Visits in a row, the last one among them, that did not answer."""
+    answered_ms: int
+    """The last visit that answered, or found it gone first; 0 = none."""
+    modified_ms: int
+    """The latest change that its server has told; 0 = none."""
+    ordered_ms: int
+    """An order that no visit has answered; 0 = none."""
 
 
 class Reader:
@@ -124,6 +132,13 @@ class Reader:
         """Estimates of all pages, in slot order."""
         ids, slots = self.live()
         return self.estimate_slots(ids, slots, self.rate_sum_everywhere(self.rate_sum()))
+
+    def importance(self) -> tuple[Ids, Floats]:
+        """All pages and their importance, in slot order."""
+        rates, own = self.rates()
+        ids, slots = self.live()
+        rate_sum = self.rate_sum_everywhere(own)
+        return ids, rates[slots] * (1.0 / rate_sum if rate_sum > 0 else 0.0)
 
     def top(self, k: int) -> Estimates:
         """Estimates of the `k` most important pages, most important first; equal ones by page id."""
@@ -236,7 +251,7 @@ class Reader:
         return found
 
     def seen_changes(self, page: int) -> SeenChanges:
-        """What visits have seen of the changes of a page."""
+        """What visits have seen of a page and of its changes."""
         row = self._room.table.refresh[int(self.slots_of(np.array([page], np.uint64))[0])]
         intervals, dated = (np.array([row[name]], np.uint64).view(np.uint8) for name in ("intervals", "dated"))
         return SeenChanges(
@@ -245,6 +260,10 @@ class Reader:
             returned=int(row["returned"]).bit_count(),
             dated=int((dated != 0).sum()),
             are_dates_believed=bool((row["notes"] & at.MISTRUST) <= BELIEVED),
+            failures=int(row["failures"]),
+            answered_ms=1000 * int(row["checked"]),
+            modified_ms=1000 * int(row["modified"]),
+            ordered_ms=1000 * int(row["ordered"]),
         )
 
     # -- single columns --------------------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ from opicflow.pipelines.ledger.kernels.entry_rows import find_hours
 from opicflow.pipelines.ledger.plan import cost_of
 from opicflow.pipelines.ledger.space import Space, in_memory
 from opicflow.pipelines.refresh.strategies import freshness_range
+from opicflow.pipelines.replay.moments import MOST_PAGES, moments_apart, pack_moment
 from opicflow.pipelines.transforms.parts import AT_POLICIES, AT_ROWS, AT_TICK, MOVED, VISITED, Part, PartKind
 from opicflow.pipelines.transforms.publish import (
     ROWS_PER_PART,
@@ -88,7 +89,8 @@ class OutOfOrder(Exception):
 class KeeperConfig:
     """The settings of a replay's ledger, and of its publications.
 
-    `settle`: the final importance is that of the remembered graph, settled. `samples`: report how the crawl went.
+    `settle`: the final importance is that of the remembered graph, settled. `samples`: report how the crawl went;
+    `moments`: at some of the samples, yield the importance of all pages.
     `publications`: publish during the crawl, at most `records_per_visit` in sweeps, of pages whose score moved by more
     than `least_move` of itself; and plan every cycle. `sites`: the importance of hosts or domains at the end.
     `policies` are in the order of their times (`policy_time_ms`):
@@ -98,6 +100,7 @@ class KeeperConfig:
     ledger: LedgerConfig = field(default_factory=LedgerConfig)
     settle: bool = False
     samples: bool = False
+    moments: bool = False
     publications: bool = False
     sites: SiteKind | None = None
     records_per_visit: float = 2.0
@@ -148,6 +151,7 @@ class ReplayHead:
     visits_at_plan: int = 0
     policies_chain: str = ""
     unpublished: tuple[int, ...] = ()
+    next_moment_visits: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the head as plain values, under the names that stored states have."""
@@ -161,6 +165,7 @@ class ReplayHead:
             "visits_at_plan": self.visits_at_plan,
             "policies_chain": self.policies_chain,
             "unpublished": self.unpublished,
+            **({"next_moment_visits": self.next_moment_visits} if self.next_moment_visits else {}),
         }
 
     @classmethod
@@ -184,6 +189,7 @@ class ReplayHead:
             visits_at_plan=values["visits_at_plan"],
             policies_chain=values["policies_chain"],
             unpublished=tuple(values["unpublished"]),
+            next_moment_visits=values.get("next_moment_visits", 0),
         )
 
     def to_bytes(self) -> bytes:
@@ -294,6 +300,8 @@ class ReplayKeeper:
                 yield from self._publish_visited(rows.items, (*piece, VISITED))
             if self.config.samples and self.ledger.visits >= self.head.next_sample_visits:
                 self._sample()
+                if self.ledger.visits >= self.head.next_moment_visits:
+                    yield from self._publish_moment(piece)
         now = self.config.now_second
         if note["ended"] and now is not None and now > self.ledger.tick_second:
             yield from self._pass_time(now, (segment, batch, number + 1))
@@ -321,6 +329,7 @@ class ReplayKeeper:
         if note["last"]:
             if note["ended"] and self.config.samples:
                 self._sample()
+                yield from self._publish_moment((segment, batch, number + 1))
             yield Part(PartKind.REPORT, (segment,), self._report(note, planned, audit))
         if planned is not None:
             yield from self._publish_preview(planned)
@@ -398,6 +407,16 @@ class ReplayKeeper:
         )
         step = max(_FEWEST_BETWEEN_SAMPLES, ledger.pages // 4, ledger.visits // 100)
         self.head = replace(self.head, next_sample_visits=ledger.visits + step)
+
+    def _publish_moment(self, piece: Position) -> Iterator[Part]:
+        """Publish the importance of all pages, as a state keeps it."""
+        ledger = self.ledger
+        if not self.config.moments or not 0 < ledger.pages <= MOST_PAGES:
+            return
+        following = ledger.visits + moments_apart(ledger.pages, ledger.visits)
+        self.head = replace(self.head, next_moment_visits=following)
+        time_ms = max(ledger.tick_second, 0) * 1000
+        yield Part(PartKind.MOMENTS, piece, pack_moment(*ledger.importance(), time_ms, ledger.visits))
 
     def _publish_movers(self, position: Position) -> Iterator[Part]:
         visits = self.ledger.visits - self.head.visits_at_sweep

@@ -26,6 +26,7 @@ from opicflow.pipelines.replay.first_compile import compiled_beside
 from opicflow.pipelines.replay.inputs import FoundInput, Input, LogFiles, NothingRead
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayKeeper, policies_chain, policy_time_ms
 from opicflow.pipelines.replay.mapped_files import MappedFiles
+from opicflow.pipelines.replay.moments import keep_moments
 from opicflow.pipelines.replay.read_progress import Progress
 from opicflow.pipelines.replay.result_files import FileKinds, path_in_errors, write_files
 from opicflow.pipelines.replay.segments import (
@@ -282,6 +283,7 @@ class _Replay:
             self.checkpoint_at_bytes = bytes_read
             with path_in_errors(self.folder.path):
                 self.snapshot_bytes = self.folder.write(self.state, segment.keeper)
+                keep_moments(self.folder.path, self.work)
 
     def write_results(self, found: FoundInput) -> ReplayResult:
         """Write files and topics, with the summary last."""
@@ -441,6 +443,7 @@ def _settings(request: ReplayRequest, state: State | None) -> tuple[KeeperConfig
         ledger=config,
         settle=request.settle,
         samples=request.samples,
+        moments=request.samples and request.state is not None,
         publications=request.publications,
         sites=request.sites if request.out is not None or request.to is not None else None,
         policies=tuple(sorted(request.policies, key=policy_time_ms)),

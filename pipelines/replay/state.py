@@ -4,6 +4,7 @@
     state.json         everything but the ledger, and the name of its snapshot; renamed when both are on disk
     snapshot-000012/   the chunks of the ledger
     answers-000012/    a copy of the final results of that snapshot, if the run has finished (answers.py)
+    moments/           the importance of all pages while the crawl ran (moments.py)
     work/              parts of the current run; rejects and publications of the last one
 
 The crawl log is the journal: events after the last checkpoint are read from it again.

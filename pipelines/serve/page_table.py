@@ -27,7 +27,7 @@ NEVER = -1
 _ROWS_AT_ONCE = 1 << 16
 _OF_PAGES = ("importance", "score", "trend_per_day", "visits", "last_visit_ms", "last_outcome", "measured")
 _OF_SCHEDULES = ("due_second", "interval_seconds", "decided_by", "changes_per_day", "changes_error", "known_from")
-_OF_ORDERS = ("why", "by", "not_before_second", "priority")
+_OF_ORDERS = ("why", "by", "not_before_second", "priority", "ordered_second")
 _site_of = lru_cache(1 << 16)(site_of_host)
 """The table of a stream is rebuilt every few seconds, mostly with the same hosts."""
 RISING = 0.0005
@@ -134,21 +134,7 @@ class PageTable:
             if "quality" in part.columns:
                 joined.setdefault("quality", np.ones(len(all_ids)))[found] = part.columns["quality"][there]
         joined["due_second"][np.isinf(joined["interval_seconds"])] = NEVER
-        order_rows: list[Ints] = [np.zeros(0, np.int64)]
-        kept: dict[str, list[Array]] = {}
-        orders_without_row: dict[int, tuple[str, int]] = {}
-        for part in orders:
-            found, there = rows_of.find(part.columns["pages"])
-            rows = np.full(len(part.columns["pages"]), -1)
-            rows[there] = found
-            before = sum(map(len, order_rows))
-            for row in np.flatnonzero(rows < 0).tolist():
-                orders_without_row[before + row] = part.texts[row].decode("ascii"), int(part.columns["pages"][row])
-            order_rows.append(rows)
-            for name in _OF_ORDERS:
-                if name in part.columns:
-                    kept.setdefault(name, []).append(part.columns[name])
-        return cls(
+        table = cls(
             text=text,
             starts=starts,
             ids=all_ids,
@@ -157,9 +143,34 @@ class PageTable:
             moment=moment,
             second=second,
             has_schedules=has_schedules,
+            order_rows=np.zeros(0, np.int64),
+            orders={},
+        )
+        return table.with_orders(orders)
+
+    def with_orders(self, orders: Iterable[Pages]) -> PageTable:
+        """The same pages with these orders."""
+        order_rows: list[Ints] = [np.zeros(0, np.int64)]
+        kept: dict[str, list[Array]] = {}
+        without_row: dict[int, tuple[str, int]] = {}
+        for part in orders:
+            pages = part.columns["pages"]
+            found, there = self.rows_of_ids.find(pages)
+            rows = np.full(len(pages), -1)
+            rows[there] = found
+            before = sum(map(len, order_rows))
+            for row in np.flatnonzero(rows < 0).tolist():
+                without_row[before + row] = part.texts[row].decode("ascii"), int(pages[row])
+            order_rows.append(rows)
+            ordered = {"ordered_second": np.full(len(pages), part.moment["second"])}  # all at the time of the plan
+            for name, column in (ordered | part.columns).items():
+                if name in _OF_ORDERS:
+                    kept.setdefault(name, []).append(column)
+        return replace(
+            self,
             order_rows=np.concatenate(order_rows),
             orders={name: np.concatenate(values) for name, values in kept.items()},
-            orders_without_row=orders_without_row,
+            orders_without_row=without_row,
         )
 
     def __len__(self) -> int:
@@ -254,6 +265,7 @@ class PageTable:
             "page": f"{page:016x}",
             "why": WHY[values["why"]],
             "by": BY[values["by"]] if values.get("by") else "",
+            "ordered_at": 1000 * values["ordered_second"] or None,
             "not_before": 1000 * values["not_before_second"] or None,
             "priority": values["priority"],
         }
@@ -403,14 +415,14 @@ class PageTable:
         names, of_pages = self.sites(by)
 
         def sums(weights: Any) -> list[float]:
-            return [float(one) for one in np.bincount(of_pages, weights, len(names))]
+            added: list[float] = np.bincount(of_pages, weights, len(names)).tolist()
+            return added
 
         pages = np.bincount(of_pages, minlength=len(names)).tolist()
         read, importance = sums(self.columns["visits"] > 0), sums(self.columns["importance"])
         ordered = np.bincount(of_pages[self.order_rows[self.order_rows >= 0]], minlength=len(names)).tolist()
         overdue = sums(self.overdue)
-        order = sorted(range(len(names)), key=lambda i: (-importance[i], names[i]))
-        for rank, i in enumerate(order, 1):
+        for rank, i in enumerate(_in_order(np.array(importance), names), 1):
             yield SiteRow(names[i], rank, pages[i], int(read[i]), importance[i], ordered[i], int(overdue[i]))
 
     def _sites_by_name(self, by: str) -> dict[str, SiteRow]:
@@ -444,6 +456,19 @@ class PageTable:
     @cached_property
     def _bytes(self) -> Array:
         return np.frombuffer(self.text, np.uint8)
+
+
+def _in_order(importance: Array, names: list[str]) -> list[int]:
+    """The order of sites, the most important first; equal ones by name. Numpy sorts while other threads go on."""
+    order = np.argsort(-importance, kind="stable")
+    ends = np.append(np.flatnonzero(np.diff(importance[order])) + 1, len(order)).tolist()
+    found: list[int] = order.tolist()
+    first = 0
+    for end in ends:
+        if end - first > 1:
+            found[first:end] = sorted(found[first:end], key=names.__getitem__)
+        first = end
+    return found
 
 
 class _RowsOfIds:

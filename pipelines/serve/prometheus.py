@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from opicflow.pipelines.serve.view import View
+from opicflow.pipelines.serve.view import SPANS, View
 
 _LIGHTS = {"right": 0, "look": 1, "wrong": 2}
 
@@ -25,6 +25,17 @@ def _lines(view: View) -> Iterator[str]:
     yield gauge("pages_read", "Pages read", view.pages_read)
     yield gauge("pages_waiting", "Pages that were never read", view.waiting)
     yield gauge("pages_overdue", "Pages that should have been fetched before the end of the log", view.overdue)
+    yield gauge("orders_waiting", "Fetches that are ordered", view.order_ages.total)
+    for name, words, ages in (
+        ("orders_waiting", "orders", view.order_ages),
+        ("pages_overdue", "overdue pages", view.overdue_ages),
+    ):
+        if ages.longer:
+            yield gauge(f"{name}_longest_seconds", f"For how long the first of the {words} waits", ages.seconds)
+            yield f"# HELP opicflow_{name}_longer The {words} that wait for more seconds than the label says\n"
+            yield f"# TYPE opicflow_{name}_longer gauge\n"
+            for (_, some), (_, span) in zip(ages.longer, SPANS, strict=True):
+                yield f'opicflow_{name}_longer{{seconds="{span}"}} {some}\n'
     yield gauge("hosts", "Hosts known", len(view.table.hosts))
     yield gauge("drift_units", "Units of cash that are missing from the books, or too much", view.drift)
     yield gauge("certificate", "The bound of the sum of all errors of importance", view.certificate)

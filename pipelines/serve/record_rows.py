@@ -64,6 +64,8 @@ ORDERS: tuple[Column, ...] = (
     _word("by", "by", BY),
     _plain("priority"),
     ("not_before_second", lambda row: milliseconds(row["not_before"]) // 1000, np.int64),
+    ("ordered_second", lambda row: milliseconds(row["ordered_at"]) // 1000, np.int64),
+    ("expires_ms", lambda row: milliseconds(row["expires_at"]), np.int64),
 )
 
 

@@ -74,6 +74,7 @@ def _environment() -> Environment:
         "shorten": wording.short,
         "as_percent": wording.percent,
         "Series": Series,
+        "positions_of": lambda series: sorted({at for one in series for at, _ in one.points}),
         "history_pages": HISTORY_PAGES,
         "is_report": False,
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -23,7 +22,7 @@ from opicflow.pipelines.results.record_columns import Pages
 from opicflow.pipelines.serve.access import ServeRefused
 from opicflow.pipelines.serve.page_table import PageTable
 from opicflow.pipelines.serve.record_rows import IMPORTANCE, ORDERS, SCHEDULES, Column, Row, columns_of, milliseconds
-from opicflow.pipelines.serve.sources import examples_of
+from opicflow.pipelines.serve.sources import RereadView, examples_of
 from opicflow.pipelines.serve.view import View
 from opicflow.schemas.columns import Texts
 
@@ -41,18 +40,11 @@ class ResultsSource:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._lock = threading.Lock()
-        self._stamp: object = None
-        self._view: View | None = None
+        self._shown = RereadView(self._stamp, self._read)
 
     def view(self) -> View:
         """The current view."""
-        with self._lock:
-            paths = self._paths("importance")
-            stamp = [(path.name, path.stat().st_mtime_ns) for path in paths]
-            if self._view is None or (paths and stamp != self._stamp):
-                self._view, self._stamp = self._read().prepared(), stamp
-            return self._view
+        return self._shown.get()
 
     def canonical(self, url: str) -> str:
         """The canonical form of a URL, by the usual rules: results do not say which others."""
@@ -62,14 +54,14 @@ class ResultsSource:
         """Nothing: there is no ledger."""
         return None
 
-    def _read(self) -> View:
+    def _stamp(self) -> object:
+        return [(path.name, path.stat().st_mtime_ns) for path in self._paths("importance")] or None
+
+    def _read(self, before: View | None) -> View:
         if not self._paths("importance"):
             raise ServeRefused(f"{self._path}: no importance.jsonl, .avro or .parquet: name the folder of results")
-        table = PageTable.of(
-            self._pages("importance", IMPORTANCE),
-            self._pages("refresh-schedule", SCHEDULES),
-            self._pages("crawl-orders", ORDERS),
-        )
+        table = PageTable.of(self._pages("importance", IMPORTANCE), self._pages("refresh-schedule", SCHEDULES), ())
+        table = table.with_orders(_waiting(table, part) for part in self._pages("crawl-orders", ORDERS))
         if np.any(np.diff(table.columns["importance"]) > 0):
             raise ServeRefused(f"{self._path}: importance is not in falling order: name results that a replay wrote")
         summary = self._summary()
@@ -77,7 +69,7 @@ class ResultsSource:
         by_reason = summary.get("rejects_by_reason")
         if by_reason is None:
             by_reason = Counter(row["reason"] for row in self._rows("rejects"))
-        return View(
+        view = View(
             title=self._path.resolve().name,
             source=f"the results in {self._path.resolve().name}",
             version=version("opicflow"),
@@ -92,6 +84,7 @@ class ResultsSource:
             examples=examples,
             options=[("history", str(summary["history"]))] if "history" in summary else [],
         )
+        return view.prepared()
 
     def _summary(self) -> dict[str, Any]:
         path = self._path / "summary.json"
@@ -128,6 +121,16 @@ class ResultsSource:
         except _DAMAGE as problem:
             why = f"{type(problem).__name__}: {problem}"[:100]
             raise ServeRefused(f"{self._path}: {name} cannot be read ({' '.join(why.split())}): replay again") from None
+
+
+def _waiting(table: PageTable, orders: Pages) -> Pages:
+    """The orders that wait at the time of the plan: earlier ones may have been carried out, or have expired."""
+    ordered, expires = orders.columns["ordered_second"], orders.columns["expires_ms"]
+    waits = (expires == 0) | (expires > 1000 * table.second)
+    rows, there = table.rows_of_ids.find(orders.columns["pages"])
+    is_earlier = ordered[there] < table.second
+    waits[there] &= ~(is_earlier & (table.columns["last_visit_ms"][rows] >= 1000 * ordered[there]))
+    return orders.rows(np.flatnonzero(waits))
 
 
 def _rows_of(path: Path) -> Iterator[Row]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import gc
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 import orjson
 
+from opicflow.pipelines.replay.moments import Moments
 from opicflow.pipelines.replay.state import StateFolder, samples_of
 from opicflow.pipelines.replay.state_reader import canonical_url, read_answers, read_ledger, read_state
 from opicflow.pipelines.results.part_files import Parts
@@ -22,12 +25,14 @@ from opicflow.pipelines.serve.page_table import PageTable
 from opicflow.pipelines.serve.view import Moment, RejectExample, View
 from opicflow.pipelines.serve.watchers import Watchers
 from opicflow.pipelines.transforms.parts import PartKind
+from opicflow.schemas.errors import UserError
 from opicflow.schemas.policy_json import policy_from_json
 
 if TYPE_CHECKING:
     from opicflow.pipelines.ledger import Ledger, Planned
     from opicflow.pipelines.replay.state import State
     from opicflow.pipelines.results.reasons import Reasons
+    from opicflow.pipelines.transforms.rules import Rules
     from opicflow.schemas.arrays import Floats
 
 EXAMPLES_A_REASON = 10
@@ -60,8 +65,61 @@ class LiveSource(PageSource, Protocol):
     def look_for(self, url: str) -> str:
         """Keep a page from its next record on; returns sentences about the page until then."""
 
+    def look_at(self, page: int) -> None:
+        """Somebody looks at a page that is kept: note its importance from now on."""
+
     def close(self) -> None:
         """Stop reading."""
+
+
+class RereadView:
+    """A view that is read again when what it is made from has changed: by a thread of its own, so nobody waits for it.
+
+    `stamp` returns what differs after a change; None: nothing can be read now. `read` gets the view before, if there
+    is one, and may return it again.
+    """
+
+    def __init__(self, stamp: Callable[[], object], read: Callable[[View | None], View]) -> None:
+        self._stamp_now, self._read = stamp, read
+        self._reading = threading.Lock()
+        self._stamp: object = None
+        self._view: View | None = None
+        self._problem: UserError | None = None
+
+    def get(self) -> View:
+        """The view. The first call waits for it, later ones get the one before while another one is read."""
+        stamp = self._stamp_now()
+        if self._view is None:
+            with self._reading:
+                if self._view is None:
+                    with _uncollected():
+                        self._view, self._stamp = self._read(None), stamp
+        elif stamp not in (None, self._stamp) and self._reading.acquire(blocking=False):
+            threading.Thread(target=self._read_again, args=(stamp,), daemon=True).start()
+        if self._problem is not None:
+            raise self._problem
+        return self._view
+
+    def _read_again(self, stamp: object) -> None:
+        try:
+            with _uncollected():
+                self._view, self._problem = self._read(self._view), None
+        except UserError as problem:
+            self._problem = problem
+        finally:
+            self._stamp = stamp
+            self._reading.release()
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Let the collector of garbage skip what is made here: it would stop all threads and look at millions of sites."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 class StateSource:
@@ -71,30 +129,18 @@ class StateSource:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._reading = threading.Lock()
-        self._stamp: tuple[int, int] | None = None
-        self._view: View | None = None
+        self._rules: Rules | None = None
+        self._shown = RereadView(self._stamp_now, self._read_finished)
         self._explaining = threading.Lock()
         self._ledger: tuple[View, Ledger, Floats | None, Planned] | None = None
 
     def view(self) -> View:
         """The current view: read again when a replay has finished. Until then viewers get the one before."""
-        before, stamp = self._view, self._stamp_now()
-        if before is not None and stamp in (None, self._stamp):
-            return before
-        if before is not None and self._reading.locked():
-            return before
-        with self._reading:
-            if self._view is None or stamp != self._stamp:
-                state = read_state(StateFolder(self._path))
-                if self._view is None or state.run.get("finished"):  # a checkpoint on the way has no answers
-                    self._view = self._read(state).prepared()
-                self._stamp = stamp
-            return self._view
+        return self._shown.get()
 
     def canonical(self, url: str) -> str:
         """The canonical form of a URL, by the rules of the state."""
-        return canonical_url(url, self._rules.urls)
+        return canonical_url(url, self._rules.urls if self._rules is not None else None)
 
     def reasons(self, page: int) -> Reasons | None:
         """Why a page has its rank and plan. The ledger is restored for the first call, and kept."""
@@ -119,6 +165,12 @@ class StateSource:
         except OSError:  # the view before is better than none
             return None
         return status.st_mtime_ns, status.st_size
+
+    def _read_finished(self, before: View | None) -> View:
+        state = read_state(StateFolder(self._path))
+        if before is not None and not state.run.get("finished"):  # a checkpoint on the way has no answers
+            return before
+        return self._read(state).prepared()
 
     def _read(self, state: State) -> View:
         answers, self._rules = read_answers(self._path)
@@ -148,6 +200,7 @@ class StateSource:
                 for line in part.splitlines()
             ),
             options=options_of(state.config["ledger"]),
+            moments=Moments(self._path),
         )
 
 

@@ -47,10 +47,7 @@ _SITES: tuple[Column, ...] = (
     ("by", lambda row: ("OTHER", "HOST", "DOMAIN").index(row["by"]), np.uint8),
 )
 _ALSO_OF_SCHEDULES: tuple[Column, ...] = (("importance", lambda row: row["importance"], np.float64),)
-_ALSO_OF_ORDERS: tuple[Column, ...] = (
-    ("ordered_ms", lambda row: milliseconds(row["ordered_at"]), np.int64),
-    ("expires_ms", lambda row: milliseconds(row["expires_at"]), np.int64),
-)
+_ALSO_OF_ORDERS: tuple[Column, ...] = (("ordered_ms", lambda row: milliseconds(row["ordered_at"]), np.int64),)
 _BY = {"host": 1, "domain": 2}
 
 
@@ -130,6 +127,7 @@ class StreamIndex:
         self._event_second = 0
         self._pages_published = 0
         self._watched: dict[str, None] = {}
+        self._looked_at: dict[int, None] = {}
         self._moments: list[Moment] = []
         self._moment_ms = _MOMENT_MS
 
@@ -153,6 +151,13 @@ class StreamIndex:
         while len(self._watched) > MOST_WATCHED:
             del self._watched[next(iter(self._watched))]
         self.pages.rows.watched = {hash(one.encode("ascii", "backslashreplace")): None for one in self._watched}
+
+    def look_at(self, page: int) -> None:
+        """Note the importance of this page from now on, as of the first ones."""
+        self._looked_at.pop(page, None)
+        self._looked_at[page] = None
+        while len(self._looked_at) > MOST_WATCHED:
+            del self._looked_at[next(iter(self._looked_at))]
 
     def read_pages_again(self) -> None:
         """All records of importance and of schedules come again from the first: a page that was dropped may return."""
@@ -286,8 +291,10 @@ class StreamIndex:
     def _history(self, now_ms: int, table: PageTable, verdict: Verdict, known: int | None) -> tuple[Moment, ...]:
         """Return the moments since the start; of too many moments every second one is removed."""
         if len(table) and (not self._moments or now_ms - self._moments[-1].time_ms >= self._moment_ms):
-            first = zip(table.ids[:HISTORY_PAGES].tolist(), table.columns["importance"].tolist(), strict=False)
-            self._moments.append(Moment(now_ms, verdict.visits, known or len(table), None, None, dict(first)))
+            looked_at = np.fromiter(self._looked_at, np.uint64, len(self._looked_at))
+            rows = np.union1d(table.rows_of_ids.find(looked_at)[0], np.arange(min(HISTORY_PAGES, len(table))))
+            noted = dict(zip(table.ids[rows].tolist(), table.columns["importance"][rows].tolist(), strict=True))
+            self._moments.append(Moment(now_ms, verdict.visits, known or len(table), None, None, noted))
             if len(self._moments) > _MOST_MOMENTS:
                 del self._moments[1::2]
                 self._moment_ms *= 2

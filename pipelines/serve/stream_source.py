@@ -91,6 +91,7 @@ class StreamSource:
         self._ended = threading.Event()
         self._problem: _Problem | None = None
         self._looked_for: list[str] = []
+        self._looked_at: list[int] = []
         self._failure: BaseException | None = None
         self._visits: list[tuple[int, int]] = []
         self._behind = 0
@@ -128,6 +129,10 @@ class StreamSource:
             "It is kept as soon as a new record of it arrives. To see its record in the topic: "
             f"opicflow subscribe importance {where} --url {wording.safe(url)}"
         )
+
+    def look_at(self, page: int) -> None:
+        """Note the importance of a page from now on."""
+        self._looked_at.append(page)
 
     def close(self) -> None:
         """Stop, and close the connections to the brokers."""
@@ -178,6 +183,8 @@ class StreamSource:
     def _take(self, timeout_ms: int) -> bool:
         while self._looked_for:
             self._index.look_for(self._looked_for.pop())
+        while self._looked_at:
+            self._index.look_at(self._looked_at.pop())
         has_any = False
         for stream, messages in self._follower.poll(timeout_ms):
             has_any = True

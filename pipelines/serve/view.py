@@ -7,26 +7,30 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from heapq import nsmallest
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from opicflow.pipelines.ledger import Outcome
 from opicflow.pipelines.ledger.choice import BY, WHY
+from opicflow.pipelines.replay.moments import Moments, PageMoment
 from opicflow.pipelines.serve import wording
 from opicflow.pipelines.serve.page_policies import policies_of_page
 from opicflow.pipelines.serve.page_table import NEVER, RISING, Filter, PageTable
+from opicflow.schemas.arrays import Ints
 from opicflow.schemas.records import Policy
 
 TOP = 10
 HISTORY_PAGES = 50
-"""So many of the most important pages have a history."""
+"""Samples of a crawl have the importance of so many pages, the most important ones."""
 _BARS = 24
 _MOST_MOVERS = 1000
 _MOST_HOSTS = 8
 _FLOWING = ("FETCHED", "REDIRECTED", "ALIASED")
 """Last outcomes of pages that pass on their cash at their next visit."""
 _LEAST_IDLE = 0.00005
+SPANS = (("an hour", 3_600), ("a day", 86_400), ("a week", 604_800))
 _MOST_DISTANCE = 2.0
 """The largest certificate: nothing is proven."""
 
@@ -41,7 +45,7 @@ class RejectExample(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """Where the crawl stood at a time (0 = not known). `top` has the importance of the first pages by id."""
+    """Where the crawl stood at a time (0 = not known). `top` has the importance of some pages by id: the first ones."""
 
     time_ms: int
     visits: int
@@ -74,6 +78,17 @@ class Share(NamedTuple):
     orders: int
     part: float
     leads_to: str = ""
+
+
+class Ages(NamedTuple):
+    """How long some things have waited: how many there are, since when the first does (in ms), and how many longer."""
+
+    total: int
+    since_ms: int | None = None
+    seconds: int = 0
+    """How long the first one has waited."""
+    longer: tuple[tuple[str, int], ...] = ()
+    """How many have waited for more than each of `SPANS`."""
 
 
 class Bin(NamedTuple):
@@ -138,6 +153,8 @@ class View:
     """The state of the stream, if this is one."""
     policies: Sequence[Policy] | None = None
     """The policies in force, in the order in which they were stated; None: they are not known."""
+    moments: Moments | None = None
+    """The importance of all pages over the crawl, of a state."""
 
     @property
     def pages(self) -> int:
@@ -152,7 +169,16 @@ class View:
     def prepared(self) -> View:
         """Compute now what several viewers would otherwise compute at the same time; returns itself."""
         _ = self.table.hosts, self.table.domains, self.table.growth, self.light, self.overdue
-        _ = self.scores, self.due, self.outcomes, self.orders_by_reason, self.orders_by_host, self.movers("rising")
+        _ = (
+            self.overdue_ages,
+            self.order_ages,
+            self.scores,
+            self.due,
+            self.outcomes,
+            self.orders_by_reason,
+            self.orders_by_host,
+            self.movers("rising"),
+        )
         if self.live is None:  # the table of a stream is replaced within seconds: most need none of these
             self.table.make_indices()
         return self
@@ -180,6 +206,18 @@ class View:
     def overdue(self) -> int:
         """How many pages should have been fetched before the time of the plan."""
         return int(np.count_nonzero(self.table.overdue)) if len(self.table) else 0
+
+    @cached_property
+    def overdue_ages(self) -> Ages:
+        """For how long pages are overdue."""
+        table = self.table
+        return _ages(table.columns["due_second"][table.overdue], table.second) if len(table) else Ages(0)
+
+    @cached_property
+    def order_ages(self) -> Ages:
+        """How long orders wait: by the clock for a stream, by the last time in the log otherwise."""
+        made = self.table.orders.get("ordered_second", np.zeros(0, np.int64))
+        return _ages(made, self.live.at_ms // 1000 if self.live is not None else self.table.second)
 
     @cached_property
     def default_histories(self) -> int:
@@ -284,9 +322,10 @@ class View:
     def orders_by_host(self) -> list[Share]:
         """How the next cycle uses the bandwidth: by host, the one with most orders first."""
         total = max(len(self.table.order_rows), 1)
-        hosts = sorted((one for one in self.table.hosts if one.ordered), key=lambda one: (-one.ordered, one.name))
-        shares = [Share(one.name, one.ordered, one.ordered / total, f"/host/{one.name}") for one in hosts[:_MOST_HOSTS]]
-        rest = sum(one.ordered for one in hosts[_MOST_HOSTS:])
+        hosts = [one for one in self.table.hosts if one.ordered]
+        first = nsmallest(_MOST_HOSTS, hosts, key=lambda one: (-one.ordered, one.name))
+        shares = [Share(one.name, one.ordered, one.ordered / total, f"/host/{one.name}") for one in first]
+        rest = sum(one.ordered for one in hosts) - sum(one.ordered for one in first)
         return shares + ([Share(f"{len(hosts) - _MOST_HOSTS:,} other hosts", rest, rest / total)] if rest else [])
 
     @cached_property
@@ -330,11 +369,16 @@ class View:
         table = self.table
         return policies_of_page(self.policies, table.url(row), table.host(row), int(table.columns["category"][row]))
 
-    def history_of(self, page: int) -> list[tuple[int, float]]:
-        """The importance of a page over the crawl: (time in ms, or visits where times are not known)."""
+    def sampled(self, page: int) -> list[tuple[int, float]]:
+        """The importance of a page in the samples of the crawl: (time in ms, or visits where times are not known)."""
         return [(self.at(one), one.top[page]) for one in self.history if page in one.top]
 
-    def at(self, one: Moment) -> int:
+    def history_of(self, page: int) -> list[tuple[int, float]]:
+        """The importance of a page over the crawl, in samples and at the moments that are kept of all pages."""
+        kept = self.moments.of_page(page) if self.moments is not None else []
+        return sorted({**{self.at(one): one.importance for one in kept}, **dict(self.sampled(page))}.items())
+
+    def at(self, one: Moment | PageMoment) -> int:
         """The position of a moment on the axis of the crawl: its time, or its visits."""
         return one.time_ms if self.has_times else one.visits
 
@@ -362,7 +406,7 @@ class View:
     def top_series(self) -> list[Series]:
         """The importance of the first pages over the crawl, a line each."""
         rows = range(min(TOP, len(self.table)))
-        series = [Series(self.table.url(row), self.history_of(int(self.table.ids[row]))) for row in rows]
+        series = [Series(self.table.url(row), self.sampled(int(self.table.ids[row]))) for row in rows]
         return series if len(self.history) > 1 and any(len(one.points) > 1 for one in series) else []
 
     @cached_property
@@ -378,3 +422,12 @@ class View:
         """By last outcome, the part of all cash that waits on pages that do not pass it on."""
         held = ((name, part) for name, part in self.idle.items() if name not in _FLOWING and part >= _LEAST_IDLE)
         return sorted(held, key=lambda one: -one[1])
+
+
+def _ages(seconds: Ints, now: int) -> Ages:
+    known = seconds[seconds > 0]
+    if not len(known):
+        return Ages(len(seconds))
+    first = int(known.min())
+    longer = tuple((name, int(np.count_nonzero(known < now - span))) for name, span in SPANS)
+    return Ages(len(seconds), 1000 * first, max(now - first, 0), longer)

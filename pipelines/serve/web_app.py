@@ -28,7 +28,7 @@ from opicflow.pipelines.serve.page_table import Filter
 from opicflow.pipelines.serve.prometheus import metrics_of
 from opicflow.pipelines.serve.renderer import render, static_file
 from opicflow.pipelines.serve.sources import LiveSource, PageSource
-from opicflow.pipelines.serve.view import TOP, View
+from opicflow.pipelines.serve.view import TOP, Ages, View
 from opicflow.schemas.errors import UserError
 
 PAGE_ROWS = 50
@@ -100,7 +100,9 @@ ENDPOINTS = (
     Endpoint("/api/movers", "/api/movers", "the pages that rise and fall fastest among the first thousand"),
     Endpoint("/api/hosts", "/api/hosts?n=10", "hosts, the most important first", _N),
     Endpoint("/api/domains", "/api/domains?n=10", "registrable domains, the most important first", _N),
-    Endpoint("/api/orders", "/api/orders?n=10", "the fetches of the next cycle, in their order", _N),
+    Endpoint(
+        "/api/orders", "/api/orders?n=10", "the fetches that are ordered, in their order, and how long they wait", _N
+    ),
     Endpoint("/api/rejects", "/api/rejects", "events that could not be used: by reason, with examples"),
     Endpoint("/api/history", "/api/history", "how the crawl went: pages known and read, idle cash, the first pages"),
     Endpoint("/api/find", "/api/find?q=docs", "hosts and pages that fit what somebody types", (("q", "the words"),)),
@@ -151,8 +153,8 @@ class _OncePerView:
 
         def remembered(request: Request) -> Response:
             address = f"{request.url.path}?{request.url.query}"
+            view = self._source.view()
             with self._making:
-                view = self._source.view()
                 if view is not self._view or len(self._made) >= _MOST_MADE:
                     self._view, self._made = view, {}
                 if address not in self._made:
@@ -237,6 +239,8 @@ class _Pages:
     def page(self, request: Request) -> Response:
         view = self._source.view()
         row = _row(view, request.path_params["page"])
+        if isinstance(self._source, LiveSource):
+            self._source.look_at(int(view.table.ids[row]))
         one, table = view.table.record(row), view.table
         payers = [
             (table.url(at) if at is not None else "", f"{page:016x}", part) for at, page, part in table.payers(row)
@@ -390,6 +394,8 @@ class _Pages:
                 "waiting": view.waiting,
                 "not_measured": view.default_histories,
                 "overdue": view.overdue,
+                "overdue_ages": _ages_json(view.overdue_ages),
+                "order_ages": _ages_json(view.order_ages),
                 "hosts": len(view.table.hosts),
                 "importance_of_first_10": view.importance_of_first(10),
                 "certificate": view.certificate,
@@ -454,10 +460,11 @@ class _Pages:
         return _json({"total": len(sites), kind: [asdict(one) for one in sites[first : first + count]]})
 
     def api_orders(self, request: Request) -> Response:
-        table = self._source.view().table
+        view = self._source.view()
+        table, total = view.table, len(view.table.order_rows)
         first, count = _window(request.query_params, TOP, "n")
-        positions = range(first, min(first + count, len(table.order_rows)))
-        return _json({"total": len(table.order_rows), "orders": [table.order(position) for position in positions]})
+        orders = [table.order(position) for position in range(first, min(first + count, total))]
+        return _json({"total": total, "ages": _ages_json(view.order_ages), "orders": orders})
 
     def api_rejects(self, request: Request) -> Response:
         view = self._source.view()
@@ -524,6 +531,11 @@ class _Pages:
             except UserError:
                 return None
         return row
+
+
+def _ages_json(ages: Ages) -> dict[str, Any]:
+    longer = {f"longer_than_{name.split()[1]}": count for name, count in ages.longer}
+    return {"total": ages.total, "since": ages.since_ms, "seconds": ages.seconds, **longer}
 
 
 def _records(view: View, rows: Any) -> list[dict[str, Any]]:

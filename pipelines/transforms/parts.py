@@ -27,6 +27,8 @@ class PartKind(str, Enum):
     """Removed pages."""
     REJECTS = "rejects"
     """Rejects, as lines of JSON."""
+    MOMENTS = "moments"
+    """The importance of all pages while the crawl ran, as `replay/moments.py` packs it."""
     REPORT = "report"
     """The report of a segment, as JSON."""
 
@@ -46,7 +48,7 @@ class Part(NamedTuple):
     """A part of the results.
 
     `position` is a number for final kinds, (segment,) for reports, (segment, batch) for rejects, (segment, batch,
-    piece) for what a plan publishes, and (segment, batch, piece, step) for publications and tombstones.
+    piece) for moments and for what a plan publishes, and (segment, batch, piece, step) for publications and tombstones.
     """
 
     kind: PartKind

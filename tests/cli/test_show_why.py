@@ -124,6 +124,7 @@ def test_the_command_prints_every_reason_and_changes_nothing(tmp_path: Path) -> 
     parts = ("where its importance comes from", "tern.example, ", "how it was found", "intervals between", "it is ")
     assert [part for part in parts if part not in text] == []
     told = json.loads(output_of("show", url, "--state", tmp_path / "state", "--why", "--json"))["why"]
-    assert told["changes"].keys() == {"intervals", "changed", "returned", "dated", "are_dates_believed"}
+    seen = {"failures", "answered_ms", "modified_ms", "ordered_ms"}
+    assert told["changes"].keys() == {"intervals", "changed", "returned", "dated", "are_dates_believed"} | seen
     assert told["path"][-1] == url and 0.9 < sum(payer["part"] for payer in told["payers"]) < 1
     assert {path: path.read_bytes() for path in (tmp_path / "state").rglob("*") if path.is_file()} == before

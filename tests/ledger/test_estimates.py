@@ -95,6 +95,8 @@ def test_importance_sums_to_1_and_score_to_the_number_of_pages(history: History)
     assert everything.importance.sum() == pytest.approx(1, abs=1e-12)
     assert everything.score.sum() == pytest.approx(300, abs=1e-9)
     assert everything.rate.sum() == pytest.approx(ledger.rate_sum(), rel=1e-12)
+    pages, importance = ledger.importance()
+    assert pages.tolist() == everything.pages.tolist() and importance == pytest.approx(everything.importance, rel=1e-12)
     # The same for single pages, in any order and any number of times.
     requested = np.concatenate((crawl.ids[::-1], crawl.ids[:10]))
     some = ledger.estimate(requested)

@@ -354,8 +354,12 @@ def assert_same_results(first: Path, second: Path) -> None:
 def assert_alike(tmp_path: Path, alone: str, killed: str) -> None:
     assert_same_results(tmp_path / f"{alone}.out", tmp_path / f"{killed}.out")
     assert state_files(tmp_path / alone) == state_files(tmp_path / killed)
+    one, other = (
+        {path.name: path.read_bytes() for path in (tmp_path / name / "moments").iterdir()} for name in (alone, killed)
+    )
+    assert one == other and len(one) > 3
     left = {path.name for path in (tmp_path / killed).iterdir()}
-    assert len(left) == 4 and left > {"lock", "state.json", "work"}
+    assert len(left) == 5 and left > {"lock", "moments", "state.json", "work"}
 
 
 @pytest.fixture(scope="module", params=["log.jsonl", "-"])

@@ -14,7 +14,8 @@ from opicflow.pipelines.serve.view import View
 from opicflow.pipelines.transforms.settings import LedgerOptions
 from opicflow.pipelines.web.webs import power_law_web
 from support.commands import command
-from support.logs import WebLog, json_line, run
+from support.logs import WebLog, json_line, records_of, run
+from support.waiting import wait_for
 
 FORMATS = [("jsonl", 1), ("avro", 1), ("parquet", 1), ("jsonl", 3), ("parquet", 2)]
 
@@ -43,6 +44,26 @@ def test_results_are_shown_as_the_state_is(tmp_path: Path, format_: str, parts: 
     assert len(view.examples) == 2
 
 
+def test_orders_of_earlier_cycles_wait_if_they_were_not_carried_out(tmp_path: Path) -> None:
+    events = WebLog(power_law_web(600, 3)).crawl("random", 900).events
+    (tmp_path / "log.jsonl").write_bytes(b"".join(map(json_line, events)))
+    run([tmp_path / "log.jsonl"], tmp_path / "out", publications=True)
+    stated = records_of(tmp_path / "out" / "crawl-orders.jsonl")
+    view = ResultsSource(tmp_path / "out").view()
+    orders = [view.table.order(place) for place in range(len(view.table.order_rows))]
+    last = {one["url"]: one["last_visit"] or 0 for one in records_of(tmp_path / "out" / "importance.jsonl")}
+    now = 1000 * view.table.second
+    waiting = [
+        one
+        for one in stated
+        if one["expires_at"] > now and (one["ordered_at"] == now or last[one["url"]] < one["ordered_at"])
+    ]
+    assert 0 < len(waiting) < len(stated)
+    assert [(one["url"], one["ordered_at"]) for one in orders] == [(one["url"], one["ordered_at"]) for one in waiting]
+    assert view.order_ages.total == len(waiting)
+    assert view.order_ages.seconds == (now - min(one["ordered_at"] for one in waiting)) // 1000
+
+
 def test_results_that_were_written_again_are_read_again(tmp_path: Path) -> None:
     results(tmp_path, "jsonl", 1)
     source = ResultsSource(tmp_path / "out")
@@ -51,7 +72,7 @@ def test_results_that_were_written_again_are_read_again(tmp_path: Path) -> None:
     (tmp_path / "out" / "importance.jsonl").write_bytes(
         b"".join((tmp_path / "out" / "importance.jsonl").read_bytes().splitlines(keepends=True)[:7])
     )
-    assert len(source.view().table) == 7
+    wait_for("they are read again", lambda: len(source.view().table) == 7)
 
 
 def test_results_without_a_summary_say_what_is_not_known(tmp_path: Path) -> None:

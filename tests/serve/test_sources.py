@@ -19,6 +19,7 @@ from opicflow.schemas.records import Policy
 from support.commands import output_of
 from support.logs import WebLog, json_line, run, url
 from support.views import served
+from support.waiting import wait_for
 
 NOT_JSON = b'{"url": "https://a.example/<script>"\n'
 
@@ -135,16 +136,18 @@ def test_a_replay_on_its_way_is_shown_when_it_has_finished(tmp_path: Path) -> No
     kept.run["finished"] = False
     folder.write_state(kept)
     assert source.view() is before
+    wait_for("it was looked at", lambda: not source._shown._reading.locked())
+    assert source.view() is before
     kept.run["finished"] = True
     folder.write_state(kept)
-    assert source.view() is not before
+    wait_for("the finished one is shown", lambda: source.view() is not before)
 
 
 def test_who_looks_while_a_state_is_read_or_explained_does_not_wait(state: Path) -> None:
     source = StateSource(state)
     before = source.view()
-    with source._explaining, source._reading:
-        source._stamp = None
+    with source._explaining, source._shown._reading:
+        source._shown._stamp = None
         assert source.view() is before
 
 
@@ -155,10 +158,18 @@ def test_the_next_replay_is_shown_and_a_state_that_is_damaged_is_told(tmp_path: 
     before = source.view()
     assert source.view() is before
     run([write_log(tmp_path / "more.jsonl", "cycle", 100)], state=state)
-    assert source.view().title == "more.jsonl" and source.view() is not before
+    wait_for("the next one is shown", lambda: source.view() is not before)
+    assert source.view().title == "more.jsonl"
     (state / "state.json").write_bytes(b"{}")
-    with pytest.raises(UserError, match="damaged"):
-        source.view()
+
+    def is_told() -> bool:
+        try:
+            source.view()
+        except UserError as problem:
+            return "damaged" in str(problem)
+        return False
+
+    wait_for("the damage is told", is_told)
     with served(source) as at:
         answer = requests.get(at, headers={"Accept": "text/html"}, timeout=60)
         assert answer.status_code == 503 and "damaged" in answer.text

@@ -275,6 +275,30 @@ def test_what_a_worker_said_before_it_hung_is_not_shown_as_the_present(seconds: 
         assert checks["Lag"].sentence == "not known; 3 records waited at 2026-05-01 12:00 UTC"
 
 
+def test_a_page_that_is_looked_at_has_a_history_from_then_on() -> None:
+    index = StreamIndex(1_000)
+    take(index, "importance", *(page(number, 1.0 / (1 + number)) for number in range(200)))
+    view_of(index)
+    looked_at, other = page_id(url(150)), page_id(url(151))
+    index.look_at(looked_at)
+    index.look_at(page_id("https://nobody.example/"))
+    for step in range(1, 4):
+        view = view_of(index, NOON_MS + 20_000 * step)
+    assert [value for _, value in view.history_of(looked_at)] == [pytest.approx(1 / 151)] * 3
+    assert view.history_of(other) == [] and len(view.history_of(page_id(url(0)))) == 4
+
+
+def test_orders_wait_as_long_as_the_clock_says() -> None:
+    index = StreamIndex(10)
+    take(index, "importance", page(1, 0.2))
+    take(
+        index, "crawl-orders", order(9, NOON_MS - 30 * 3_600_000), order(7, NOON_MS - 2 * 3_600_000), order(8, NOON_MS)
+    )
+    ages = view_of(index, NOON_MS + 1_000).order_ages
+    assert (ages.total, ages.since_ms, ages.seconds) == (3, NOON_MS - 30 * 3_600_000, 30 * 3_600 + 1)
+    assert dict(ages.longer) == {"an hour": 2, "a day": 1, "a week": 0}
+
+
 def test_a_history_is_bounded_and_reaches_from_the_first_look_to_now() -> None:
     index = StreamIndex(10)
     take(index, "importance", page(1, 0.2), page(2, 0.1))

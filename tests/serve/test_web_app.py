@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,8 +17,11 @@ import requests
 
 from opicflow.pipelines.serve import access, web_app
 from opicflow.pipelines.serve.access import ServeRefused, is_this_machine, read_token
+from opicflow.pipelines.serve.sources import RereadView
+from opicflow.pipelines.serve.view import View
 from support.commands import command
-from support.views import EMPTY, SMALL, GivenStream, GivenView, hostile_view, live_view, served
+from support.views import DAY, EMPTY, NOW, SMALL, GivenStream, GivenView, hostile_view, live_view, served
+from support.waiting import wait_for
 
 TOKEN = "correct-horse-battery"
 PAGES = [
@@ -136,6 +140,12 @@ def test_the_api_says_what_the_table_says(address: str) -> None:
     assert get("/api/summary")["pages"] == 200 and get("/api/summary")["live"] is None
     assert get("/api/movers")["rising"] == SMALL.movers("rising") and len(get("/api/movers")["falling"]) == 6
     assert get("/api/orders?n=2")["orders"] == [table.order(0), table.order(1)]
+    ages = {"longer_than_hour": 0, "longer_than_day": 0, "longer_than_week": 0}
+    assert get("/api/orders")["ages"] == {"total": 100, "since": 1000 * NOW, "seconds": 0, **ages}
+    due = table.columns["due_second"][table.overdue]
+    overdue = {"total": len(due), "since": 1000 * int(due.min()), "seconds": NOW - int(due.min())}
+    longer = {"longer_than_hour": len(due), "longer_than_day": int((due < NOW - DAY).sum()), "longer_than_week": 0}
+    assert get("/api/summary")["overdue_ages"] == {**overdue, **longer} and len(due) == SMALL.overdue > 0
     assert get("/api/rejects")["by_reason"] == {"not-json": 3, "bad-time": 1}
     assert set(get("/api/rejects")["meanings"]) == {"not-json", "bad-time"}
     assert len(get("/api/history")["history"]) == 6
@@ -168,7 +178,8 @@ def test_it_only_reads(address: str) -> None:
 
 def test_metrics_are_lines_that_prometheus_reads(address: str) -> None:
     text = requests.get(f"{address}/metrics", timeout=60).text
-    line = re.compile(r'(# (HELP|TYPE) opicflow_\w+ .+|opicflow_\w+(\{(reason|check|name)="[^"\n]*"\})? -?[0-9.e+-]+)')
+    label = r'\{(reason|check|name|seconds)="[^"\n]*"\}'
+    line = re.compile(rf"(# (HELP|TYPE) opicflow_\w+ .+|opicflow_\w+({label})? -?[0-9.e+-]+)")
     assert all(line.fullmatch(one) for one in text.splitlines())
     assert "\nopicflow_pages 200\n" in text and 'opicflow_rejects{reason="not-json"} 3\n' in text
     assert "\nopicflow_books 0\n" in f"\n{text}" and '\nopicflow_check{check="cash"} 1\n' in text
@@ -343,3 +354,26 @@ def test_only_so_many_browsers_are_told_of_news(monkeypatch: pytest.MonkeyPatch)
         with requests.get(f"{at}/live", stream=True, timeout=60) as second:
             assert second.status_code == 503
         source.watchers.end()
+
+
+def test_pages_are_shown_while_the_next_view_is_read() -> None:
+    may_end, stamps = threading.Event(), [1]
+
+    def read(before: View | None) -> View:
+        if before is not None:
+            assert may_end.wait(60)
+            return dataclasses.replace(before, title="the next one")
+        return SMALL
+
+    class Reread(GivenView):
+        def view(self) -> View:
+            return shown.get()
+
+    shown = RereadView(lambda: stamps[-1], read)
+    with served(Reread()) as at:
+        assert SMALL.title in requests.get(at, timeout=60).text
+        stamps.append(2)
+        for _ in range(60):  # more than there are threads for requests
+            assert SMALL.title in requests.get(at, timeout=5).text
+        may_end.set()
+        wait_for("the next one is shown", lambda: "the next one" in requests.get(at, timeout=5).text)

@@ -148,6 +148,9 @@ class GivenStream(GivenView):
         self.looked_for.append(url)
         return "it is not among the pages that are kept"
 
+    def look_at(self, page: int) -> None:
+        pass
+
     def close(self) -> None:
         self.watchers.end()
 

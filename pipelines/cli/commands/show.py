@@ -19,6 +19,7 @@ from opicflow.schemas.dates import iso_time
 
 if TYPE_CHECKING:
     from opicflow.pipelines.ledger import Ledger
+    from opicflow.pipelines.ledger.reader import SeenChanges
     from opicflow.pipelines.replay.answers import Answers
     from opicflow.pipelines.results.reasons import Payer, Reasons
     from opicflow.pipelines.results.record_columns import Pages
@@ -229,6 +230,8 @@ def _print_reasons(reasons: Reasons, stream: ShardOfPage | None, all_shards: boo
     print("\n  what its change rate rests on")
     for line in _evidence(reasons):
         print(f"    {line}")
+    for line in _visits(reasons.changes):
+        print(f"    {line}")
     print(f"\n  {reasons.order}")
 
 
@@ -273,6 +276,20 @@ def _evidence(reasons: Reasons) -> list[str]:
         believed = "believed" if seen.are_dates_believed else "not believed: visits have found them wrong"
         lines.append(f"dates of its server for {seen.dated} of them, {believed}")
     lines.append(f"a rate {math.exp(min(reasons.rate_error, 9)):.2g} times as high or as low is plausible")
+    return lines
+
+
+def _visits(seen: SeenChanges) -> list[str]:
+    """Return what else its visits have shown, in sentences."""
+    lines = []
+    if seen.failures:
+        visits = "the last visit" if seen.failures == 1 else f"the last {seen.failures} visits"
+        last = f"; last answer at {iso_time(seen.answered_ms)}" if seen.answered_ms else ""
+        lines.append(f"{visits} failed, or found it gone{last}")
+    if seen.modified_ms:
+        lines.append(f"its server told of a change at {iso_time(seen.modified_ms)}")
+    if seen.ordered_ms:
+        lines.append(f"ordered at {iso_time(seen.ordered_ms)}, and not visited since")
     return lines
 
 
