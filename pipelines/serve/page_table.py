@@ -41,6 +41,7 @@ class Filter:
     host: str = ""
     domain: str = ""
     category: int | None = None
+    read: bool = False
     unread: bool = False
     gone: bool = False
     rising: bool = False
@@ -307,6 +308,8 @@ class PageTable:
 
     def _mask(self, wanted: Filter) -> Bools:
         c, mask = self.columns, np.ones(len(self), bool)
+        if wanted.read:
+            mask &= c["visits"] > 0
         if wanted.unread:
             mask &= c["visits"] == 0
         if wanted.gone:

@@ -39,7 +39,8 @@ def checks_of(
     if verdict.shards or is_reading:
         yield _tick(verdict, now_ms)
     else:
-        yield Check("Clock", False, "no shard has published an audit in the last hour: the stream has stopped")
+        detail = "no shard has published an audit in the last hour: the stream has stopped, or was not started"
+        yield Check("Clock", False, detail)
     refused = refused_entries if job is None or job.status is None else job.status.count("rejected")
     detail = "none" if not refused else f"{refused:,} entries, policies or URLs were refused: see Rejects"
     yield Check("Refused entries", refused == 0, detail)
@@ -67,8 +68,8 @@ def _cash(verdict: Verdict, job: JobState | None) -> Check:
 
 def _ranks(verdict: Verdict) -> Check:
     if verdict.unsettled:
-        detail = f"not settled in {verdict.unsettled} of {verdict.shards} shards: while pages are visited, errors fall"
-        return Check("Ranks", False, detail)
+        shards = f"{verdict.unsettled} of {verdict.shards} shards"
+        return Check("Ranks", None, f"not settled yet in {shards}: errors fall with every visit, nothing is to be done")
     if verdict.certificate is None:
         return Check(
             "Ranks", None, "estimated, without a proof" if verdict.shards else "no shard has published an audit"
@@ -86,8 +87,9 @@ def _tick(verdict: Verdict, now_ms: int) -> Check:
     age = now_ms / 1000 - verdict.second
     if age > OLD_TICK_SECONDS:
         at = wording.minute(1000 * verdict.second)
-        detail = f"the last tick of the slowest shard was {wording.span(age)} ago ({at}): the stream has stopped"
-        return Check("Clock", False, detail)
+        since = f"the last tick of the slowest shard was {wording.span(age)} ago ({at})"
+        advice = "opicflow stream status, and the workers' logs, say why"
+        return Check("Clock", False, f"{since}: since then nothing is counted or ordered; {advice}")
     return Check("Clock", True, f"the last tick of the slowest shard was {wording.span(max(age, 0.0))} ago")
 
 
@@ -114,6 +116,7 @@ def _job(job: JobState) -> Iterator[Check]:
         yield Check("Lag", is_short, f"{lag:,} records wait to be read, at {wording.number(rate)} events a second")
     events, rejected = status.count("events_read"), status.count("rejected_events")
     if events and rejected > _MOST_REJECTED * events:
-        yield Check("Rejects", False, f"{wording.percent(rejected / events)} of the events could not be used")
+        part = f"{wording.percent(rejected / events)} of the events since the job started"
+        yield Check("Rejects", False, f"{part} ({rejected:,} of {events:,}) could not be used: examples show why")
     if failed := status.checkpoints.failed_since_last:
         yield Check("Checkpoints", False, f"{failed:,} failed after the last complete one")

@@ -182,6 +182,8 @@ class StreamIndex:
                 f"(--keep {self.keep}), by their newest records; without a gap the first {number(pages.complete)}. Of "
                 "others nothing is known here: lists, search and counts by host leave them out."
             )
+        if not self._keeps_all:
+            words += " Sums of sites are those of the last plan."
         words += f" Of orders the last {number(MOST_ORDERS)} of a day are kept, and the rejects of a day are counted."
         if any(self.unreadable.values()):
             words += f" {number(sum(self.unreadable.values()))} messages could not be read."
@@ -219,6 +221,8 @@ class StreamIndex:
         schedules = self._tables["refresh-schedule"].rows
         planned = [Pages(Texts.of([]), schedules.columns(), moment)] if len(schedules) else []
         table = PageTable.of([pages], planned, [self._orders(pages, now_ms, moment)])
+        if self._keeps_all:  # sums of these are newer than those of the last plan
+            return table
         published = {by: self._published_sites(by, table) for by in _BY}
         return replace(table, published_sites={by: sites for by, sites in published.items() if sites})
 
@@ -278,12 +282,16 @@ class StreamIndex:
 
         The pages themselves are newer than a plan.
         """
-        if self.pages.rows.floor == -np.inf and len(self.pages.rows) >= (self._pages_known() or 0):
+        if self._keeps_all:
             return None
         rows = self._tables["site-importance"].rows
         columns = rows.columns()
         of_domains, of_hosts = (int(columns["read"][columns["by"] == _BY[by]].sum()) for by in ("domain", "host"))
         return (of_domains or of_hosts or None) if rows.floor == -np.inf else None
+
+    @property
+    def _keeps_all(self) -> bool:
+        return self.pages.rows.floor == -np.inf and len(self.pages.rows) >= (self._pages_known() or 0)
 
     def _pages_known(self) -> int | None:
         return self.verdict.pages or self._pages_published or None

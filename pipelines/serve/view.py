@@ -63,6 +63,14 @@ class Check(NamedTuple):
     sentence: str
 
 
+_BY_WEIGHT = ("Cash", "Events", "Brokers", "Workers", "Clock", "Job", "Lag", "Checkpoints")
+
+
+def _place_of(check: str) -> int:
+    """The place of a check among those that are equally right: what hurts most comes first, others as they are."""
+    return _BY_WEIGHT.index(check) if check in _BY_WEIGHT else len(_BY_WEIGHT)
+
+
 class Light(NamedTuple):
     """One light for the books: `right`, `look` or `wrong`, with a headline and its checks, those that fail first."""
 
@@ -250,18 +258,26 @@ class View:
         checks = tuple(
             sorted(
                 self._checks() if self.checks is None else self.checks,
-                key=lambda check: (False, None, True).index(check.is_right),
+                key=lambda check: ((False, None, True).index(check.is_right), _place_of(check.name)),
             )
         )
-        if any(check.is_right is False for check in checks):
-            wrong = [check.name.lower() for check in checks if check.is_right is False]
-            must_report = any(name in ("cash", "events") for name in wrong)
-            headline = "The books are wrong: " if must_report else "Look at this: "
-            return Light("wrong" if must_report else "look", headline + ", ".join(wrong), checks)
+        wrong = [check.name.lower() for check in checks if check.is_right is False]
+        if any(name in ("cash", "events") for name in wrong):
+            return Light("wrong", f"The books are wrong: {', '.join(wrong)}", checks)
+        if self.is_stopped:
+            return Light("wrong", f"The stream does not go on: {', '.join(wrong)}", checks)
+        if wrong:
+            return Light("look", f"Look at this: {', '.join(wrong)}", checks)
         if not len(self.table):
             return Light("look", "There are no pages yet", checks)
         unknown = any(check.is_right is None for check in checks)
         return Light("right", "The books are right" + (", as far as is known" if unknown else ""), checks)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether this is a stream that has pages, and counts nothing any more. Without brokers that is not known."""
+        failing = {check.name for check in self.checks or () if check.is_right is False}
+        return len(self.table) > 0 and bool(failing & {"Workers", "Clock"}) and "Brokers" not in failing
 
     def _checks(self) -> list[Check]:
         checks = []

@@ -82,7 +82,7 @@ ENDPOINTS = (
             *((name, "such as host=example.org") for name in ("host", "domain")),
             ("category", "the number of a category"),
             ("pattern", "a piece of the URL, or with * the whole of it"),
-            *((name, "1: only such pages") for name in ("unread", "gone", "rising", "falling", "overdue")),
+            *((name, "1: only such pages") for name in ("read", "unread", "gone", "rising", "falling", "overdue")),
         ),
     ),
     Endpoint(
@@ -123,6 +123,7 @@ def web_app(source: PageSource, token: str | None = None, allowed_hosts: list[st
         Route("/plan", of_all(pages.plan)),
         Route("/rejects", of_all(pages.rejects)),
         Route("/search", pages.search),
+        Route("/words", pages.words),
         Route("/live", pages.live),
         Route("/api", pages.api),
         Route("/login", pages.login, methods=["GET", "POST"]),
@@ -262,6 +263,9 @@ class _Pages:
             why=why,
             can_explain=self._source.can_explain,
         )
+
+    def words(self, request: Request) -> Response:
+        return _page("words.html", view=self._source.view())
 
     def sites(self, request: Request) -> Response:
         view = self._source.view()

@@ -10,7 +10,10 @@ LONGEST_SHOWN = 160
 _LAST_MS = 253_402_300_800_000  # the year 10000
 
 WORDS = {
-    "importance": "The part of all attention that reaches a page along links. Over all pages it sums to 1.",
+    "importance": (
+        "The part of all attention that reaches a page along links. Over all pages it sums to 1; a stream publishes "
+        "each page at its own moment, so sums differ while a crawl is young."
+    ),
     "score": "Importance times the number of pages: 1 is an average page.",
     "trend": "How much importance changes a day, as a part of itself.",
     "certificate": "A proven bound: the sum of all differences between these ranks and the exact ones is not larger.",
@@ -18,6 +21,14 @@ WORDS = {
     "idle cash": "Cash that waits on pages which cannot pass it on. Importance is measured by the cash that moves.",
     "fresh": "The part of importance whose kept copies are expected to equal the page, under this plan.",
     "overdue": "The page should have been fetched before the end of the log, and was not.",
+    "order": "A fetch that a plan asks the crawler for, not before a time.",
+    "cycle": "The time from one plan to the next: an hour in a stream and a day in a replay, if not chosen otherwise.",
+    "cash": "What a page passes on along its links at a visit. Its sum is known, so none can be lost unseen.",
+    "shard": "A part of the pages, with books and a log of its own.",
+    "tick": "A record with the time, written into every log once a second. Without ticks a stream counts nothing.",
+    "audit": "The balance of a shard, published every ten seconds.",
+    "settled": "Importance does not change any more unless the web does.",
+    "refused entry": "A record in the log of a shard that it cannot apply, such as one that is damaged.",
     "waiting": "Known by a link or an announcement, and never read.",
     "FETCHED": "The page answered with its content.",
     "UNCHANGED": "The server said “not modified” (304): the content is as it was, and no links came with it.",

@@ -227,7 +227,7 @@ def test_the_light_follows_the_books(records: tuple[Audit, ...], right: bool | N
     take(index, "audit", *records)
     light = view_of(index).light
     assert {one.name: one.is_right for one in light.checks}["Cash"] is right
-    assert light.state == ({True: "right", False: "wrong", None: "right"}[right] if records else "look"), light
+    assert light.state == ({True: "right", False: "wrong", None: "right"}[right] if records else "wrong"), light
 
 
 def test_old_ticks_unproven_ranks_and_unsettled_shards_are_worth_a_look() -> None:
@@ -236,11 +236,13 @@ def test_old_ticks_unproven_ranks_and_unsettled_shards_are_worth_a_look() -> Non
     take(index, "audit", books())
     assert view_of(index, NOON_MS + 60_000).light.state == "right"
     late = view_of(index, NOON_MS + 600_000).light
-    assert late.state == "look" and "10 min ago" in str(late.checks)
+    assert (late.state, late.checks[0].name) == ("wrong", "Clock") and "10 min ago" in late.checks[0].sentence
+    assert late.headline == "The stream does not go on: clock"
     take(index, "audit", replace(books(), certificate=2.0, second=NOON + 1))
     assert "nothing is proven" in str(view_of(index).light.checks)
     take(index, "audit", replace(books(), settled=False, second=NOON + 2))
-    assert "not settled in 1 of 1 shards" in str(view_of(index).light.checks)
+    assert "not settled yet in 1 of 1 shards" in str(view_of(index).light.checks)
+    assert view_of(index).light.state == "right", "a young crawl has no fault"
 
 
 def test_the_job_is_judged_by_what_status_says() -> None:
