@@ -174,6 +174,7 @@ class StateSource:
 
     def _read(self, state: State) -> View:
         answers, self._rules = read_answers(self._path)
+        gc.collect()  # the ledger, if they came from there
         table = PageTable.of(
             map(pages_of, answers.importance), map(pages_of, answers.schedules), [pages_of(answers.orders)]
         )
