@@ -127,6 +127,8 @@ def _opened(path: Path) -> _MomentFile | None:
             line = file.readline(_LONGEST_LINE)
             values = orjson.loads(line)
             checksum = values.pop("checksum")
+            if not all(type(values[name]) is int and values[name] >= 0 for name in ("time_ms", "visits", "blocks")):
+                return None
             blocks, size = values["blocks"], os.fstat(file.fileno()).st_size
             begin = len(line) + 8 * blocks
             if values["version"] != _VERSION or size != begin + _BLOCK_BYTES * blocks:
@@ -135,7 +137,7 @@ def _opened(path: Path) -> _MomentFile | None:
         if checksum != _checksum_of(values, firsts):
             return None
         return _MomentFile(path, values["time_ms"], values["visits"], np.frombuffer(firsts, "<u8"), begin)
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
 
 

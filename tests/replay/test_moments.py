@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import random
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,9 @@ from opicflow.pipelines.replay.moments import Moments, PageMoment, keep_moments,
 from opicflow.pipelines.replay.runner import ReplayRequest, replayed
 from opicflow.pipelines.replay.state_reader import read_ledger
 from opicflow.pipelines.web.webs import power_law_web
+from support.hostile_values import altered
 from support.logs import WebLog, json_line, run
+from support.thorough import thorough
 
 URL_BITS = (1 << 48) - 1
 
@@ -33,9 +37,9 @@ def write_log(path: Path, visits: int, order: str = "random") -> Path:
 
 @pytest.mark.parametrize("pages", [0, 1, 510, 511, 512, 5_000])
 def test_a_moment_has_the_importance_of_each_page_and_of_no_other(tmp_path: Path, pages: int) -> None:
-    random = np.random.default_rng(pages)
-    ids = random.integers(0, 1 << 64, pages, np.uint64)
-    importance = random.pareto(1.0, pages) * 1e-9
+    chance = np.random.default_rng(pages)
+    ids = chance.integers(0, 1 << 64, pages, np.uint64)
+    importance = chance.pareto(1.0, pages) * 1e-9
     importance[::7] = 0.0
     put(tmp_path / "moments", "1-1", pack_moment(ids, importance, 5, 9))
     found = Moments(tmp_path)
@@ -43,14 +47,14 @@ def test_a_moment_has_the_importance_of_each_page_and_of_no_other(tmp_path: Path
         (moment,) = found.of_page(page)
         assert moment[:2] == (5, 9) and moment.importance == pytest.approx(value, rel=4e-4)
     known = set((ids & np.uint64(URL_BITS)).tolist())
-    others = [0, (1 << 64) - 1, *random.integers(0, 1 << 64, 500, np.uint64).tolist()]
+    others = [0, (1 << 64) - 1, *chance.integers(0, 1 << 64, 500, np.uint64).tolist()]
     assert all(found.of_page(page) == [] for page in others if page & URL_BITS not in known or pages == 0)
 
 
 def test_a_moment_does_not_depend_on_the_order_of_pages() -> None:
-    random = np.random.default_rng(1)
-    ids, importance = random.integers(0, 1 << 64, 2_000, np.uint64), random.random(2_000)
-    order = random.permutation(2_000)
+    chance = np.random.default_rng(1)
+    ids, importance = chance.integers(0, 1 << 64, 2_000, np.uint64), chance.random(2_000)
+    order = chance.permutation(2_000)
     assert pack_moment(ids, importance, 5, 9) == pack_moment(ids[order], importance[order], 5, 9)
 
 
@@ -125,6 +129,28 @@ def test_all_moments_together_have_a_bound_in_bytes(tmp_path: Path, monkeypatch:
     put(work, "moments-000000-000000-000000", pack_moment(pages, np.full(3, 0.5), 0, 9))
     keep_moments(tmp_path, work)
     assert [one.visits for one in Moments(tmp_path).of_page(1)] == [9]
+
+
+def test_a_moment_with_other_values_and_a_right_checksum_is_left_out_or_read(tmp_path: Path) -> None:
+    data, draw = pack_moment(np.arange(1, 1_001, dtype=np.uint64), np.full(1_000, 0.5), 5, 9), random.Random(1)
+    line, _, rest = data.partition(b"\n")
+    sound = json.loads(line)
+    del sound["checksum"]
+    firsts, left_out = rest[: 8 * sound["blocks"]], 0
+    for _ in range(thorough(300, 10_000)):
+        values = altered(sound, draw)
+        if isinstance(values, dict):
+            values.pop("checksum", None)
+            try:
+                values["checksum"] = moments._checksum_of(values, firsts)
+            except (TypeError, ValueError):  # no JSON
+                values["checksum"] = 0
+        put(tmp_path / "moments", "1-1", json.dumps(values).encode() + b"\n" + rest)
+        found = Moments(tmp_path)
+        left_out += not len(found)
+        for time_ms, visits, importance in found.of_page(7):
+            assert type(time_ms) is type(visits) is int and min(time_ms, visits) >= 0 and importance == 0.5
+    assert left_out > 50
 
 
 def test_damaged_moments_are_left_out(tmp_path: Path) -> None:
