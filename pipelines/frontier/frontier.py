@@ -26,7 +26,7 @@ from opicflow.connectors.files.jsonl import decode_jsonl
 from opicflow.connectors.files.reading import ANY
 from opicflow.pipelines.frontier.event_log import EventLog
 from opicflow.pipelines.frontier.host_queues import HostQueues, QueuedPage
-from opicflow.pipelines.ledger import Certified, ConfigRefused, Ledger, LedgerConfig, Planned
+from opicflow.pipelines.ledger import Certified, ConfigRefused, LedgerConfig
 from opicflow.pipelines.ledger.choice import WHY
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayKeeperFactory
 from opicflow.pipelines.replay.state import Source, State, StateFolder, StateRefused, identify, remember_end
@@ -42,6 +42,8 @@ from opicflow.schemas.urls import Canonicaliser, canonical, host
 LOG_NAME = "visits.jsonl"
 _SOURCE = "log/frontier"
 _EVENTS_AT_ONCE = 256
+_SEEN_BITS = 18
+"""Few, for the memory: to give the ledger a URL again costs nothing within a process."""
 _MOST_QUEUED = 10_000
 """So many unread pages are in a plan, if there are."""
 _MOST_HOSTS = 1 << 14
@@ -89,7 +91,7 @@ class Frontier:
         self._keeper = folder.keeper(state, config) if state.snapshot else ReplayKeeperFactory(config).new(0)
         self._keeper.ledger.change_refreshing(ledger.refresh)
         self._canonicaliser = Canonicaliser(self._rules.urls, self._rules.page_ids)
-        self._seen = Seen()
+        self._seen = Seen(_SEEN_BITS)
         self._lock = RLock()
         self._log = EventLog(folder.path / LOG_NAME)
         self._applied_to = self._saved_at = state.sources[0].at
@@ -282,11 +284,26 @@ class Frontier:
             return
         self._busy = ledger.busy_hosts(int(now))
         self._queues.fill((), now)  # makes room: a plan takes memory
-        planned = ledger.preview(second=int(now), least_discovered=_MOST_QUEUED, among=self._pages_to_choose_among())
-        self._queues.fill(_queued(ledger, planned, now), now)
+        self._queues.fill(self._queued(now), now)
         for each, until in self._busy.items():
             if not self._queues.is_in_flight(each):
                 self._queues.rest(each, until)
+
+    def _queued(self, now: float) -> Iterator[QueuedPage]:
+        """Return the orders of a plan. Unread pages and others take turns, as their shares of the bandwidth are."""
+        ledger, among = self._keeper.ledger, self._pages_to_choose_among()
+        planned = ledger.preview(second=int(now), least_discovered=_MOST_QUEUED, among=among)
+        orders, shared = planned.orders, planned.shared
+        pages = planned.survey.pages[orders.rows]
+        per_day = shared.discovery_per_day + shared.refresh_per_day
+        share = float(np.clip(shared.discovery_per_day / max(per_day, 1e-9), 0.01, 0.99))
+        is_new = orders.why == _DISCOVERY
+        number = np.where(is_new, np.cumsum(is_new), np.cumsum(~is_new))
+        rank = np.where(is_new, number / share, number / (1 - share))
+        rank[orders.why == _REQUESTED] = 0.0
+        not_before = np.where(is_new, now, orders.not_before)
+        columns = (rank, pages, ledger.host_hashes(pages), not_before)
+        return map(QueuedPage, *(column.tolist() for column in columns))
 
     def _pages_to_choose_among(self) -> Ids | None:
         if self._among is None:
@@ -357,18 +374,3 @@ def _new_state(path: Path, config: LedgerConfig) -> State:
     run = {"logs": [], "reports": [], "starts": {}, "finished": False}
     source = Source(_SOURCE, str(path / LOG_NAME), 0, "")
     return State(keeper.to_json(), [rules.to_json()], [source], run, page_ids=rules.page_ids.to_json())
-
-
-def _queued(ledger: Ledger, planned: Planned, now: float) -> Iterator[QueuedPage]:
-    """Yield the orders of a plan. Unread pages and others take turns, as their shares of the bandwidth are."""
-    orders, shared = planned.orders, planned.shared
-    pages = planned.survey.pages[orders.rows]
-    per_day = shared.discovery_per_day + shared.refresh_per_day
-    share = float(np.clip(shared.discovery_per_day / max(per_day, 1e-9), 0.01, 0.99))
-    is_new = orders.why == _DISCOVERY
-    number = np.where(is_new, np.cumsum(is_new), np.cumsum(~is_new))
-    rank = np.where(is_new, number / share, number / (1 - share))
-    rank[orders.why == _REQUESTED] = 0.0
-    not_before = np.where(is_new, now, orders.not_before)
-    columns = (rank, pages, ledger.host_hashes(pages), not_before)
-    return map(QueuedPage, *(column.tolist() for column in columns))

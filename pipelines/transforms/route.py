@@ -64,8 +64,9 @@ class Seen:
     Make a new one for every bundle: the records of a failed bundle may be lost.
     """
 
-    def __init__(self) -> None:
-        self.ids = np.zeros(1 << _SEEN_BITS, np.uint64)
+    def __init__(self, bits: int = _SEEN_BITS) -> None:
+        """`bits`: how many are remembered, as a power of 2, 22 at most."""
+        self.ids = np.zeros(1 << bits, np.uint64)
 
 
 def accepted(events: CrawlEvents, urls: CanonicalUrls, latest_ms: int = ANY_TIME) -> Bools:
@@ -401,21 +402,22 @@ def _link_to(given: _In, out: _Out, at: Any, target: Any) -> None:
 def _sight(given: _In, out: _Out, seen: Any, at: Any, event: Any, url: Any, within: Any) -> Any:
     """Write a sighting unless the URL was sent recently. Returns the index of the next row."""
     page = given.ids[url]
-    if seen[_slot(page)] == page:
+    if seen[_slot(seen, page)] == page:
         return at
     return _write(given, out, seen, at, event, _SIGHTING, url, within)
 
 
 @inlined_kernel
-def _slot(page: Any) -> Any:
+def _slot(seen: Any, page: Any) -> Any:
     """Return the slot of a page in `Seen`: of all bits of its id, because pages of one site begin alike."""
-    return (page * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(64 - _SEEN_BITS)
+    mixed = (page * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(64 - _SEEN_BITS)
+    return mixed & np.uint64(seen.shape[0] - 1)
 
 
 @inlined_kernel
 def _is_fresh(seen: Any, page: Any) -> Any:
     """Whether the URL of a page was not sent recently. Marks it as sent."""
-    slot = _slot(page)
+    slot = _slot(seen, page)
     if seen[slot] == page:
         return False
     seen[slot] = page
