@@ -37,7 +37,7 @@ def checks_of(
     yield _cash(verdict, job)
     yield _ranks(verdict)
     if verdict.shards or is_reading:
-        yield _tick(verdict, now_ms)
+        yield _tick(verdict, now_ms, bool(job and job.status and job.status.silent_since_ms))
     else:
         detail = "no shard has published an audit in the last hour: the stream has stopped, or was not started"
         yield Check("Clock", False, detail)
@@ -81,7 +81,7 @@ def _ranks(verdict: Verdict) -> Check:
     )
 
 
-def _tick(verdict: Verdict, now_ms: int) -> Check:
+def _tick(verdict: Verdict, now_ms: int, is_silent: bool) -> Check:
     if not verdict.shards:
         return Check("Clock", None, "no tick is known")
     age = now_ms / 1000 - verdict.second
@@ -90,7 +90,8 @@ def _tick(verdict: Verdict, now_ms: int) -> Check:
         since = f"the last tick of the slowest shard was {wording.span(age)} ago ({at})"
         advice = "opicflow stream status, and the workers' logs, say why"
         return Check("Clock", False, f"{since}: since then nothing is counted or ordered; {advice}")
-    return Check("Clock", True, f"the last tick of the slowest shard was {wording.span(max(age, 0.0))} ago")
+    is_right = None if is_silent else True
+    return Check("Clock", is_right, f"the last tick of the slowest shard was {wording.span(max(age, 0.0))} ago")
 
 
 def _job(job: JobState) -> Iterator[Check]:
@@ -99,15 +100,16 @@ def _job(job: JobState) -> Iterator[Check]:
         yield Check("Job", False if job.problem else None, job.problem or "Flink has not answered yet")
         return
     if status.details.runs:
-        yield Check("Job", True, f"all its tasks run, after {status.details.restarts} restarts")
+        yield Check("Job", True, f"all its tasks run, says Flink, after {status.details.restarts} restarts")
     else:
         cause = next((one.cause for one in status.details.lasting_trouble), "no reason is known")
         yield Check("Job", False, f"{status.details.job.state}, not all its tasks run: {cause}")
     lag, rate = sum(status.lags().values()), job.events_per_second
     if since := status.silent_since_ms:
         at = wording.minute(since)
-        detail = f"since {at} a worker does not answer: see its log; Flink replaces one that is killed"
-        yield Check("Workers", False, detail)
+        what = f"since {at} one or more do not answer: events wait, and are not lost"
+        advice = "find it by the workers' logs, and kill it: Flink starts another, which goes on where it was"
+        yield Check("Workers", False, f"{what}. To do: {advice}")
         yield Check("Lag", None, f"not known; {lag:,} records waited at {at}")
     elif rate is None:
         yield Check("Lag", None, f"{lag:,} records wait to be read")

@@ -175,14 +175,17 @@ class StreamIndex:
         """Return sentences about the records that are kept, and about those that are not."""
         pages, known = self.pages.rows, self._pages_known()
         if pages.floor == -np.inf:
-            words = f"All {number(len(pages))} pages in the topic importance are kept."
+            words = f"All {number(len(pages))} pages in the topic importance are kept"
+            words += (
+                f"; {number(known - len(pages))} more are not published yet." if known and known > len(pages) else "."
+            )
         else:
             words = (
                 f"Of {number(max(known or 0, len(pages)))} pages the {number(len(pages))} most important ones are kept "
                 f"(--keep {self.keep}), by their newest records; without a gap the first {number(pages.complete)}. Of "
                 "others nothing is known here: lists, search and counts by host leave them out."
             )
-        if not self._keeps_all:
+        if pages.floor != -np.inf:
             words += " Sums of sites are those of the last plan."
         words += f" Of orders the last {number(MOST_ORDERS)} of a day are kept, and the rejects of a day are counted."
         if any(self.unreadable.values()):
@@ -221,7 +224,7 @@ class StreamIndex:
         schedules = self._tables["refresh-schedule"].rows
         planned = [Pages(Texts.of([]), schedules.columns(), moment)] if len(schedules) else []
         table = PageTable.of([pages], planned, [self._orders(pages, now_ms, moment)])
-        if self._keeps_all:  # sums of these are newer than those of the last plan
+        if rows.floor == -np.inf:  # sums of all pages that are published are newer than those of the last plan
             return table
         published = {by: self._published_sites(by, table) for by in _BY}
         return replace(table, published_sites={by: sites for by, sites in published.items() if sites})

@@ -268,8 +268,10 @@ class StreamSource:
     def _rates(self, job: JobState | None) -> list[tuple[str, float | None, str]]:
         rates: list[tuple[str, float | None, str]] = []
         if job is not None and job.status is not None:
-            rates.append(("events a second", job.events_per_second, "read by the stream"))
-            rates += [(f"lag of {topic}", lag, "records") for topic, lag in sorted(job.status.lags().items())]
+            is_silent = bool(job.status.silent_since_ms)  # what was said before it is not the present
+            rates.append(("events a second", 0.0 if is_silent else job.events_per_second, "read by the stream"))
+            lags = sorted(job.status.lags().items())
+            rates += [(f"lag of {topic}", None if is_silent else lag, "records") for topic, lag in lags]
         (first_ms, first), (last_ms, last) = self._visits[0], self._visits[-1]
         if first and last >= first and last_ms > first_ms:
             rates.append(

@@ -342,7 +342,9 @@ class View:
         first = nsmallest(_MOST_HOSTS, hosts, key=lambda one: (-one.ordered, one.name))
         shares = [Share(one.name, one.ordered, one.ordered / total, f"/host/{one.name}") for one in first]
         rest = sum(one.ordered for one in hosts) - sum(one.ordered for one in first)
-        return shares + ([Share(f"{len(hosts) - _MOST_HOSTS:,} other hosts", rest, rest / total)] if rest else [])
+        elsewhere = len(self.table.order_rows) - sum(one.ordered for one in hosts)
+        others = [(f"{len(hosts) - _MOST_HOSTS:,} other hosts", rest), ("of pages that are not kept here", elsewhere)]
+        return shares + [Share(name, orders, orders / total) for name, orders in others if orders]
 
     @cached_property
     def scores(self) -> list[Bin]:
