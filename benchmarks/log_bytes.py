@@ -21,8 +21,10 @@ from benchmarks.harness import Figure, check, say
 from benchmarks.placement import PLACEMENTS, PlacedPages, WebOfSites
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.messages import decode_messages, writer_of
-from opicflow.pipelines.ledger import Certified, History, Interpolation, LedgerConfig, TickEntry
-from opicflow.pipelines.ledger.encoding import encode_entry
+from opicflow.connectors.kafka.partitions import LogEnds
+from opicflow.pipelines.cli.stream_options import CUT_SECONDS
+from opicflow.pipelines.ledger import Certified, History, Interpolation, LedgerConfig
+from opicflow.pipelines.stream.clock import WriteTicks
 from opicflow.pipelines.stream.keeper import LogBatch, LogKeeper, Origin
 from opicflow.pipelines.transforms.decoded_batch import route_rows, urls_of
 from opicflow.pipelines.transforms.outputs import TRANSFERS
@@ -38,7 +40,6 @@ _POLLS = 4
 """A second, of each router."""
 _PARTITIONS = 3
 _IDLE_SECONDS = 600
-CUT_SECONDS = 5
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,7 @@ class _Logs:
         self._sharders = [Sharder(one, SourceState.at(0, ranges.count), ranges) for one in self._sources]
         self._seen = [Seen() for _ in self._sources]
         self._waiting: list[tuple[int, bytes]] = []
+        self._clock = WriteTicks("page-ledger", ranges.count, 1.0, _Ends(self._keepers))
         origin = Origin(self.config, ranges, rules)
         for shard in range(ranges.count):
             self._append(shard, origin.entry(), "origin")
@@ -148,8 +150,9 @@ class _Logs:
 
     def _tick(self) -> None:
         self.second += 1
-        for shard in range(len(self._keepers)):
-            self._append(shard, encode_entry(TickEntry(self.second)), "ticks")
+        for tick in self._clock.process((0, float(self.second)), None):
+            assert tick.partition is not None and tick.value is not None
+            self._append(tick.partition, tick.value, "ticks")
         waiting, self._waiting = self._waiting, []
         for shard, data in waiting:
             self._append(shard, data, "transfers")
@@ -161,6 +164,17 @@ class _Logs:
         for output in keeper.take(LogBatch.of(keeper.head.next, [(keeper.head.next, 1000 * self.second, data)])):
             if output.kind == TRANSFERS:
                 self._waiting.append((output.to_shard, output.data))
+
+
+class _Ends(LogEnds):
+    """Where the logs end: the ledgers have applied all records."""
+
+    def __init__(self, keepers: list[LogKeeper]) -> None:
+        super().__init__(Connection("nowhere:9092"), "page-ledger")
+        self._keepers = keepers
+
+    def __call__(self) -> list[int]:
+        return [keeper.head.next for keeper in self._keepers]
 
 
 def _stored_bytes(data: bytes) -> int:

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from opicflow.pipelines.stream.snapshot_store import Snapshots
     from opicflow.pipelines.stream.submit import FlinkJob
 
-_CUT_SECONDS = 5
+CUT_SECONDS = 5
+"""How long few amounts wait for a message, in new logs; older ones keep what they have."""
 _CYCLE_HOURS = 1.0
 _LEAST_CERTIFIED_MOVE = 0.01
 """Exact importance is published again after smaller moves than an estimate."""
@@ -203,7 +204,7 @@ def default_origin(shards: int) -> Origin:
     from opicflow.pipelines.transforms.rules import Rules
     from opicflow.schemas.shards import ShardRanges
 
-    ledger = LedgerConfig(cut_seconds=_CUT_SECONDS)
+    ledger = LedgerConfig(cut_seconds=CUT_SECONDS)
     hourly = replace(ledger, refresh=replace(ledger.refresh, cycle_hours=_CYCLE_HOURS))
     return Origin(hourly, ShardRanges.equal(shards), Rules(page_ids=new_page_ids()), sites="domain")
 

@@ -2,10 +2,10 @@
 
 A *whole* cut goes to all other shards, with all that waits for them, their parts of the virtual account, and gossip.
 There is one after a number of visits. At ticks it depends on `cut_seconds`. If that is 0, every tick makes a whole cut.
-Otherwise a tick makes one only if the last one is old enough, and the gossip has changed or the virtual account has a
-unit for every weighted page. Other ticks send single shards what is worth a message: many amounts, or any amounts after
-`cut_seconds`. A shard that received cash also answers with its gossip, so that the sender learns how far it has come.
-Shards to which nothing happens send nothing.
+Otherwise a tick makes one after visits of a fiftieth of the pages; if much waits, under `certified`; or if the last one
+is old enough, and the gossip has changed or the virtual account has a unit for every weighted page. Other ticks send
+single shards what is worth a message: many amounts, or any amounts after `cut_seconds`. A shard that received cash also
+answers with its gossip, so that the sender learns how far it has come. Shards to which nothing happens send nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 
 from opicflow.pipelines.ledger.config import Certified, LedgerConfig
 from opicflow.pipelines.ledger.entries import Gossip, ResidualSums, TransfersEntry, sum_transfers
+from opicflow.pipelines.ledger.entry_checks import exact_sum
 from opicflow.pipelines.ledger.kernels import spending
 from opicflow.pipelines.ledger.ledger_state import Times, WholeCut
 from opicflow.pipelines.ledger.peers import Peers
@@ -27,7 +28,12 @@ from opicflow.schemas.shards import Shard
 ITEMS_PER_MESSAGE = 64
 """With fewer visits or amounts, messages would cost more than what they carry."""
 _WHOLE_CUT_SECONDS = 30
+_MOST_WAITING = 50
+"""Of a web in which visits of one page in so many come faster, importance is worse the longer cash waits."""
 _WRAP = 1 << 64
+
+_MOST_UNCERTAIN = 1000
+"""Under `certified` no more than one part in so many of what pages earn waits: after a backlog residuals travel on."""
 
 Sealed = list[tuple[int, TransfersEntry]]
 """Messages, each with the shard that it is for."""
@@ -61,9 +67,9 @@ class Cuts:
 
     def seal_at_tick(self) -> Sealed:
         """Seal what is due at a tick."""
+        self._room.sum_outbox()
         if not self._config.cut_seconds or self._is_whole_due():
             return self.seal_whole()
-        self._room.sum_outbox()
         waiting = np.diff(self._edges(self._outbox()[0]))
         now, seconds = self._times.tick_second, self._config.cut_seconds
         due = []
@@ -100,13 +106,19 @@ class Cuts:
     def _is_whole_due(self) -> bool:
         """Whether all others should hear of this shard, and have not for a while."""
         last = self.last_whole
-        if last.gossip is None:
+        counts = self._room.book.counts[0]
+        visits = int(counts.visits_since_cut)
+        if last.gossip is None or (visits and visits * _MOST_WAITING >= int(counts.pages)):
             return True
+        if self._is_certified:
+            waiting = exact_sum(np.abs(self._outbox()[1]))
+            if waiting and waiting * _MOST_UNCERTAIN >= int(self._room.book.sums[0].paid):
+                return True
         if self._times.tick_second - last.second < _WHOLE_CUT_SECONDS:
             return False
-        own = int(self._room.book.counts[0].weighted_pages)
+        own = int(counts.weighted_pages)
         everywhere = own + sum(self._peers.weighted_pages(own).values())
-        has_units = everywhere > 0 and int(self._room.book.counts[0].virtual) >= everywhere
+        has_units = everywhere > 0 and int(counts.virtual) >= everywhere
         return has_units or replace(self._gossip(), second=last.gossip.second) != last.gossip
 
     def _seal(self, others: Sequence[int], parts: dict[int, int]) -> Sealed:

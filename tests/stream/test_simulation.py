@@ -190,7 +190,7 @@ MUTATIONS: dict[str, Mutation] = {
         patch, Cuts, "_is_whole_due", "replace(self._gossip(), second=last.gossip.second)", "self._gossip()"
     ),
     "a virtual account below a unit a page is shared": lambda patch: rewrite(
-        patch, Cuts, "_is_whole_due", "everywhere > 0 and int(self._room.book.counts[0].virtual) >= everywhere", "True"
+        patch, Cuts, "_is_whole_due", "everywhere > 0 and int(counts.virtual) >= everywhere", "True"
     ),
     "a tick has the time of its sender": lambda patch: rewrite(
         patch,
