@@ -29,6 +29,7 @@ from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 
 PATIENCE_SECONDS = 120.0
 _MOST_WAIT_MS = 100
+_ENDS_TIMEOUT_MS = 5_000
 _POLL_RECORDS = 4_000
 _FETCH_BYTES = 2 << 20
 _LEAST_FETCH_BYTES = 128 << 10
@@ -92,6 +93,35 @@ def resolve(
         )
         for one in all_partitions
     ]
+
+
+class LogEnds:
+    """Reads where the partitions of a topic end, again and again. It connects when it is first called."""
+
+    def __init__(self, connection: Connection, topic: str) -> None:
+        self._connection = connection
+        self._topic = topic
+        self._consumer: Any = None
+        self._partitions: list[TopicPartition] = []
+
+    def __call__(self) -> list[int] | None:
+        """Return the end of each partition; None if the cluster does not answer in a few seconds."""
+        try:
+            if self._consumer is None:
+                partitions = partitions_of_topic(self._connection, self._topic)[1]
+                self._partitions = [TopicPartition(self._topic, number) for number in range(partitions)]
+                self._consumer = self._connection.consumer()
+            ends = self._consumer.end_offsets(self._partitions, timeout_ms=_ENDS_TIMEOUT_MS)
+        except (KafkaError, KafkaRefused):
+            self.close()
+            return None
+        return [ends[one] for one in self._partitions]
+
+    def close(self) -> None:
+        """Close the connection; the next call makes another one."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.close()
 
 
 def partitions_of_topic(connection: Connection, topic: str) -> tuple[str, int]:

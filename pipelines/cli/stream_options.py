@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from opicflow.pipelines.stream.snapshot_store import Snapshots
     from opicflow.pipelines.stream.submit import FlinkJob
 
+CUT_SECONDS = 5
+"""How long few amounts wait for a message, in new logs; older ones keep what they have."""
 _CYCLE_HOURS = 1.0
 _LEAST_CERTIFIED_MOVE = 0.01
 """Exact importance is published again after smaller moves than an estimate."""
@@ -202,7 +204,7 @@ def default_origin(shards: int) -> Origin:
     from opicflow.pipelines.transforms.rules import Rules
     from opicflow.schemas.shards import ShardRanges
 
-    ledger = LedgerConfig()
+    ledger = LedgerConfig(cut_seconds=CUT_SECONDS)
     hourly = replace(ledger, refresh=replace(ledger.refresh, cycle_hours=_CYCLE_HOURS))
     return Origin(hourly, ShardRanges.equal(shards), Rules(page_ids=new_page_ids()), sites="domain")
 
@@ -219,7 +221,7 @@ def requested_origin(options: argparse.Namespace, kept: Origin | None, shards: i
     base = default_origin(shards)
     placed = kept or base
     rules = replace(rules or placed.rules, page_ids=placed.rules.page_ids)
-    ledger = given.over(base.ledger)
+    ledger = replace(given.over(base.ledger), cut_seconds=placed.ledger.cut_seconds)
     if focus is not None or rules.categories.count > 1:
         ledger = (focus or CashFocus()).over(ledger, rules.categories)
     origin = Origin(ledger, placed.ranges, rules, sites=sites_of(options))

@@ -244,7 +244,9 @@ class LedgerConfig:
     its share, taken from the virtual account while it lasts. The ledger recognises duplicates of at least the last
     `remembered_visits` visits (8 to 32 bytes each), and of the latest visit of every page. If there are more than
     `max_pages`, or a host has more than `max_unread_per_host` pages that were never read, the next tick removes the
-    unread pages with the least waiting cash. `domains` limits unread pages by registrable domain.
+    unread pages with the least waiting cash. `domains` limits unread pages by registrable domain. Between ticks so far
+    apart, few amounts wait before they are sent to another shard; with `cut_seconds` 0 every tick sends a message to
+    every shard, as in older logs.
     """
 
     history: History = field(default_factory=Interpolation)
@@ -260,6 +262,7 @@ class LedgerConfig:
     max_pages: int | None = None
     max_unread_per_host: int | None = None
     domains: DomainLimits = field(default_factory=DomainLimits)
+    cut_seconds: int = 0
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, in one line each."""
@@ -281,6 +284,7 @@ class LedgerConfig:
             self.remembered_visits,
             "a whole number from 0 to 2^30",
         )
+        _check(is_whole(self.cut_seconds, 0, 3600), "cut_seconds", self.cut_seconds, "whole seconds from 0 to 3600")
         _check(_is_number(self.trend_days, 0.01, MOST_DAYS), "trend_days", self.trend_days, "a positive number of days")
         if isinstance(self.history, Certified):
             check_certified_rules(self.damping, self.link_bonus_per_1024)
@@ -320,6 +324,8 @@ class LedgerConfig:
         }
         later = {name: value for name, value in _encode(self.refresh, _LATER_REFRESH).items() if value is not None}
         values["refresh"] = _encode(self.refresh, _STORED_REFRESH) | later
+        if self.cut_seconds:
+            values["cut_seconds"] = self.cut_seconds
         if self.domains.limit_anything:
             values["domains"] = _encode(self.domains, _STORED_DOMAINS)
         return values
@@ -328,7 +334,7 @@ class LedgerConfig:
     def from_json(cls, values: dict[str, Any]) -> LedgerConfig:
         """The configuration that `to_json` wrote; `ConfigRefused` for anything else."""
         try:
-            fields, history = _decode(values, _STORED | _same("domains")), dict(values["history"])
+            fields, history = _decode(values, _STORED | _same("domains", "cut_seconds")), dict(values["history"])
             if "domains" in fields:
                 fields["domains"] = DomainLimits(**_decode(fields["domains"], _STORED_DOMAINS))
             kind = HISTORIES[history.pop("policy")]

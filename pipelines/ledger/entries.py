@@ -229,6 +229,7 @@ class ResidualSums:
     """Sums over the pages of a `certified` shard, or of all shards, from which a certificate is computed.
 
     `sent` and `received` have one value for each shard: the sizes of all amounts ever sent to it, or received from it.
+    At its own place in `sent` a shard has the size of all amounts that it has not sent yet.
     """
 
     bases: int

@@ -30,6 +30,7 @@ from opicflow.pipelines.ledger.config import (
     check_theta,
     shown,
 )
+from opicflow.pipelines.ledger.cuts import ITEMS_PER_MESSAGE, Cuts
 from opicflow.pipelines.ledger.domain_limits import Domains
 from opicflow.pipelines.ledger.entries import (
     START,
@@ -57,6 +58,7 @@ from opicflow.pipelines.ledger.entry_checks import (
     check_source,
     check_tick,
     check_transfers,
+    exact_sum,
 )
 from opicflow.pipelines.ledger.errors import ConfigRefused, EntryRefused, LedgerBroken, SnapshotRefused
 from opicflow.pipelines.ledger.estimates import Estimates
@@ -107,7 +109,6 @@ _WRAP = 1 << 64
 _SETTLING = 0.1  # with a larger certificate scores move because residuals of other shards arrive
 _LEAST_SLIDE = 1 << 14  # words of remembered links that an entry moves at most, besides some for each of its links
 _EFFECTS = ("visits", "announcements", "sightings", "births", "duplicates", "late")
-_VISITS_PER_MESSAGE = 64  # of a cut; with fewer, messages would cost more than the visits themselves
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,6 @@ class Ledger:
 
     def _adopt(self, state: LedgerState) -> None:
         """Make the parts of the ledger from its state."""
-        self._cut = state.cut
         self._marks = state.marks
         self._times = state.times
         self._credits = state.credits
@@ -204,6 +204,7 @@ class Ledger:
             self._qualities,
         )
         self._residuals = Residuals(self._room, self._peers)
+        self._cuts = Cuts(self.config, self._room, self._peers, self._times, state.whole_cut, self._certified_sums)
         self._settling = Settling(self.config, self._room, self._peers, self._times)
         self._domains = Domains(self.config.domains, self._room, self._reader, self._removal, self._place)
         self._sweeps = Sweeps(self.config, self._room, self._reader, self._times, self.shards)
@@ -327,9 +328,9 @@ class Ledger:
         room = self._room
         most_links = int(np.diff(items.link_starts).max()) if len(items) else 0
         room.make_scratch(max(most_links, int(room.book.modes[0].longest)))
-        done, least_visits = 0, _VISITS_PER_MESSAGE * (self.shards - 1)
+        done, least_visits = 0, ITEMS_PER_MESSAGE * (self.shards - 1)
         if self.is_certified:
-            least_visits = max(least_visits, _VISITS_PER_MESSAGE)
+            least_visits = max(least_visits, ITEMS_PER_MESSAGE)
         while True:
             done, why = batches.apply_items(room.table, room.book, room.scratch, rows, done, least_visits)
             if why == batches.NEEDS_CUT:
@@ -382,6 +383,8 @@ class Ledger:
             if entry.virtual:
                 counts.virtual += spending.declare_dividend(room.book, entry.virtual)
             self._receive_gossip(entry.source_shard, entry.gossip)
+        if self.config.cut_seconds and (len(pages) or entry.virtual):
+            self._peers.by_shard[entry.source_shard].awaits_answer = True
         self._marks[source] = Mark(entry.end, total, digest)
         return []
 
@@ -439,10 +442,9 @@ class Ledger:
         return tuple(self._seal_cut())
 
     def _seal_cut(self, at_tick: bool = False) -> list[tuple[int, TransfersEntry]]:
-        """Push residuals, seal outgoing transfers, and share the virtual account among all shards."""
+        """Push residuals, and seal what is due for other shards."""
         counts = self._room.book.counts[0]
         visits = int(counts.visits_since_cut)
-        counts.visits_since_cut = 0
         if isinstance(self.config.history, Certified):
             most = visits * self.config.history.pushes_per_visit
             if at_tick and self.shards > 1:  # what other shards send comes without visits
@@ -450,76 +452,23 @@ class Ledger:
             self._residuals.push(self.config.history.tolerance, most)
         elif self.shards == 1:
             counts.virtual = spending.declare_dividend(self._room.book, counts.virtual)
-        return [] if self.shards == 1 else self._seal_transfers()
-
-    def _seal_transfers(self) -> list[tuple[int, TransfersEntry]]:
-        book = self._room.book
-        counts = book.counts[0]
-        pages, amounts = self._take_outbox()
-        own = int(counts.weighted_pages)
-        weighted = self._peers.weighted_pages(own)
-        everywhere = own + sum(weighted.values())
-        virtual = int(counts.virtual)
-        quotient, rest = divmod(max(virtual, 0), everywhere) if everywhere else (0, 0)
-        parts = {
-            other: quotient * weight + (rest * weight // everywhere if everywhere else 0)
-            for other, weight in weighted.items()
-        }
-        edges = [*np.searchsorted(pages, self.ranges.first_ids).tolist(), len(pages)]
-        for other, peer in self._peers.by_shard.items():
-            here = slice(edges[other], edges[other + 1])
-            sums = sum_transfers(pages[here], amounts[here], parts[other], self._cut)
-            peer.sent_total += sums.size + parts[other]
-            peer.sent_digest = (peer.sent_digest + sums.digest) % _WRAP
-            if self.is_certified:
-                counts.sent += sums.size
-        gossip = Gossip(
-            advance=int(book.clocks[0].own_advance),
-            minted=int(counts.minted),
-            pages=int(counts.pages),
-            weighted_pages=own,
-            rate_sum=self._times.sweep_rate_sum,
-            shares=int(counts.shares),
-            residuals=self._residual_sums() if self.is_certified else None,
-            second=self._times.tick_second,
-        )
-        sealed = []
-        for other, peer in self._peers.by_shard.items():
-            here = slice(edges[other], edges[other + 1])
-            transfers = TransfersEntry(
-                source_shard=self.shard,
-                cut=self._cut,
-                first=0,
-                last=True,
-                pages=pages[here].copy(),
-                amounts=amounts[here].copy(),
-                virtual=parts[other],
-                sent_total=peer.sent_total,
-                sent_digest=peer.sent_digest,
-                gossip=gossip,
-            )
-            sealed.append((other, transfers))
-        if not self.is_certified:
-            given = sum(parts.values())
-            counts.sent += given
-            counts.virtual = spending.declare_dividend(book, virtual - given)
-        self._cut += 1
-        return sealed
-
-    def _take_outbox(self) -> tuple[Ids, Ints]:
-        """Empty the outbox. Returns its pages, sorted by id, each with the sum of its amounts: copy them at once."""
-        self._room.sum_outbox()
-        book = self._room.book
-        size = int(book.counts[0].outbox)
-        book.counts[0].outbox = 0
-        return book.outbox_pages[:size].view(np.uint64), book.outbox_amounts[:size]
+        if self.shards == 1:
+            counts.visits_since_cut = 0
+            return []
+        return self._cuts.seal_at_tick() if at_tick else self._cuts.seal_whole()
 
     def _residual_sums(self) -> ResidualSums:
         """The sums of this shard's residuals, with all that it has sent to each shard and received from it."""
+        self._room.sum_outbox()
+        book = self._room.book
+        waiting = exact_sum(np.abs(book.outbox_amounts[: int(book.counts[0].outbox)]))
         shards, peers, marks = range(self.shards), self._peers.by_shard, self._marks
-        sent = tuple(peers[other].sent_total if other in peers else 0 for other in shards)
+        sent = tuple(peers[other].sent_total if other in peers else waiting for other in shards)
         received = tuple(marks.get(f"{SHARD_SOURCE}{other}", Mark()).total for other in shards)
-        return residual_sums(self._room.book, sent, received)
+        return residual_sums(book, sent, received)
+
+    def _certified_sums(self) -> ResidualSums | None:
+        return self._residual_sums() if self.is_certified else None
 
     def _receive_gossip(self, other: int, gossip: Gossip) -> None:
         """Advance the turn clock by another shard's part, and update the totals over all shards."""
@@ -662,7 +611,6 @@ class Ledger:
     def parts(self) -> LedgerParts:
         """What the ledger holds, as it is, for those who read all of it. They must not change it."""
         state = LedgerState(
-            cut=self._cut,
             marks=self._marks,
             peers=self._peers.by_shard,
             times=self._times,
@@ -672,6 +620,7 @@ class Ledger:
             url_generation=self._removal.url_generation,
             busy_hosts=self._busy.waits,
             reviews=self._unread.reviews,
+            whole_cut=self._cuts.last_whole,
         )
         quality = self._qualities.column(int(self._room.book.counts[0].slots))
         return LedgerParts(state, self._room.table, self._room.book, quality)
@@ -1002,8 +951,8 @@ class Ledger:
 
     @property
     def cut(self) -> int:
-        """The number of the next cut."""
-        return self._cut
+        """The number of the next cut; of several, that of the shard with most of them."""
+        return self._cuts.number
 
     @property
     def tick_second(self) -> int:

@@ -68,6 +68,20 @@ class Peer:
     sent_total: int = 0
     sent_digest: int = 0
     gossip: Gossip | None = None
+    cut: int = 0
+    """The number of the next cut for it."""
+    second: int = -1
+    """The last tick when it was last sent a message."""
+    awaits_answer: bool = False
+    """Whether it has sent cash since then. Not noted if every tick makes a cut."""
+
+
+@dataclass
+class WholeCut:
+    """The last cut that went to all other shards: its gossip and its second. Not noted if every tick makes one."""
+
+    gossip: Gossip | None = None
+    second: int = -1
 
 
 @dataclass
@@ -130,7 +144,6 @@ class LedgerState:
     `busy_hosts` are the hosts that ask to wait, by the hashes of their names.
     """
 
-    cut: int
     marks: dict[str, Mark]
     peers: dict[int, Peer]
     times: Times
@@ -140,12 +153,13 @@ class LedgerState:
     url_generation: int
     busy_hosts: dict[int, HostWait] = field(default_factory=dict)
     reviews: Reviews = field(default_factory=Reviews)
+    whole_cut: WholeCut = field(default_factory=WholeCut)
 
 
 def new_state(shard: int, shards: int, page_ids: PageIds) -> LedgerState:
     """The state of a ledger that has applied nothing."""
     peers = {other: Peer() for other in range(shards) if other != shard}
-    return LedgerState(0, {}, peers, Times(), Credits(), Policies(page_ids=page_ids), {}, 0)
+    return LedgerState({}, peers, Times(), Credits(), Policies(page_ids=page_ids), {}, 0)
 
 
 def encode_state(state: LedgerState, config: LedgerConfig, shard: int, ranges: ShardRanges) -> dict[str, Any]:
@@ -155,14 +169,15 @@ def encode_state(state: LedgerState, config: LedgerConfig, shard: int, ranges: S
     learnt, as in older snapshots.
     """
     busy = [[host, *wait] for host, wait in sorted(state.busy_hosts.items())]
+    whole = state.whole_cut
     return {
         "config": config.to_json(),
         "shard": shard,
         **ranges.stored(),
-        "cut": state.cut,
+        "cut": max((peer.cut for peer in state.peers.values()), default=0),
         "marks": [[source, *_encode_mark(mark)] for source, mark in sorted(state.marks.items())],
         "peers": [
-            [other, peer.sent_total, peer.sent_digest, _encode_gossip(peer.gossip)]
+            [other, *_encode_peer(peer), *([peer.cut, peer.second, peer.awaits_answer] if config.cut_seconds else ())]
             for other, peer in sorted(state.peers.items())
         ],
         "times": _encode_times(state.times),
@@ -171,6 +186,7 @@ def encode_state(state: LedgerState, config: LedgerConfig, shard: int, ranges: S
         "published_budget": state.budget,
         "url_generation": state.url_generation,
         **({"busy_hosts": busy} if busy else {}),
+        **({"whole_cut": [whole.second, _encode_gossip(whole.gossip)]} if config.cut_seconds else {}),
         **({"reviews": _encode_reviews(state.reviews)} if config.learns_discovery else {}),
     }
 
@@ -178,11 +194,10 @@ def encode_state(state: LedgerState, config: LedgerConfig, shard: int, ranges: S
 def decode_state(values: dict[str, Any], page_ids: PageIds) -> LedgerState:
     """The state that `encode_state` was given. `snapshot_checks.state_problem` has found nothing wrong with it."""
     return LedgerState(
-        cut=values["cut"],
         marks={source: _decode_mark(*numbers) for source, *numbers in values["marks"]},
         peers={
-            other: Peer(total, digest, gossip and decode_gossip(gossip))
-            for other, total, digest, gossip in values["peers"]
+            other: Peer(total, digest, gossip and decode_gossip(gossip), *(messages or [values["cut"]]))
+            for other, total, digest, gossip, *messages in values["peers"]
         },
         times=_decode_times(values["times"]),
         credits=Credits(refresh=values["credits"]["refresh"], discovery=values["credits"]["discovery"]),
@@ -191,7 +206,16 @@ def decode_state(values: dict[str, Any], page_ids: PageIds) -> LedgerState:
         url_generation=values["url_generation"],
         busy_hosts={host: HostWait(*wait) for host, *wait in values.get("busy_hosts", ())},
         reviews=_decode_reviews(values["reviews"]) if "reviews" in values else Reviews(),
+        whole_cut=_decode_whole_cut(*values["whole_cut"]) if "whole_cut" in values else WholeCut(),
     )
+
+
+def _encode_peer(peer: Peer) -> list[Any]:
+    return [peer.sent_total, peer.sent_digest, _encode_gossip(peer.gossip)]
+
+
+def _decode_whole_cut(second: int, gossip: list[Any] | None) -> WholeCut:
+    return WholeCut(None if gossip is None else decode_gossip(gossip), second)
 
 
 def _encode_mark(mark: Mark) -> list[Any]:

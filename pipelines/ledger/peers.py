@@ -69,7 +69,7 @@ class Peers:
         )
 
     def under_way(self, own: ResidualSums) -> int:
-        """The size of all amounts that one side of a pair of shards has reported and the other has not.
+        """The size of all amounts that wait to be sent, or were reported by one side of a pair of shards alone.
 
         All shards have sent gossip.
         """
@@ -77,7 +77,10 @@ class Peers:
         for other, peer in self.by_shard.items():
             assert peer.gossip is not None and peer.gossip.residuals is not None
             reports[other] = peer.gossip.residuals
-        return sum(abs(reports[a].sent[b] - reports[b].received[a]) for a in reports for b in reports if a != b)
+        waiting = sum(report.sent[a] for a, report in reports.items())
+        return waiting + sum(
+            abs(reports[a].sent[b] - reports[b].received[a]) for a in reports for b in reports if a != b
+        )
 
     def certified_rate_sum(self, own: ResidualSums) -> float:
         """The rates of all pages of all shards under `certified`; a silent shard counts like this one."""

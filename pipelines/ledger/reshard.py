@@ -523,7 +523,6 @@ class _NewShard:
         discovery = sum(credit.discovery * part for credit, part in credits)
         below_one = float(np.nextafter(1.0, 0.0))
         return LedgerState(
-            cut=0,
             marks={
                 **{
                     source: replace(mark, ahead=tuple(one for one in mark.ahead if self._meets(one)))

@@ -19,7 +19,6 @@ import numpy as np
 
 from opicflow.pipelines.ledger.balance import bases_of
 from opicflow.pipelines.ledger.entries import ResidualSums
-from opicflow.pipelines.ledger.entry_checks import exact_sum
 from opicflow.pipelines.ledger.kernels import certified, reads
 from opicflow.pipelines.ledger.layout import LINKS_KNOWN, P_CERTIFIED, Book, link_numbers
 from opicflow.pipelines.ledger.peers import Peers
@@ -98,15 +97,13 @@ class Residuals:
         `own` are the sums of this shard now, with what it has sent and received.
         """
         room, peers = self._room, self._peers
-        counts = room.book.counts[0]
         if peers.silent:
             return LARGEST_DISTANCE
         sums = peers.residual_sums(own)
-        under_way = 0
-        if peers.by_shard:
-            room.sum_outbox()
-            under_way = peers.under_way(own) + exact_sum(np.abs(room.book.outbox_amounts[: int(counts.outbox)]))
-        return largest_distance(sums, sums, peers.pages(int(counts.pages)), _damping_of(room.book), under_way)
+        under_way = peers.under_way(own) if peers.by_shard else 0
+        return largest_distance(
+            sums, sums, peers.pages(int(room.book.counts[0].pages)), _damping_of(room.book), under_way
+        )
 
     def push(self, tolerance: float, most: int) -> None:
         """Push at most so many pages, while this shard's part of the certificate is above its part of the tolerance."""

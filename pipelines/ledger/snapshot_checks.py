@@ -91,7 +91,8 @@ _LATER_TIMES = {
 
 def state_problem(state: dict[str, Any], config: LedgerConfig, shard: int, shards: int) -> str:
     """The first problem of the state that is not columns; empty if there is none."""
-    if set(state) - {"first_ids", "busy_hosts", "reviews"} != _STATE or ("reviews" in state) != config.learns_discovery:
+    has = {"reviews": config.learns_discovery, "whole_cut": config.cut_seconds > 0}
+    if set(state) - {"first_ids", "busy_hosts", *has} != _STATE or any((one in state) != has[one] for one in has):
         return "its state has other parts"
     if not (is_whole(state["cut"], 0, _MOST) and is_whole(state["url_generation"], 0, _MOST)):
         return "its cut or generation is no number"
@@ -101,8 +102,11 @@ def state_problem(state: dict[str, Any], config: LedgerConfig, shard: int, shard
     if names != sorted(set(names)):
         return "its marks are out of order"
     is_certified = isinstance(config.history, Certified)
-    if not (_are_lists(state["peers"], 4) and all(_is_peer(peer, shards, is_certified) for peer in state["peers"])):
+    width = 7 if config.cut_seconds else 4
+    if not (_are_lists(state["peers"], width) and all(_is_peer(peer, shards, is_certified) for peer in state["peers"])):
         return "a peer is none"
+    if config.cut_seconds and not _is_whole_cut(state["whole_cut"], shards, is_certified):
+        return "its last whole cut is none"
     if [peer[0] for peer in state["peers"]] != [other for other in range(shards) if other != shard]:
         return "its peers are not the other shards"
     credits = state["credits"]
@@ -208,8 +212,22 @@ def _is_peer(peer: list[Any], shards: int, is_certified: bool) -> bool:
         is_whole(peer[0], 0, _MOST)
         and is_whole(peer[1], 0, _MOST)
         and is_whole(peer[2], 0, _WRAP - 1)
-        and (gossip is None or (type(gossip) is list and is_gossip(decode_gossip(gossip), shards, is_certified)))
+        and _is_stored_gossip(gossip, shards, is_certified)
+        and (len(peer) == 4 or (is_whole(peer[4], 0, _MOST) and is_whole(peer[5], -1, _MOST) and type(peer[6]) is bool))
     )
+
+
+def _is_whole_cut(values: Any, shards: int, is_certified: bool) -> bool:
+    return (
+        type(values) is list
+        and len(values) == 2
+        and is_whole(values[0], -1, _MOST)
+        and _is_stored_gossip(values[1], shards, is_certified)
+    )
+
+
+def _is_stored_gossip(gossip: Any, shards: int, is_certified: bool) -> bool:
+    return gossip is None or (type(gossip) is list and is_gossip(decode_gossip(gossip), shards, is_certified))
 
 
 def _times_problem(times: Any) -> str:

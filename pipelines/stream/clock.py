@@ -1,20 +1,27 @@
-"""The clock of a stream: writes a tick into the log of every shard at a fixed interval."""
+"""The clock of a stream: writes ticks into the logs of the shards, at a fixed interval while anything happens there."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.coders import VarIntCoder
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
+from opicflow.connectors.kafka.partitions import LogEnds
 from opicflow.connectors.kafka.sink import Message
 from opicflow.connectors.kafka.source import Poll, wall_seconds
 from opicflow.pipelines.ledger import TickEntry
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.transforms.metrics import count
+
+_QUIET_SECONDS = 30.0
+"""Between the ticks of a log in which nothing happens."""
+_BUSY_SECONDS = 45.0
+"""For so long after the last entry ticks go on: shards send what waits, and then tell each other of it."""
 
 
 def poll_clock(timer: Any) -> Poll:
@@ -23,20 +30,28 @@ def poll_clock(timer: Any) -> Poll:
 
 
 class WriteTicks(beam.DoFn):
-    """Takes polls of the clock; at every interval, emits a tick for the log of every shard.
+    """Takes polls of the clock; at every interval, emits a tick for the log of every shard in which anything happens.
 
-    The time of a tick is the broker's, when the tick is written; it holds the time of this clock for comparison. Missed
-    intervals are not made up for.
+    A log that has had nothing but ticks for a while gets one in `_QUIET_SECONDS`. The time of a tick is the broker's,
+    when the tick is written; it holds the time of this clock for comparison. Missed intervals are not made up for.
     """
 
     AT = ReadModifyWriteStateSpec("at", VarIntCoder())  # state makes the runner send all polls to one worker
 
-    def __init__(self, ledger_topic: str, shards: int, interval_seconds: float) -> None:
-        """The logs are the partitions of `ledger_topic`."""
+    def __init__(
+        self,
+        ledger_topic: str,
+        shards: int,
+        interval_seconds: float,
+        ends: LogEnds | None = None,
+    ) -> None:
+        """The logs are the partitions of `ledger_topic`. `ends` says where they end; without it, ticks go to all."""
         self._topic = ledger_topic
         self._shards = shards
         self._interval_seconds = interval_seconds
+        self._ends = ends
         self._ticked_at = -math.inf
+        self._logs = [_Log() for _ in range(shards)]
 
     def process(
         self,
@@ -46,7 +61,32 @@ class WriteTicks(beam.DoFn):
         """Tick if the interval is over, or if the clock was set back."""
         if 0 <= element[1] - self._ticked_at < self._interval_seconds:
             return ()
-        self._ticked_at = element[1]
-        entry = encode_entry(TickEntry(int(element[1])))
-        count("ticks")
-        return (Message(self._topic, None, entry, shard) for shard in range(self._shards))
+        now = self._ticked_at = element[1]
+        entry = encode_entry(TickEntry(int(now)))
+        ends: Sequence[int | None] = (self._ends and self._ends()) or [None] * self._shards
+        due = [shard for shard, (log, end) in enumerate(zip(self._logs, ends, strict=True)) if log.is_due(now, end)]
+        count("ticks", int(bool(due)))
+        return (Message(self._topic, None, entry, shard) for shard in due)
+
+    def teardown(self) -> None:
+        """Close the connection to the cluster."""
+        if self._ends is not None:
+            self._ends.close()
+
+
+@dataclass
+class _Log:
+    """What the clock knows of a log: where it ends if nobody but the clock writes, and when somebody did."""
+
+    end: int = -1
+    grown_at: float = -math.inf
+    ticked_at: float = -math.inf
+
+    def is_due(self, now: float, end: int | None) -> bool:
+        """Whether the log gets a tick now, where it ends at `end`; None = that is not known."""
+        if end is None or end != self.end or now < self.grown_at:
+            self.grown_at = now
+        if now - self.grown_at > _BUSY_SECONDS and 0 <= now - self.ticked_at < _QUIET_SECONDS:
+            return False
+        self.ticked_at, self.end = now, (self.end if end is None else end) + 1
+        return True

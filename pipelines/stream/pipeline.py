@@ -13,6 +13,7 @@ from typing import Any
 import apache_beam as beam
 
 from opicflow.connectors.kafka.connection import Connection
+from opicflow.connectors.kafka.partitions import LogEnds
 from opicflow.connectors.kafka.sink import PublishMessages
 from opicflow.connectors.kafka.source import POLL_HINT, PollPartitions, PollTimer, RateLimit, WatchedTopic
 from opicflow.connectors.kafka.topics import names
@@ -95,9 +96,9 @@ class Stream(beam.PTransform[Any, Any]):
 
         clock_timer = timer | "LimitClockPolls" >> par_do(RateLimit(config.tick_seconds / 5))
         clock_polls = clock_timer | "PollClock" >> beam.Map(poll_clock).with_output_types(POLL_HINT)
-        ticks = clock_polls | "WriteTicks" >> par_do(
-            WriteTicks(config.ledger_topic, config.shards, config.tick_seconds)
-        )
+        ends = LogEnds(config.connection, config.ledger_topic)
+        clock = WriteTicks(config.ledger_topic, config.shards, config.tick_seconds, ends)
+        ticks = clock_polls | "WriteTicks" >> par_do(clock)
         sent_ticks = ticks | "SendTicks" >> send
 
         log_polls = timer | "PollLogs" >> PollPartitions(self._logs)

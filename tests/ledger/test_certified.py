@@ -357,15 +357,15 @@ class ShardedCrawl:
         self.ids[0] = 0
         self.queues: dict[tuple[int, int], list[TransfersEntry]] = {}
         self.ends = [START] * shards
-        self.sealed: dict[tuple[int, int], View] = {}
+        self.sealed: dict[tuple[int, int, int], View] = {}
         self.policies = self.second = 0
 
     def apply(self, shard: int, entry: LogEntry) -> None:
         applied = self.ledgers[shard].apply(entry)
         for other, transfers in applied.sealed:
             self.queues.setdefault((shard, other), []).extend(transfers.split(self.chance.choice([2, 1000])))
-        if applied.sealed:  # an entry has one visit, so that a cut is the last that it does
-            self.sealed[shard, self.ledgers[shard].cut - 1] = View.of(self.ledgers[shard])
+            # An entry has one visit, so that a cut is the last that it does.
+            self.sealed[shard, other, transfers.cut] = View.of(self.ledgers[shard])
 
     def visit(self) -> None:
         page = self.ids[int(len(self.ids) * self.chance.random() ** 2)]
@@ -427,21 +427,23 @@ SHARDED = LedgerConfig(
     class_weights=(16, 16, 16, 16),
     link_bonus_per_1024=(0, 0),
 )
+QUIET = replace(SHARDED, cut_seconds=3)
 
 
+@pytest.mark.parametrize("config", [SHARDED, QUIET], ids=["every tick", "quiet"])
 @pytest.mark.parametrize("shards", [2, 5])
 @pytest.mark.parametrize("seed", range(2))
 def test_the_law_of_all_shards_holds_and_no_certificate_is_below_the_distance_of_its_view(
-    seed: int, shards: int
+    seed: int, shards: int, config: LedgerConfig
 ) -> None:
-    crawl = ShardedCrawl(SHARDED, shards, seed)
+    crawl = ShardedCrawl(config, shards, seed)
     checked = 0
     for _ in crawl.run(120):
         for shard, ledger in enumerate(crawl.ledgers):
             assert ledger.audit().drift == 0
             cuts = {other: ledger.mark(f"shard/{other}").offset - 1 for other in range(shards) if other != shard}
             if min(cuts.values()) >= 0:
-                views = [View.of(ledger), *(crawl.sealed[pair] for pair in cuts.items())]
+                views = [View.of(ledger), *(crawl.sealed[other, shard, cut] for other, cut in cuts.items())]
                 certificate = ledger.certificate()
                 assert certificate is not None and distance_of(views, crawl.config.damping) <= certificate
                 checked += certificate < 2
@@ -450,10 +452,13 @@ def test_the_law_of_all_shards_holds_and_no_certificate_is_below_the_distance_of
     assert checked > 10
 
 
+@pytest.mark.parametrize("config", [SHARDED, QUIET], ids=["every tick", "quiet"])
 @pytest.mark.parametrize("shards", [2, 5])
 @pytest.mark.parametrize("seed", range(2))
-def test_shards_come_to_rest_at_the_exact_ranks_of_what_they_have_seen_together(seed: int, shards: int) -> None:
-    crawl = ShardedCrawl(SHARDED, shards, seed)
+def test_shards_come_to_rest_at_the_exact_ranks_of_what_they_have_seen_together(
+    seed: int, shards: int, config: LedgerConfig
+) -> None:
+    crawl = ShardedCrawl(config, shards, seed)
     for _ in crawl.run(100):
         pass
     crawl.rest()
@@ -471,9 +476,10 @@ def test_shards_come_to_rest_at_the_exact_ranks_of_what_they_have_seen_together(
     assert sum(balance.sent - balance.received + balance.virtual for balance in balances) == 0
 
 
+@pytest.mark.parametrize("config", [SHARDED, QUIET], ids=["every tick", "quiet"])
 @pytest.mark.parametrize("seed", range(2))
-def test_shards_that_are_restored_all_the_time_continue_with_the_same_bytes(seed: int) -> None:
-    whole, parts = ShardedCrawl(SHARDED, 3, seed), ShardedCrawl(SHARDED, 3, seed)
+def test_shards_that_are_restored_all_the_time_continue_with_the_same_bytes(seed: int, config: LedgerConfig) -> None:
+    whole, parts = ShardedCrawl(config, 3, seed), ShardedCrawl(config, 3, seed)
     for _, _ in zip(whole.run(80), parts.run(80), strict=True):
         for shard, ledger in enumerate(parts.ledgers):
             parts.ledgers[shard] = Ledger.restore(chunk.data for chunk in ledger.snapshot())

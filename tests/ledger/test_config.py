@@ -131,6 +131,11 @@ def test_a_cut_comes_after_1_to_1000_visits_per_1000_pages(visits: Any) -> None:
     refused("cut_visits_per_1000_pages", cut_visits_per_1000_pages=visits)
 
 
+@pytest.mark.parametrize("seconds", named([*NO_NUMBERS, 0.5, 1.0, np.int64(3), -1, 3601]))
+def test_amounts_wait_for_up_to_an_hour(seconds: Any) -> None:
+    refused("cut_seconds", cut_seconds=seconds)
+
+
 @pytest.mark.parametrize("days", named([*NO_NUMBERS, 0, 5e-324, 40_000]))
 def test_trends_are_smoothed_over_a_positive_number_of_days(days: Any) -> None:
     refused("trend_days", trend_days=days)
@@ -218,7 +223,7 @@ UNUSUAL = [
         cut_visits_per_1000_pages=1000,
         trend_days=0.5,
     ),
-    LedgerConfig(history=Certified(), domains=DomainLimits(5, 6, 0.25)),
+    LedgerConfig(history=Certified(), domains=DomainLimits(5, 6, 0.25), cut_seconds=3600),
 ]
 
 
@@ -229,8 +234,8 @@ def test_a_configuration_survives_the_way_through_json(config: LedgerConfig) -> 
 
 def test_the_plain_values_of_a_configuration_say_everything() -> None:
     names = {field.name for field in dataclasses.fields(LedgerConfig)}
-    assert LedgerConfig(domains=DomainLimits(most_unread=1)).to_json().keys() == names
-    assert LedgerConfig().to_json().keys() == names - {"domains"}  # older versions read it
+    assert LedgerConfig(domains=DomainLimits(most_unread=1), cut_seconds=5).to_json().keys() == names
+    assert LedgerConfig().to_json().keys() == names - {"domains", "cut_seconds"}  # older versions read it
     history = LedgerConfig(history=ImprovedFixed()).to_json()["history"]
     assert history == {"policy": "improved-fixed", "window_turns": 8.0, "window_days": None, "min_measures": 3}
 

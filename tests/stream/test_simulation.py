@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from opicflow.pipelines.ledger import LedgerBroken
+from opicflow.pipelines.ledger import LedgerBroken, ledger
+from opicflow.pipelines.ledger.cuts import Cuts
 from opicflow.pipelines.ledger.ledger import Ledger
 from opicflow.pipelines.stream import keeper as stream_keeper
 from opicflow.pipelines.stream import ledgers, sent
@@ -171,7 +172,26 @@ MUTATIONS: dict[str, Mutation] = {
         "        yield from self._send(Applied(sealed=tuple(self.ledger._seal_cut())))",
     ),
     "cuts are numbered from zero after a restart": lambda patch: rewrite(
-        patch, Ledger, "_adopt", "self._cut = state.cut", "self._cut = 0"
+        patch, ledger, "decode_state", '*(messages or [values["cut"]])', "*[0, *messages[1:]]"
+    ),
+    "messages are numbered by the shard, not by the pair": lambda patch: rewrite(
+        patch, Cuts, "_message", "peer.cut, peer.cut + 1", "self.number, self.number + 1"
+    ),
+    "amounts are sent and wait on": lambda patch: rewrite(patch, Cuts, "_seal", "is_left[here] = False", "pass"),
+    "a restored ledger forgets when it last sent messages": lambda patch: rewrite(
+        patch, ledger, "decode_state", '*(messages or [values["cut"]])', '*(messages[:1] or [values["cut"]])'
+    ),
+    "a restored ledger forgets its last whole cut": lambda patch: rewrite(
+        patch, ledger, "decode_state", '_decode_whole_cut(*values["whole_cut"]) if', "WholeCut() if"
+    ),
+    "a shard answers messages without cash": lambda patch: rewrite(
+        patch, Ledger, "_apply_transfers", "and (len(pages) or entry.virtual)", ""
+    ),
+    "gossip that did not change is sent again": lambda patch: rewrite(
+        patch, Cuts, "_is_whole_due", "replace(self._gossip(), second=last.gossip.second)", "self._gossip()"
+    ),
+    "a virtual account below a unit a page is shared": lambda patch: rewrite(
+        patch, Cuts, "_is_whole_due", "everywhere > 0 and int(counts.virtual) >= everywhere", "True"
     ),
     "a tick has the time of its sender": lambda patch: rewrite(
         patch,

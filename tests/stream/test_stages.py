@@ -14,11 +14,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opicflow.connectors.kafka.partitions import PartitionRange
+from opicflow.connectors.kafka.partitions import LogEnds, PartitionRange
 from opicflow.connectors.kafka.sink import Message
 from opicflow.connectors.kafka.source import WatchedTopic
 from opicflow.pipelines.cli.parser import build_parser
@@ -326,6 +327,63 @@ def test_the_clock_ticks_once_per_interval_and_does_not_make_up_for_missed_ones(
     clock = WriteTicks("page-ledger", 1, 1.0)
     times = (0.0, 0.2, 0.9, 1.0, 1.1, 60.0, 60.5, 61.0, 3.0, 3.5)
     assert [at for at in times if list(clock.process((0, at), None))] == [0.0, 1.0, 60.0, 61.0, 3.0]
+
+
+class Ends(LogEnds):
+    """Where logs end. Ticks are added when they are written, other entries by the test."""
+
+    def __init__(self, shards: int) -> None:
+        super().__init__(UNUSED, "page-ledger")
+        self.ends: list[int] | None = [0] * shards
+        self.clock = WriteTicks("page-ledger", shards, 1.0, self)
+
+    def __call__(self) -> list[int] | None:
+        return self.ends
+
+    def tick(self, second: int) -> list[int]:
+        ticks = [tick.partition for tick in self.clock.process((0, float(second)), None)]
+        for shard in ticks:
+            if self.ends is not None and shard is not None:
+                self.ends[shard] += 1
+        return [shard for shard in ticks if shard is not None]
+
+
+def test_a_log_in_which_nothing_happens_gets_few_ticks_and_one_at_once_when_something_does() -> None:
+    logs = Ends(2)
+    ends = logs.ends
+    assert ends is not None
+    written: dict[int, list[int]] = {0: [], 1: []}
+    for second in range(600):
+        if second % 20 == 0 or second == 301:
+            ends[0] += 1
+        if second == 301:
+            ends[1] += 1
+        for shard in logs.tick(second):
+            written[shard].append(second)
+    assert written[0] == list(range(600)), "something happens there"
+    assert written[1][:46] == list(range(46)), "shards send what waits"
+    assert 301 in written[1] and set(range(301, 347)) <= set(written[1])
+    assert len(written[1]) <= 2 * 46 + 20
+    assert max(np.diff(written[1])) == 30
+
+
+def test_without_an_answer_of_the_cluster_every_log_gets_its_ticks() -> None:
+    logs = Ends(2)
+    for second in range(100):
+        logs.tick(second)
+    assert logs.tick(100) == []
+    logs.ends = None
+    assert logs.tick(101) == [0, 1]
+
+
+def test_a_tick_that_did_not_arrive_is_written_again() -> None:
+    logs = Ends(1)
+    for second in range(100):
+        logs.tick(second)
+    assert logs.ends is not None
+    written = next(second for second in range(100, 200) if logs.tick(second))
+    logs.ends[0] -= 1
+    assert logs.tick(written + 1) == [0]
 
 
 class Logged:

@@ -116,6 +116,7 @@ class World:
             remember_links=chance.random() < 0.5,
             remembered_visits=1 << 12,
             cut_visits_per_1000_pages=chance.choice([10, 200, 1000]),
+            cut_seconds=chance.choice([0, 5, 20]),
             refresh=RefreshConfig(cycle_hours=1.0),
         )
         writers = [ItemWriter() for _ in range(partitions)]
@@ -578,13 +579,28 @@ class Simulation:
             self._arrive(zombie.late[: self.chance.randint(0, len(zombie.late))])
         self.zombies = []
         self._work_until_done()
-        self.now_ms += 1000
         self.clock_errors_ms = [0] * self.shards
-        self._tick()
-        self._work_until_done()
+        self._pass_a_minute()
+        self._check_quiet()
         for log in self.logs:
             log.append(self.now_ms, request_fingerprint())
         self._work_until_done()
+
+    def _pass_a_minute(self) -> int:
+        """Let a minute pass, in which all that waits is sent. Returns how many records the ledgers have sent."""
+        self.now_ms += 60_000
+        self._tick()
+        before = sum(len(log.records) for log in self.logs)
+        self._work_until_done()
+        return sum(len(log.records) for log in self.logs) - before
+
+    def _check_quiet(self) -> None:
+        """Shards to which nothing happens send nothing. Residuals are pushed on for longer."""
+        config = self.world.config
+        if config.cut_seconds and not isinstance(config.history, Certified):
+            for _ in range(4):
+                self._pass_a_minute()
+            assert self._pass_a_minute() == 0, "nothing is sent where nothing happens"
 
     def _work_until_done(self) -> None:
         """Work until no input is left. It ends because a transfer never causes a transfer."""
