@@ -53,7 +53,7 @@ EDITIONS = {
     "discovery_by_ledger": 5,
     "discovery_by_command": 3,
     "growing": 2,
-    "loop_refresh": 2,
+    "loop_refresh": 3,
     "manipulation_gains": 2,
     "stated": 2,
     "trouble": 2,

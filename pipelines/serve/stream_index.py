@@ -224,8 +224,6 @@ class StreamIndex:
         schedules = self._tables["refresh-schedule"].rows
         planned = [Pages(Texts.of([]), schedules.columns(), moment)] if len(schedules) else []
         table = PageTable.of([pages], planned, [self._orders(pages, now_ms, moment)])
-        if rows.floor == -np.inf:  # sums of all pages that are published are newer than those of the last plan
-            return table
         published = {by: self._published_sites(by, table) for by in _BY}
         return replace(table, published_sites={by: sites for by, sites in published.items() if sites})
 
@@ -248,7 +246,10 @@ class StreamIndex:
         return Pages(rows.texts(chosen), rows.columns(chosen), moment)
 
     def _published_sites(self, by: str, table: PageTable) -> list[SiteRow]:
-        """Return the sites of the topic, the parts of shards added, with orders of each; and those of kept pages."""
+        """Return the sites of the topic, the parts of shards added, with orders of each; and those of kept pages.
+
+        Nothing, where all pages in the topic are kept and are more: then their own sums are newer than the last plan.
+        """
         sites = self._sites_of(_BY[by])
         if not sites["name"]:
             return []
@@ -259,6 +260,8 @@ class StreamIndex:
             one = sums.setdefault(name, [0.0, 0, 0])
             one[0], one[1], one[2] = one[0] + importance, one[1] + pages, one[2] + read
         own = {one.name: one for one in table.sums_by(by)}
+        if self.pages.rows.floor == -np.inf and len(table) >= sum(pages for _, pages, _ in sums.values()):
+            return []
         rows = [
             (importance, name, int(pages), int(read), mine.ordered if mine else 0, mine.overdue if mine else 0)
             for name, (importance, pages, read) in sums.items()
