@@ -288,8 +288,6 @@ def _visits(seen: SeenChanges) -> list[str]:
         lines.append(f"{visits} failed, or found it gone{last}")
     if seen.modified_ms:
         lines.append(f"its server told of a change at {iso_time(seen.modified_ms)}")
-    if seen.ordered_ms:
-        lines.append(f"ordered at {iso_time(seen.ordered_ms)}, and not visited since")
     return lines
 
 
