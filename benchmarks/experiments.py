@@ -478,32 +478,33 @@ fetched, in the mean; a copy is *fresh* while its content is that of the page.
 MEANING_OF_WORTH = """\
 ## What to know when reading the figures
 
-- **Nutch and LambdaCrawl are given true importance**, which nobody knows; opicflow and StormCrawler are not. What they
-  gain by that is not theirs.
-- **Nutch's schedule leaves bandwidth unused.** Everything was read just before the year, so with its first interval of
-  30 days nothing is due for a month. Later, intervals of pages that do not change grow until too few pages are due.
+- **Nutch and LambdaCrawl are given true importance**, which nobody knows; opicflow and StormCrawler are not. What
+  they gain by that is not theirs.
+- **Nutch's schedule leaves bandwidth unused.** Everything was read just before the year, so with its first interval
+  of 30 days nothing is due for a month. Later, intervals of pages that do not change grow until too few pages are
+  due.
 - **StormCrawler's schedule wants more than there is.** Its longest interval of two weeks asks for 7 % of the pages a
-  day, so most of the time it fetches what has waited for the longest time, as round robin does. After three failures in
-  a row a page is never fetched again.
+  day, so most of the time it fetches what has waited for the longest time, as round robin does. After three failures
+  in a row a page is never fetched again.
 - **LambdaCrawl fetches at random moments.** Fetches at even intervals at the same rates would keep more copies fresh:
   that is what `harmonic`, which has the same objective, does.
-- **The oracle maximises freshness by importance, and nothing else.** It orders the page of which a fetch gains most, and
-  gives up pages that change faster than they can be fetched: their copies are many changes behind.
+- **The oracle maximises freshness by importance, and nothing else.** It orders the page of which a fetch gains most,
+  and gives up pages that change faster than they can be fetched: their copies are many changes behind.
 - These are made-up webs. Each web has three seeds; single ones differ by some points where few pages have been read.
 
 ## Where the default is behind, and why
 
-- **The first days of a crawl.** Orders that learn know nothing yet, and a fifth of their discovery explores. On *portal*,
-  where a few pages have most of the importance, Nutch's OPIC has read more after 5 % of the pages, and more of the most
-  important hundredth up to 10 %. *Recomputed*, the exact PageRank of the graph seen, is behind there as well, so it is not
-  the computation: importance over few pages that were read says little, and cash collects on pages that many link to and
-  that wait. `--discovery-by cash` is near Nutch's OPIC there, and far behind the default later. From a fifth of the pages
-  on, the default has read the most on every web.
-- **All copies alike.** On *power law* and *calm*, round robin or StormCrawler keep more of *all* copies fresh. opicflow
-  counts by importance: it spends the bandwidth on pages that matter.
-- **Change rates must be learnt.** That is most of the distance to the oracle, and largest on *power law*, where importance
-  says nothing about change, and a page is fetched once in twenty days. With rates that policies state it is smaller
-  ([refresh strategies](refresh-strategies.md)).
+- **The first days of a crawl.** Orders that learn know nothing yet, and a fifth of their discovery explores. On
+  *portal*, where a few pages have most of the importance, Nutch's OPIC has read more after 5 % of the pages, and more
+  of the most important hundredth up to 10 %. *Recomputed*, the exact PageRank of the graph seen, is behind there as
+  well, so it is not the computation: importance over few pages that were read says little, and cash collects on pages
+  that many link to and that wait. `--discovery-by cash` is near Nutch's OPIC there, and far behind the default later.
+  From a fifth of the pages on, the default has read the most on every web.
+- **All copies alike.** Round robin and StormCrawler keep more of *all* copies fresh, on every web. opicflow counts by
+  importance: it spends the bandwidth on pages that matter.
+- **Change rates must be learnt.** That is most of the distance to the oracle, and largest on *power law*, where
+  importance says nothing about change, and a page is fetched once in twenty days. With rates that policies state it
+  is smaller ([refresh strategies](refresh-strategies.md)).
 """
 
 

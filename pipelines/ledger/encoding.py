@@ -18,11 +18,9 @@ from opicflow.pipelines.ledger.entries import (
     ControlEntry,
     CrawlEntry,
     CrawlItems,
-    EndEntry,
     Gossip,
     LogEntry,
     LogPosition,
-    OpenEntry,
     PolicyEntry,
     ResidualSums,
     TickEntry,
@@ -118,14 +116,9 @@ def _encoded(entry: LogEntry) -> tuple[str, _Values, _Columns]:
             return "tick", {"second": entry.second}, {}
         case ControlEntry():
             return "control", {"source": entry.source, "values": entry.values}, {}
-        case EndEntry():
-            return "end", {**_range_of(entry), "shards": entry.shards}, {}
-        case OpenEntry():
-            values = {"source_shard": entry.source_shard, "number": entry.number, "last": entry.last}
-            return "open", values, {"chunk": entry.chunk}
 
 
-def _range_of(entry: CrawlEntry | PolicyEntry | EndEntry) -> _Values:
+def _range_of(entry: CrawlEntry | PolicyEntry) -> _Values:
     return {"source": entry.source, "start": entry.start, "end": entry.end}
 
 
@@ -179,19 +172,9 @@ def _decode_control(values: _Values, columns: _Columns) -> ControlEntry:
     return ControlEntry(values.pop("source"), values.pop("values"))
 
 
-def _decode_end(values: _Values, columns: _Columns) -> EndEntry:
-    return EndEntry(**_pop_range(values), shards=values.pop("shards"))
-
-
-def _decode_open(values: _Values, columns: _Columns) -> OpenEntry:
-    return OpenEntry(values.pop("source_shard"), values.pop("number"), values.pop("last"), columns.pop("chunk"))
-
-
 _DECODERS: dict[str, Callable[[_Values, _Columns], LogEntry]] = {
     "control": _decode_control,
     "crawl": _decode_crawl,
-    "end": _decode_end,
-    "open": _decode_open,
     "policy": _decode_policy,
     "tick": _decode_tick,
     "transfers": _decode_transfers,

@@ -338,30 +338,8 @@ class ControlEntry:
     version: int = ENTRY_VERSION
 
 
-@dataclass(frozen=True)
-class EndEntry:
-    """The last entry of a source: it continues in the logs of another number of shards."""
-
-    source: str
-    start: LogPosition
-    end: LogPosition
-    shards: int
-    version: int = ENTRY_VERSION
-
-
-@dataclass(frozen=True)
-class OpenEntry:
-    """One chunk of the data that a closed ledger hands over to a successor."""
-
-    source_shard: int
-    number: int
-    last: bool
-    chunk: Bytes
-    version: int = ENTRY_VERSION
-
-
-LogEntry = Entry | ControlEntry | EndEntry | OpenEntry
-"""All entries of a log. A ledger refuses control, end and open entries: its keeper handles them."""
+LogEntry = Entry | ControlEntry
+"""All entries of a log. A ledger refuses control entries: its keeper handles them."""
 
 
 class TransferSums(NamedTuple):

@@ -21,12 +21,10 @@ from opicflow.pipelines.ledger.entries import (
     ITEM_COLUMNS,
     CrawlEntry,
     CrawlItems,
-    EndEntry,
     Gossip,
     Kind,
     LogEntry,
     LogPosition,
-    OpenEntry,
     Outcome,
     PolicyEntry,
     ResidualSums,
@@ -52,10 +50,6 @@ _LAST_KIND, _LAST_OUTCOME = int(max(Kind)), int(max(Outcome))
 
 def check_kind(entry: LogEntry) -> None:
     """Refuse anything but an entry of this version of the rules."""
-    if type(entry) in (EndEntry, OpenEntry):
-        raise EntryRefused(
-            "the log goes on with another number of shards, which this code cannot follow: update opicflow, or rebuild"
-        )
     if type(entry) not in (CrawlEntry, PolicyEntry, TickEntry, TransfersEntry):
         raise EntryRefused(f"{shown(entry)} is no entry of a shard log")
     if not is_whole(entry.version, ENTRY_VERSION, ENTRY_VERSION):

@@ -24,13 +24,11 @@ from opicflow.pipelines.ledger import (
     ConfigRefused,
     ControlEntry,
     CrawlEntry,
-    EndEntry,
     EntryRefused,
     Kind,
     Ledger,
     LedgerConfig,
     LogEntry,
-    OpenEntry,
     Planned,
     PolicyEntry,
     TickEntry,
@@ -432,11 +430,6 @@ class LogKeeper:
             return
         except EntryUnknown as problem:
             raise LogRefused(f"shard {self.shard}, offset {offset}: {problem}") from None
-        if isinstance(entry, EndEntry | OpenEntry):
-            raise LogRefused(
-                f"shard {self.shard}, offset {offset}: the log continues with another number of shards, which this "
-                "opicflow does not support: update opicflow, or rebuild"
-            )
         if isinstance(entry, ControlEntry):
             yield from self._control(entry, offset, value)
             return

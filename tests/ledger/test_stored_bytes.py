@@ -6,18 +6,15 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from ledger.test_snapshot import CONFIGS, crawl, kept, page_of, transfers
 from opicflow.pipelines.ledger import (
     ControlEntry,
-    EndEntry,
     Ledger,
     LedgerConfig,
     LogEntry,
     LogPosition,
-    OpenEntry,
     PolicyEntry,
     RefreshConfig,
     TickEntry,
@@ -51,8 +48,6 @@ ENTRIES = {
     "policy of nothing": "9fd92aa976856e48d5ddec4e39e97d4d",
     "tick": "3b7247c4665a6327b5171007e59f88ec",
     "control": "5151283711caa1399babbe10e9ece163",
-    "end": "4ea207ca53dafde5642be7bfc6ad711f",
-    "open": "49e3d5640a1acfd79702a95d9274a498",
 }
 PLANNED = "ab103fdc5bf0424a834ae4d829f239ce"
 
@@ -76,8 +71,6 @@ def entries() -> dict[str, LogEntry]:
         "policy of nothing": PolicyEntry("rules", start, end),
         "tick": TickEntry(86_400),
         "control": ControlEntry("crawl", {"ledger": LedgerConfig(refresh=OLD_DEFAULTS).to_json()}),
-        "end": EndEntry("crawl", start, end, 4),
-        "open": OpenEntry(1, 0, True, np.arange(100, dtype=np.uint8)),
     }
 
 

@@ -14,13 +14,11 @@ from hypothesis.extra import numpy as hnp
 from opicflow.pipelines.ledger import (
     ControlEntry,
     CrawlEntry,
-    EndEntry,
     EntryRefused,
     Gossip,
     ItemWriter,
     Ledger,
     LogPosition,
-    OpenEntry,
     PageLink,
     PolicyEntry,
     TickEntry,
@@ -102,9 +100,6 @@ ENTRIES = [
     ),
     TransfersEntry(3, 7, 0, False, np.zeros(0, np.uint64), np.zeros(0, np.int64), 0, 0, 0, None),
     ControlEntry("stream", {"origin": {"shards": 2, "rules": {}, "least_move": 0.1}, "more": [None, True, "x"]}),
-    EndEntry("kafka/topic/3", LogPosition(10**12, 0), LogPosition(10**12 + 1, 7), 8),
-    OpenEntry(3, 0, False, np.arange(300, dtype=np.uint8)),
-    OpenEntry(3, 1, True, np.zeros(0, np.uint8)),
 ]
 
 
@@ -128,15 +123,6 @@ def test_log_positions_are_decoded_as_log_positions() -> None:
     assert isinstance(decoded, CrawlEntry)
     assert decoded.start.offset == 10**12
     assert decoded.end == LogPosition(10**12 + 5, 0)
-
-
-@pytest.mark.parametrize("entry", ENTRIES[-3:], ids=lambda entry: type(entry).__name__)
-def test_a_ledger_names_the_entry_that_it_refuses(entry: Any) -> None:
-    ledger = Ledger()
-    before = [chunk.data for chunk in ledger.snapshot()]
-    with pytest.raises(EntryRefused, match=r"another number of shards, which this code cannot follow: update opicflow"):
-        ledger.apply(entry)
-    assert [chunk.data for chunk in ledger.snapshot()] == before
 
 
 def test_a_ledger_applies_no_control() -> None:

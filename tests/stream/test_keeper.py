@@ -14,12 +14,10 @@ from hypothesis import strategies as st
 
 from opicflow.pipelines.ledger import (
     ControlEntry,
-    EndEntry,
     Gossip,
     ItemWriter,
     LedgerConfig,
     LogPosition,
-    OpenEntry,
     PolicyEntry,
     TickEntry,
     TransfersEntry,
@@ -246,8 +244,6 @@ REFUSED = [
 UNSUPPORTED = [
     pack("soup", {"note": {}}, {}),
     encode_entry(TickEntry(1, version=2)),
-    encode_entry(EndEntry("kafka/x/0", LogPosition(0, 0), LogPosition(1, 0), 6)),
-    encode_entry(OpenEntry(2, 0, True, np.arange(3, dtype=np.uint8))),
 ]
 
 
