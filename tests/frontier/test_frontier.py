@@ -349,18 +349,6 @@ def test_a_crawler_that_is_polite_by_itself_gets_all_pages_however_many_a_plan_h
     assert sorted(given, key=number_of) == [url(number) for number in range(3000)]
 
 
-def test_a_busy_host_with_more_pages_than_a_plan_has_does_not_keep_others_waiting(
-    tmp_path: Path, clock: StandInClock
-) -> None:
-    busy, others = ([f"https://{name}.example/{number}" for number in range(2000)] for name in ("busy", "others"))
-    with Frontier.open(tmp_path, clock, delay_seconds=None) as frontier:
-        frontier.announce(busy, quality=1.0)
-        frontier.announce(others[:5], quality=0.1)
-        assert frontier.next(1)[0] in busy
-        frontier.visited({"url": busy[0], "status": 429, "retry_after": 3600})
-        assert sorted(frontier.next(5)) == others[:5]
-
-
 def test_pages_that_a_crawler_chooses_among_come_in_their_order_however_many_others_there_are(
     tmp_path: Path, clock: StandInClock
 ) -> None:
