@@ -25,6 +25,7 @@ from opicflow.schemas.crawl_events import (
     Link,
     Reason,
 )
+from opicflow.schemas.urls import PLAIN_PATH
 
 MOST_JOINED_BYTES = 4 * MOST_EVENT_BYTES
 """A page is refused if the base URLs and the links that have to be joined are longer, all together.
@@ -60,9 +61,6 @@ _ATTRIBUTE = re.compile(
 _READ = frozenset(("href", "src", "rel", "name", "content"))
 _END_OF_RAW = {name: re.compile(rf"</{name}(?=[{_SPACE}/>])", re.IGNORECASE) for name in _RAW.split("|")}
 _REFERENCE = re.compile(r"&(?:#(?:([xX])0*([0-9a-fA-F]+)|0*([0-9]+));?|([a-zA-Z][a-zA-Z0-9]*)(;?)(=?))")
-_SAFE = r"-\w~!$&()*+,;=:@"
-_PLAIN_PATH = re.compile(rf"(?!//)(?:/(?:[{_SAFE}][{_SAFE}.]*)?)+(?:\?[{_SAFE}./?%]*)?", re.ASCII)
-"""A link that needs no library to be joined: no segment of its path begins with a dot, nothing in it is encoded."""
 LINKING_ELEMENTS = ("a", "area", "base", "frame", "iframe", "link", "meta")
 _ROBOTS_WITH_COLON = ("unavailable_after", "max-snippet", "max-image-preview", "max-video-preview")
 
@@ -184,7 +182,7 @@ class LinkResolver:
             detail = f"base and links of the page are longer than {MOST_JOINED_BYTES} bytes when joined"
             raise EventRefused(Reason.TOO_LARGE, detail)
         try:
-            if not _PLAIN_PATH.fullmatch(link):
+            if not PLAIN_PATH.fullmatch(link):
                 return ada_url.join_url(self._base, link)
             self._origin = self._origin or ada_url.join_url(self._base, "/")[:-1]
             return self._origin + link

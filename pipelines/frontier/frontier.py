@@ -244,7 +244,7 @@ class Frontier:
             if is_old or now - self._planned_at >= _LONGEST_PLAN_SECONDS:
                 self._plan(now, n)
             found = list(self._give_out(n, now))
-            if len(found) < n and (self._news > pages // _PAGES_A_NEWS_STARVED):
+            if len(found) < n and (self._is_cut or self._news > pages // _PAGES_A_NEWS_STARVED):
                 self._plan(now, _MOST_QUEUED)
                 found += self._give_out(n - len(found), now)
             if self._log.end - self._saved_at > max(_LEAST_TAIL_BYTES, self._keeper.snapshot_bytes // 2):
