@@ -41,6 +41,9 @@ TRACKING_PARAMETERS = ("utm_*", "gclid", "dclid", "fbclid", "msclkid", "yclid", 
 SESSION_PARAMETERS = ("jsessionid", "phpsessid", "sessionid", "session_id", "sid", "aspsessionid*", "cfid", "cftoken")
 
 
+_SAFE = r"-\w~!$&()*+,;=:@"
+PLAIN_PATH = re.compile(rf"(?!//)(?:/(?:[{_SAFE}][{_SAFE}.]*)?)+(?:\?[{_SAFE}./?%]*)?", re.ASCII)
+"""A path with a query in normal form. No segment begins with a dot, nothing is encoded: there are others."""
 _SESSION_IN_PATH = re.compile(r";jsessionid=[^/?]*", re.IGNORECASE)
 _WITH_AUTHORITY = re.compile(rb"https?://", re.IGNORECASE)
 _MOST_REMEMBERED = 1 << 18
@@ -73,6 +76,8 @@ NO_RULES = UrlRules()
 
 def canonical(url: str, base: str | None = None, rules: UrlRules = NO_RULES) -> bytes:
     """Return the canonical form of a URL, or of a relative one on a page `base`. Raises `NotAPage` with the reason."""
+    if base is None and rules is NO_RULES and _is_plain(url):
+        return url.encode("ascii")
     plain = url.partition("#")[0]
     _check_length(plain)
     try:
@@ -89,6 +94,22 @@ def canonical(url: str, base: str | None = None, rules: UrlRules = NO_RULES) -> 
             raise NotAPage("it is no URL", is_no_url=True) from None
         _check_length(form)
     return form.encode("ascii")
+
+
+def _is_plain(url: str) -> bool:
+    """Whether a URL is surely canonical. Most of a crawl are, and the library takes longer."""
+    path = url.find("/", len("https://"))
+    is_short = path > 0 and len(url) <= LONGEST_URL
+    return is_short and PLAIN_PATH.fullmatch(url, path) is not None and _is_canonical_origin(url[:path])
+
+
+@lru_cache(1 << 10)
+def _is_canonical_origin(origin: str) -> bool:
+    try:
+        form = ada_url.normalize_url(f"{origin}/")
+    except ValueError:
+        return False
+    return form == f"{origin}/" and form.startswith(("https://", "http://")) and "@" not in form
 
 
 def _check_length(text: str) -> None:

@@ -10,10 +10,11 @@ import encodings
 import html
 import pkgutil
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from encodings.aliases import aliases
 from functools import cache
 from html.entities import html5
+from typing import Any
 
 import ada_url
 
@@ -24,6 +25,7 @@ from opicflow.schemas.crawl_events import (
     Link,
     Reason,
 )
+from opicflow.schemas.urls import PLAIN_PATH
 
 MOST_JOINED_BYTES = 4 * MOST_EVENT_BYTES
 """A page is refused if the base URLs and the links that have to be joined are longer, all together.
@@ -59,6 +61,7 @@ _ATTRIBUTE = re.compile(
 _READ = frozenset(("href", "src", "rel", "name", "content"))
 _END_OF_RAW = {name: re.compile(rf"</{name}(?=[{_SPACE}/>])", re.IGNORECASE) for name in _RAW.split("|")}
 _REFERENCE = re.compile(r"&(?:#(?:([xX])0*([0-9a-fA-F]+)|0*([0-9]+));?|([a-zA-Z][a-zA-Z0-9]*)(;?)(=?))")
+LINKING_ELEMENTS = ("a", "area", "base", "frame", "iframe", "link", "meta")
 _ROBOTS_WITH_COLON = ("unavailable_after", "max-snippet", "max-image-preview", "max-video-preview")
 
 
@@ -157,7 +160,7 @@ class LinkResolver:
 
     def __init__(self, url: str, base: str = "") -> None:
         self._joined_bytes = 0
-        self._base = url
+        self._base, self._origin = url, ""
         if len(base) > MOST_JOINED_LINK_BYTES:
             raise EventRefused(Reason.TOO_LARGE, f"the base URL is longer than {MOST_JOINED_LINK_BYTES} bytes")
         self._base = self.absolute(base) if base else url
@@ -179,7 +182,10 @@ class LinkResolver:
             detail = f"base and links of the page are longer than {MOST_JOINED_BYTES} bytes when joined"
             raise EventRefused(Reason.TOO_LARGE, detail)
         try:
-            return ada_url.join_url(self._base, link)
+            if not PLAIN_PATH.fullmatch(link):
+                return ada_url.join_url(self._base, link)
+            self._origin = self._origin or ada_url.join_url(self._base, "/")[:-1]
+            return self._origin + link
         except ValueError:
             return given
 
@@ -193,10 +199,17 @@ class LinkResolver:
 
 def links_of_html(text: str, url: str, robots: str) -> tuple[tuple[Link, ...], str | None]:
     """Return the links of a page and its canonical URL, both absolute."""
+    return links_of_elements(_elements(text), url, robots)
+
+
+def links_of_elements(
+    elements: Iterable[tuple[str, Any]], url: str, robots: str
+) -> tuple[tuple[Link, ...], str | None]:
+    """Do the same for the `LINKING_ELEMENTS` of a page: names and attributes, which have the `get` of a dict."""
     found: list[tuple[str, str | None]] = []
     base = canonical = ""
     nofollow = is_nofollow_rule(robots)
-    for name, attributes in _elements(text):
+    for name, attributes in elements:
         address = attributes.get("src" if name in ("frame", "iframe") else "href")
         rel = attributes.get("rel")
         if name == "meta":

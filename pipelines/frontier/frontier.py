@@ -34,7 +34,7 @@ from opicflow.pipelines.transforms.decoded_batch import DecodedBatch, encode_bat
 from opicflow.pipelines.transforms.route import Seen
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas.arrays import Ids
-from opicflow.schemas.crawl_events import CrawlEvent, EventRefused, Reason
+from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, MOST_LINKS, CrawlEvent, EventRefused, Reason
 from opicflow.schemas.event_columns import EventWriter
 from opicflow.schemas.json_events import FIELD_NAMES
 from opicflow.schemas.urls import Canonicaliser, canonical, host
@@ -46,6 +46,8 @@ _SEEN_BITS = 18
 """Few, for the memory: to give the ledger a URL again costs nothing within a process."""
 _MOST_QUEUED = 10_000
 """So many unread pages are in a plan, if there are."""
+_PLANS_QUEUED = 4
+"""Where hosts need not be changed, so many times the pages that are fetched before the next plan are enough."""
 _MOST_HOSTS = 1 << 14
 """So many hashes of hosts are remembered."""
 _LEAST_NEWS = 64
@@ -98,9 +100,12 @@ class Frontier:
         self._lines: list[bytes] = []
         """Of the log, which the ledger has not applied yet."""
         self._in_flight: dict[bytes, Flight] = {}
-        self._queues = HostQueues(one_each=delay_seconds is not None)
+        self._one_each = delay_seconds is not None
+        self._queues = HostQueues(self._one_each)
         self._visited_since: set[bytes] = set()
         self._news, self._planned_at = 1, -float("inf")
+        self._is_cut = False
+        """Whether there were more pages than the last plan took."""
         self._among: Collection[str] | None = None
         """The pages of the last plan; None: all."""
         self._busy: dict[int, int] = {}
@@ -170,31 +175,34 @@ class Frontier:
             now = self._clock()
             if all(event.get(name) is None for name in FIELD_NAMES["fetched_at"]):
                 event = {**event, "fetched_at": int(now * 1000)}
-            visit = self._append(event)
-            urls = self._urls_of(visit)
+            visit, urls = self._append(event)
             self._visited_since.update(urls)
             if visit.status in (429, 503) or visit.failure:
                 self._apply()
                 self._busy = self._keeper.ledger.busy_hosts(int(now))
             self._land(urls, now)
 
-    def _append(self, event: Mapping[str, Any]) -> CrawlEvent:
-        """Write an event to the log, once it is sure that it can be read from there. Returns it as it was read."""
+    def _append(self, event: Mapping[str, Any]) -> tuple[CrawlEvent, list[bytes]]:
+        """Write an event to the log, once it is sure that it can be read from there.
+
+        Returns it as it was read, without the links that are texts, and its URLs.
+        """
         try:
             line = orjson.dumps(event)
+            doubtful = line if len(line) > MOST_EVENT_BYTES else orjson.dumps(_without_plain_links(event))
         except TypeError as problem:
             raise EventRefused(Reason.NOT_JSON, f"it is no JSON ({problem}): give texts, numbers, lists") from None
-        read = event_of_line(line, "event", ANY)
+        read = event_of_line(doubtful, "event", ANY)
         if read is None:
             raise EventRefused(Reason.NOT_AN_EVENT, "it reports no page")
         EventWriter().add(0, read)  # refuses what a log must not have
-        self._urls_of(read)
+        urls = self._urls_of(read)
         self._log.append(line)
         self._lines.append(line)
         self._news += 1
         if len(self._lines) >= _EVENTS_AT_ONCE:
             self._apply()
-        return read
+        return read, urls
 
     def _urls_of(self, event: CrawlEvent) -> list[bytes]:
         """Return the canonical URL of an event, and of those that led to it. Raises `NotAPage`."""
@@ -232,12 +240,12 @@ class Frontier:
             self._expire(now)
             pages = self._keeper.ledger.pages
             is_other, self._among = among is not self._among, among
-            is_old = is_other or self._news >= max(_LEAST_NEWS, pages // _PAGES_A_NEWS)
+            is_old = is_other or self._news >= _news_of(pages)
             if is_old or now - self._planned_at >= _LONGEST_PLAN_SECONDS:
-                self._plan(now)
+                self._plan(now, n)
             found = list(self._give_out(n, now))
-            if len(found) < n and self._news > pages // _PAGES_A_NEWS_STARVED:
-                self._plan(now)
+            if len(found) < n and (self._is_cut or self._news > pages // _PAGES_A_NEWS_STARVED):
+                self._plan(now, _MOST_QUEUED)
                 found += self._give_out(n - len(found), now)
             if self._log.end - self._saved_at > max(_LEAST_TAIL_BYTES, self._keeper.snapshot_bytes // 2):
                 self.save()
@@ -275,7 +283,8 @@ class Frontier:
             self._queues.rest(self._in_flight.pop(url).host, now)
         self._news += len(late)
 
-    def _plan(self, now: float) -> None:
+    def _plan(self, now: float, n: int = 0) -> None:
+        """Make a plan from which so many pages can be given at once."""
         self._apply()
         ledger = self._keeper.ledger
         self._news, self._planned_at = 0, now
@@ -284,20 +293,23 @@ class Frontier:
             return
         self._busy = ledger.busy_hosts(int(now))
         self._queues.fill((), now)  # makes room: a plan takes memory
-        self._queues.fill(self._queued(now), now)
+        self._queues.fill(self._queued(now, n), now)
         for each, until in self._busy.items():
             if not self._queues.is_in_flight(each):
                 self._queues.rest(each, until)
 
-    def _queued(self, now: float) -> Iterator[QueuedPage]:
+    def _queued(self, now: float, n: int) -> Iterator[QueuedPage]:
         """Return the orders of a plan. Unread pages and others take turns, as their shares of the bandwidth are."""
         ledger, among = self._keeper.ledger, self._pages_to_choose_among()
-        planned = ledger.preview(second=int(now), least_discovered=_MOST_QUEUED, among=among)
+        enough = n + len(self._in_flight) + _PLANS_QUEUED * _news_of(ledger.pages)
+        most = _MOST_QUEUED if self._one_each else min(enough, _MOST_QUEUED)
+        planned = ledger.preview(second=int(now), least_discovered=most, among=among)
         orders, shared = planned.orders, planned.shared
         pages = planned.survey.pages[orders.rows]
         per_day = shared.discovery_per_day + shared.refresh_per_day
         share = float(np.clip(shared.discovery_per_day / max(per_day, 1e-9), 0.01, 0.99))
         is_new = orders.why == _DISCOVERY
+        self._is_cut = most <= int(is_new.sum()) and most < _MOST_QUEUED
         number = np.where(is_new, np.cumsum(is_new), np.cumsum(~is_new))
         rank = np.where(is_new, number / share, number / (1 - share))
         rank[orders.why == _REQUESTED] = 0.0
@@ -366,6 +378,19 @@ class Frontier:
         routed = route_rows(decoded, urls, _SOURCE, self._rules, self._seen)
         for _ in self._keeper.take(encode_batch(batch, routed)):
             pass  # a frontier publishes nothing
+
+
+def _news_of(pages: int) -> int:
+    """Return after how many events a plan for so many pages is old."""
+    return max(_LEAST_NEWS, pages // _PAGES_A_NEWS)
+
+
+def _without_plain_links(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an event without links that are texts: as such, these are always right."""
+    links = event.get("links")
+    if not isinstance(links, list) or len(links) > MOST_LINKS:
+        return event
+    return {**event, "links": [link for link in links if not isinstance(link, str)]}
 
 
 def _new_state(path: Path, config: LedgerConfig) -> State:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,11 +50,14 @@ class FrontierScheduler(Scheduler):
         self._passed_over = self._to_pass_over = 0
         """How often the frontier is not asked, and how often it still is not: it knew none of the pages that wait."""
         self._asked_idle_at = 0.0
+        self._counts: Counter[str] = Counter()
+        """What the statistics of the crawl do not have yet: to count there takes longer than to look a page up."""
         self._sender = self._new_sender(folder / LOG_NAME)
         return super().open(spider)
 
     def close(self, reason: str) -> Any:
         """Save the frontier."""
+        self._pass_on_counts()
         self.frontier.close()
         self.requests.close()
         if self._sender is not None:
@@ -98,9 +101,7 @@ class FrontierScheduler(Scheduler):
         quality = quality_of(request)
         if is_first or quality is not None:
             self.frontier.announce([url], quality)
-        if self.stats is not None:
-            self.stats.inc_value("scheduler/enqueued/opicflow")
-            self.stats.inc_value("scheduler/enqueued")
+        self._counts["enqueued"] += 1
         return True
 
     def next_request(self) -> Request | None:
@@ -117,9 +118,9 @@ class FrontierScheduler(Scheduler):
         url = self._ready.popleft() if self._ready else self.requests.first()
         if url is None:
             return None
-        if self.stats is not None:
-            self.stats.inc_value("scheduler/dequeued/opicflow")
-            self.stats.inc_value("scheduler/dequeued")
+        self._counts["dequeued"] += 1
+        if self._counts["dequeued"] >= _AT_ONCE:
+            self._pass_on_counts()
         self._out.add(url)
         return self.requests.take(url)
 
@@ -127,6 +128,13 @@ class FrontierScheduler(Scheduler):
         """Note that a page was fetched, or that this has failed."""
         self._out.discard(url)
         self.requests.was_read(url)
+
+    def _pass_on_counts(self) -> None:
+        for name, count in self._counts.items():
+            if self.stats is not None:
+                self.stats.inc_value(f"scheduler/{name}/opicflow", count)
+                self.stats.inc_value(f"scheduler/{name}", count)
+        self._counts.clear()
 
     def _is_choice(self) -> bool:
         """Whether the frontier has to be asked which page is next. A plan takes time for all pages known."""

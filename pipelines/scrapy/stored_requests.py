@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Collection, Iterator
+from operator import attrgetter
 from pathlib import Path
 from struct import Struct
+from typing import Any
 
 from scrapy.utils.request import request_from_dict
 
@@ -15,6 +17,10 @@ from scrapy import Request, Spider
 _HEAD = Struct("<cII")
 """Before every record: its kind, the bytes of the URL, and of the request."""
 _WANTED, _READ = b"+", b"-"
+_NAMED = ("url", "callback", "errback", "headers")
+_OTHERS = tuple(name for name in Request.attributes if name not in _NAMED)
+_values_of = attrgetter(*_OTHERS)
+_PLAIN = _values_of(Request("data:,"))
 
 
 class StoredRequests:
@@ -28,6 +34,8 @@ class StoredRequests:
         self._waiting: dict[str, None] = {}
         """The pages that were not fetched, in the order in which they were added."""
         self._redirected: set[str] = set()
+        self._names: dict[tuple[object, object], tuple[Any, Any]] = {}
+        """Of the methods of the spider that are callbacks and errbacks, by their functions."""
         self._end = 0
         for kind, url, at, size in self._records():
             if kind == _WANTED:
@@ -55,7 +63,7 @@ class StoredRequests:
     def add(self, url: str, request: Request) -> None:
         """Add the request for a page. Raises ValueError if it cannot be stored."""
         try:
-            data = pickle.dumps(request.to_dict(spider=self._spider), protocol=4)
+            data = pickle.dumps(self._dict_of(request), protocol=4)
         except (AttributeError, TypeError, pickle.PicklingError) as problem:
             raise ValueError(str(problem)) from None
         self._at[url] = (self._append(_WANTED, url, data), len(data))
@@ -84,6 +92,20 @@ class StoredRequests:
         """Close the file."""
         os.close(self._file)
 
+    def _dict_of(self, request: Request) -> dict[str, Any]:
+        """Return what makes a request again: what Scrapy writes, without the values that a plain request has."""
+        if type(request) is not Request:
+            return request.to_dict(spider=self._spider)
+        key = _function_of(request.callback), _function_of(request.errback)
+        if key not in self._names:  # Scrapy looks through all methods of the spider
+            whole = request.to_dict(spider=self._spider)
+            self._names[key] = whole["callback"], whole["errback"]
+        callback, errback = self._names[key]
+        others = zip(_OTHERS, _values_of(request), _PLAIN, strict=True)
+        kept = {name: value for name, value, plain in others if value != plain}
+        named = (request.url, callback, errback, dict(request.headers))
+        return kept | {name: value for name, value in zip(_NAMED, named, strict=True) if value}
+
     def _append(self, kind: bytes, url: str, data: bytes) -> int:
         name = url.encode()
         record = _HEAD.pack(kind, len(name), len(data)) + name + data
@@ -102,3 +124,7 @@ class StoredRequests:
                 return
             self._end = at + name + data
             yield kind, os.pread(self._file, name, at).decode(), at + name, data
+
+
+def _function_of(method: object) -> object:
+    return getattr(method, "__func__", method)

@@ -8,9 +8,9 @@ from typing import Any
 
 from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
-from scrapy.http import Response, TextResponse
+from scrapy.http import HtmlResponse, Response
 
-from opicflow.connectors.files.html_links import links_of_html
+from opicflow.connectors.files.html_links import LINKING_ELEMENTS, links_of_elements
 from opicflow.pipelines.scrapy.frontier_scheduler import FrontierScheduler, canonical_page, page_of, quality_of
 from opicflow.schemas.errors import UserError
 from scrapy import Request, signals
@@ -92,9 +92,12 @@ def visit_of(response: Response, request: Request) -> dict[str, Any]:
     if response.status == 200:
         event["digest"] = hashlib.sha1(response.body, usedforsecurity=False).hexdigest()
         event["links"] = []
-        if isinstance(response, TextResponse) and "html" in event["content_type"]:
+        if isinstance(response, HtmlResponse):
             robots = (headers.get("X-Robots-Tag") or b"").decode("latin-1")
-            links, canonical = links_of_html(response.text, response.url, robots)
+            found = response.selector.root.iter(
+                *LINKING_ELEMENTS
+            )  # the spider gets the same tree: a page is parsed once
+            links, canonical = links_of_elements(((each.tag, each) for each in found), response.url, robots)
             if canonical:
                 event["canonical"] = canonical
             event["links"] = [{"url": link.url, "rel": link.rel} if link.rel else link.url for link in links]

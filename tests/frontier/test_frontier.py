@@ -19,7 +19,7 @@ from opicflow.pipelines.ledger import Certified, Ledger, LedgerConfig, RefreshCo
 from opicflow.pipelines.replay.keeper import KeeperConfig
 from opicflow.pipelines.replay.state import StateFolder, StateRefused
 from opicflow.pipelines.web.webs import power_law_web
-from opicflow.schemas.crawl_events import EventRefused
+from opicflow.schemas.crawl_events import MOST_LINKS, EventRefused
 from opicflow.schemas.urls import NotAPage, host
 from support.commands import output_of
 from support.frontier_crawl import PAGES, StandInClock, crawl, number_of, visit_of
@@ -187,7 +187,13 @@ def test_what_is_no_event_of_a_page_is_refused_and_changes_nothing(frontier: Fro
     log = tmp_path / "frontier" / "visits.jsonl"
     frontier.announce([url(0)])
     before = log.read_bytes()
-    for event in ({}, {"url": 3}, {"url": url(1), "links": "no"}, {"url": url(1), "status": {1}}):
+    bad_links: list[object] = ["no", [url(2)] * (MOST_LINKS + 1), [url(2), {"url": url(3), "weight": -1}], ["\ud800"]]
+    for event in (
+        {},
+        {"url": 3},
+        {"url": url(1), "status": {1}},
+        *({"url": url(1), "links": bad} for bad in bad_links),
+    ):
         with pytest.raises(EventRefused):
             frontier.visited(event)
     for event in ({"url": "mailto:a@b.example"}, {"url": url(1), "redirects": ["nonsense"]}):
@@ -331,6 +337,16 @@ def test_a_crawler_that_is_polite_by_itself_gets_several_pages_of_a_host(tmp_pat
         assert sorted(frontier.next(2, {url(0), url(46)})) == [url(0), url(46)]
         frontier.visited({"url": url(0), "status": 200, "links": [url(69)]})
         assert sorted(frontier.next(5)) == [url(23), url(69)]
+
+
+def test_a_crawler_that_is_polite_by_itself_gets_all_pages_however_many_a_plan_has(
+    tmp_path: Path, clock: StandInClock
+) -> None:
+    with Frontier.open(tmp_path, clock, delay_seconds=None) as frontier:
+        frontier.announce(url(number) for number in range(3000))
+        given = [page for n in (1, 16, 700, 1500, 100) for page in frontier.next(n)]
+        given += [page for _ in range(80) for page in frontier.next(10)]
+    assert sorted(given, key=number_of) == [url(number) for number in range(3000)]
 
 
 def test_pages_that_a_crawler_chooses_among_come_in_their_order_however_many_others_there_are(

@@ -238,6 +238,35 @@ def test_what_no_page_can_have_is_refused_in_one_line(given: str) -> None:
     assert in_a_batch([given.encode()]) == [None]
 
 
+ORIGINS = (
+    "https://a.example",
+    "http://127.0.0.1:8080",
+    "http://a.example:80",
+    "https://B.example",
+    "http://0x7f.1",
+    "//",
+)
+PATHS = st.text("/.aZ0-~!$&()*+,;=:@?%2e# \\'\"|^é", max_size=12)
+
+
+@given(st.sampled_from(ORIGINS), st.sampled_from(("/", "")), PATHS)
+@example("https://a.example", "/", "a/.b")
+@example("https://a.example", "/", "/a")
+@example("https://a.example", "/", "%2e/a?%2e")
+@example("http://127.0.0.1:8080", "/", "a.b/c?d=/../e")
+def test_a_canonical_url_is_the_normal_form_of_the_library(origin: str, slash: str, path: str) -> None:
+    url = f"{origin}{slash}{path}"
+    try:
+        form = ada_url.normalize_url(url.partition("#")[0])
+    except ValueError:
+        form = ""
+    if form.startswith("http") and "@" not in form:
+        assert canonical(url) == form.encode()
+    elif "@" not in form:
+        with pytest.raises(NotAPage):
+            canonical(url)
+
+
 def test_relative_links_are_those_of_the_page_they_are_on() -> None:
     links = [
         b"d",
