@@ -10,13 +10,16 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import HtmlResponse, Response
 
-from opicflow.connectors.files.html_links import LINKING_ELEMENTS, links_of_elements
+from opicflow.connectors.files.html_links import LINKING_ELEMENTS, links_of_elements, links_of_html
 from opicflow.pipelines.scrapy.frontier_scheduler import FrontierScheduler, canonical_page, page_of, quality_of
 from opicflow.schemas.errors import UserError
 from scrapy import Request, signals
 
 _LOGGER = logging.getLogger(__name__)
 _ROBOTS = "Forbidden by robots.txt"
+
+
+_LARGEST_TREE_BYTES = 4 << 20
 
 
 class VisitRecorder:
@@ -94,10 +97,11 @@ def visit_of(response: Response, request: Request) -> dict[str, Any]:
         event["links"] = []
         if isinstance(response, HtmlResponse):
             robots = (headers.get("X-Robots-Tag") or b"").decode("latin-1")
-            found = response.selector.root.iter(
-                *LINKING_ELEMENTS
-            )  # the spider gets the same tree: a page is parsed once
-            links, canonical = links_of_elements(((each.tag, each) for each in found), response.url, robots)
+            if len(response.body) <= _LARGEST_TREE_BYTES:  # the spider gets the same tree: a page is parsed once
+                found = ((each.tag, each) for each in response.selector.root.iter(*LINKING_ELEMENTS))
+                links, canonical = links_of_elements(found, response.url, robots)
+            else:
+                links, canonical = links_of_html(response.text, response.url, robots)
             if canonical:
                 event["canonical"] = canonical
             event["links"] = [{"url": link.url, "rel": link.rel} if link.rel else link.url for link in links]
