@@ -17,8 +17,6 @@ from scrapy import Request, signals
 
 _LOGGER = logging.getLogger(__name__)
 _ROBOTS = "Forbidden by robots.txt"
-
-
 _LARGEST_TREE_BYTES = 4 << 20
 
 
