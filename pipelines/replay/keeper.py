@@ -40,6 +40,7 @@ from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.ledger.kernels.entry_rows import find_hours
 from opicflow.pipelines.ledger.plan import cost_of
 from opicflow.pipelines.ledger.space import Space, in_memory
+from opicflow.pipelines.ledger.survey import Survey
 from opicflow.pipelines.refresh.strategies import freshness_range
 from opicflow.pipelines.replay.moments import MOST_PAGES, moments_apart, pack_moment
 from opicflow.pipelines.transforms.parts import AT_POLICIES, AT_ROWS, AT_TICK, MOVED, VISITED, Part, PartKind
@@ -67,6 +68,7 @@ from opicflow.schemas.records import Policy
 from opicflow.schemas.sites import SiteKind
 
 _SECONDS_PER_HOUR = 3600
+_PAGES_AT_ONCE = 1 << 20
 _FEWEST_BETWEEN_SAMPLES = 200
 _SAMPLED_PAGES = 50
 _VISITS_PER_PUBLICATION = 500
@@ -571,12 +573,25 @@ def plan_in_words(ledger: Ledger, planned: Planned, refresh: RefreshConfig | Non
         "freshness": round(costs.freshness, 6),
         "freshness_low": round(low, 6),
         "freshness_high": round(high, 6),
+        "freshness_observed": _observed_freshness(ledger, survey),
         "obsolescence": float(f"{costs.obsolescence:.6g}") if np.isfinite(costs.obsolescence) else None,
         "orders": len(planned.orders.rows),
         "orders_refresh": planned.orders.refreshed,
         "orders_discovery": planned.orders.discovered,
         **({} if survey.worth is None else {"discovery": discovery_in_words(ledger, planned)}),
     }
+
+
+def _observed_freshness(ledger: Ledger, survey: Survey) -> float | None:
+    """Return the part, by importance, of the pages visited twice whose last visit found nothing new."""
+    intervals, fresh, known = ledger.parts().table.refresh["intervals"], 0.0, 0.0
+    for first in range(0, len(survey), _PAGES_AT_ONCE):
+        some = slice(first, first + _PAGES_AT_ONCE)
+        newest = intervals[survey.slots[some]] & np.uint64(0xFF)  # refresh/rates.py; 0: there is none
+        importance = survey.importance[some]
+        fresh += float(importance[(newest > 0) & (newest < 128)].sum())
+        known += float(importance[newest > 0].sum())
+    return round(fresh / known, 6) if known else None
 
 
 def discovery_in_words(ledger: Ledger, planned: Planned) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def _lines(view: View) -> Iterator[str]:
     yield gauge("log_end_seconds", "The last time in the log, in seconds since 1970", view.time_ms // 1000 or None)
     for name, count in view.counts.items():
         yield gauge(f"events_{name.removeprefix('events_')}", f"Counted: {name}", count)
-    for name in ("freshness", "freshness_low", "freshness_high", "bandwidth_per_day", "orders"):
+    for name in ("freshness", "freshness_low", "freshness_high", "freshness_observed", "bandwidth_per_day", "orders"):
         yield gauge(f"plan_{name}", f"Of the plan: {name.replace('_', ' ')}", view.plan.get(name))
     known = [check for check in view.light.checks if check.is_right is not None]
     if known:

@@ -347,6 +347,20 @@ class View:
         return shares + [Share(name, orders, orders / total) for name, orders in others if orders]
 
     @cached_property
+    def fresh_by_schedules(self) -> float | None:
+        """The part of importance on read pages that is fresh, by intervals and change rates; None: it is not known."""
+        if not self.table.has_schedules:
+            return None
+        columns = self.table.columns
+        rows = np.flatnonzero((columns["visits"] > 0) & (columns["decided_by"] > 0))
+        interval, importance = columns["interval_seconds"][rows].astype(np.float64), columns["importance"][rows]
+        is_fetched = np.isfinite(interval) & (interval > 0)  # again
+        changes = columns["changes_per_day"][rows] * np.where(is_fetched, interval, 0.0) / 86_400
+        fresh = is_fetched * np.where(changes > 1e-9, -np.expm1(-changes) / np.maximum(changes, 1e-9), 1.0)
+        known = float(importance.sum())
+        return float((importance * fresh).sum()) / known if known > 0 else None
+
+    @cached_property
     def scores(self) -> list[Bin]:
         """How many pages have which score, on a log scale."""
         scores = self.table.columns["score"]

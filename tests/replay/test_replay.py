@@ -420,3 +420,23 @@ def test_samples_do_not_depend_on_the_division_of_the_log(crawl: Path, monkeypat
     samples = run([crawl], samples=True).samples
     monkeypatch.setattr(log_reader, "BATCH_BYTES", 40_000)
     assert run([crawl], samples=True, segment_bytes=300_000).samples == samples
+
+
+def test_observed_freshness_is_the_importance_of_pages_whose_last_visit_found_nothing_new(tmp_path: Path) -> None:
+    events: list[CrawlEvent] = []
+    digests: dict[str, list[str]] = {}
+    chance = np.random.default_rng(3)
+    for hour in range(400):
+        page = f"https://site.example/{chance.integers(60)}"
+        digests.setdefault(page, []).append(f"{page} {chance.integers(2)}")
+        links = tuple(Link(f"https://site.example/{one}") for one in chance.integers(0, 60, 5))
+        when = FIRST_MS + 3_600_000 * hour
+        events.append(CrawlEvent(page, fetched_at_ms=when, status=200, digest=digests[page][-1], links=links))
+    log = write(tmp_path / "log.jsonl", b"\n".join(json_line(event) for event in events))
+    result = run([log], tmp_path / "out")
+    importance = {one["url"]: one["importance"] for one in records_of(tmp_path / "out" / "importance.jsonl")}
+    twice = {page: seen[-2:] for page, seen in digests.items() if len(seen) > 1}
+    same = sum(importance[page] for page, (one, other) in twice.items() if one == other)
+    observed = same / sum(importance[page] for page in twice)
+    assert 0.2 < observed < 0.8
+    assert result.summary["plan"]["freshness_observed"] == pytest.approx(observed, abs=1e-4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -317,3 +318,14 @@ def test_lists_say_what_is_kept_only() -> None:
     view = view_of(index)
     assert view.table.listed(Filter(host="h1.example"), 0, 5).total < 40
     assert "Of others nothing is known here" in index.kept()
+
+
+def test_the_freshness_that_schedules_promise_is_the_mean_of_a_page_between_two_fetches() -> None:
+    index = StreamIndex(10)
+    take(index, "importance", page(1, 0.2), page(2, 0.1))
+    assert view_of(index).fresh_by_schedules is None
+    take(index, "refresh-schedule", due(1, NOON_MS), due(2, NOON_MS))
+    view = view_of(index)
+    record = view.table.record(0)
+    changes = record["changes_per_day"] * record["interval_seconds"] / 86_400
+    assert view.fresh_by_schedules == pytest.approx((1 - math.exp(-changes)) / changes)

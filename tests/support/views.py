@@ -82,6 +82,7 @@ def view_of(table: PageTable) -> View:
         "freshness": 0.887,
         "freshness_low": 0.82,
         "freshness_high": 0.92,
+        "freshness_observed": 0.81,
         "orders": len(table.order_rows),
         "bandwidth_per_day": 100.0,
         "feasible": True,
