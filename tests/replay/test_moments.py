@@ -131,6 +131,7 @@ def test_all_moments_together_have_a_bound_in_bytes(tmp_path: Path, monkeypatch:
     assert [one.visits for one in Moments(tmp_path).of_page(1)] == [9]
 
 
+@pytest.mark.thorough
 def test_a_moment_with_other_values_and_a_right_checksum_is_left_out_or_read(tmp_path: Path) -> None:
     data, draw = pack_moment(np.arange(1, 1_001, dtype=np.uint64), np.full(1_000, 0.5), 5, 9), random.Random(1)
     line, _, rest = data.partition(b"\n")
