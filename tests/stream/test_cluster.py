@@ -230,11 +230,11 @@ def test_a_stream_whose_topics_were_trimmed_is_proven_and_starts_without_a_savep
     without = command("stream", *[part for part in stream.options if part not in folder])
     assert without.code == 2 and "name the folder of its snapshots with --snapshots" in without.err
     stream.start()
-    rejects = stream.rejects()
+    rejects = stream.rejects()  # their order differs from one reading of the topic to the next
     stream.publish(burst("https://late.example/", (f"https://late{number}.example/" for number in range(150))))
     stream.wait_for("the new events are counted", lambda: stream.prove().sums().visits == before + 150 + 50)
     refused = [
-        one.detail for one in stream.rejects()[len(rejects) :] if "if there were any, are lost" not in one.detail
+        one.detail for one in stream.rejects() if one not in rejects and "if there were any, are lost" not in one.detail
     ]
     assert refused == [], "no entry was refused"
 
