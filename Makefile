@@ -40,7 +40,7 @@ experiments: $(STAMP)  ## make the papers' experiments again, into docs/results 
 soak: $(STAMP)  ## run the long simulations, and the thorough tests at full length, with a new seed each time [ONLY=name] [SEED=n]
 	@seed=$(or $(SEED),$$(date +%s)); echo "make soak$(if $(ONLY), ONLY=$(ONLY)) SEED=$$seed"; \
 	OPICFLOW_SEED=$$seed OPICFLOW_HYPOTHESIS=soak \
-	$(VENV)/python -m pytest -m "soak or thorough" --hypothesis-seed=$$seed $(if $(ONLY),-k "$(ONLY)")
+	$(VENV)/python -m pytest -m "soak or thorough" -rP --hypothesis-seed=$$seed $(if $(ONLY),-k "$(ONLY)")
 
 services: $(STAMP)  ## start Kafka, a schema registry and Flink on this machine [ONLY=kafka,registry,flink]
 	@$(VENV)/python -m deploy.services start --usual-ports $(if $(ONLY),--only $(ONLY))

@@ -1,8 +1,8 @@
 """The replay, whole: from a log on disk to results on disk, beside fastavro that only decodes the same events.
 
 Every replay runs in a process of its own, after one that is not counted has loaded the kernels, and is timed by the
-wall: it uses the cores there are. Memory is the peak of that process over one that has Beam loaded and has replayed a
-handful of events.
+wall: it uses the cores there are. Beam is loaded by then: the handful of events before goes through it as well, though so
+small a log needs no Beam. Memory is the peak of that process over one that has replayed that handful alone.
 """
 
 from __future__ import annotations
@@ -299,7 +299,8 @@ def replay_once(log: str, out: str, history: str) -> dict[str, Any]:
         write_log(few, 10, 10, 5)
     for file, folder in ((str(few), None), (log, Path(out))):
         begun = time.perf_counter()
-        with replayed(ReplayRequest(logs=(file,), out=folder, counting=counting), lambda progress: None) as result:
+        request = ReplayRequest(logs=(file,), out=folder, counting=counting, small_log_bytes=0)
+        with replayed(request, lambda progress: None) as result:
             summary = result.summary
         seconds = time.perf_counter() - begun
     return {
