@@ -1,8 +1,8 @@
 """The replay, whole: from a log on disk to results on disk, beside fastavro that only decodes the same events.
 
 Every replay runs in a process of its own, after one that is not counted has loaded the kernels, and is timed by the
-wall: it uses the cores there are. Beam is loaded by then: the handful of events before goes through it as well, though so
-small a log needs no Beam. Memory is the peak of that process over one that has replayed that handful alone.
+wall: it uses the cores there are. Beam is loaded by then: the handful of events before goes through it as well, though
+so small a log needs no Beam. Memory is the peak of that process over one that has replayed that handful alone.
 """
 
 from __future__ import annotations

@@ -29,12 +29,15 @@ from opicflow.pipelines.cli.text import counted
 if TYPE_CHECKING:
     from opicflow.connectors.flink.rest import Job
     from opicflow.connectors.kafka.connection import Connection
+    from opicflow.pipelines.ledger import LedgerConfig
     from opicflow.pipelines.stream.keeper import Origin
     from opicflow.pipelines.stream.snapshot_store import Snapshots
     from opicflow.pipelines.stream.submit import FlinkJob
 
 CUT_SECONDS = 5
 """How long few amounts wait for a message, in new logs; older ones keep what they have."""
+_FIRST_CYCLE_MINUTES = 1.0
+"""How long a new crawl waits for its second orders, in new logs as well."""
 _CYCLE_HOURS = 1.0
 _LEAST_CERTIFIED_MOVE = 0.01
 """Exact importance is published again after smaller moves than an estimate."""
@@ -204,9 +207,16 @@ def default_origin(shards: int) -> Origin:
     from opicflow.pipelines.transforms.rules import Rules
     from opicflow.schemas.shards import ShardRanges
 
-    ledger = LedgerConfig(cut_seconds=CUT_SECONDS)
+    ledger = for_new_logs(LedgerConfig())
     hourly = replace(ledger, refresh=replace(ledger.refresh, cycle_hours=_CYCLE_HOURS))
     return Origin(hourly, ShardRanges.equal(shards), Rules(page_ids=new_page_ids()), sites="domain")
+
+
+def for_new_logs(ledger: LedgerConfig, kept: LedgerConfig | None = None) -> LedgerConfig:
+    """Return the settings with those that are no options: of new logs, or as the kept ones have them."""
+    cut_seconds = kept.cut_seconds if kept else CUT_SECONDS
+    first_cycle = kept.refresh.first_cycle_minutes if kept else _FIRST_CYCLE_MINUTES
+    return replace(ledger, cut_seconds=cut_seconds, refresh=replace(ledger.refresh, first_cycle_minutes=first_cycle))
 
 
 def requested_origin(options: argparse.Namespace, kept: Origin | None, shards: int) -> Origin | None:
@@ -221,7 +231,7 @@ def requested_origin(options: argparse.Namespace, kept: Origin | None, shards: i
     base = default_origin(shards)
     placed = kept or base
     rules = replace(rules or placed.rules, page_ids=placed.rules.page_ids)
-    ledger = replace(given.over(base.ledger), cut_seconds=placed.ledger.cut_seconds)
+    ledger = for_new_logs(given.over(base.ledger), placed.ledger)
     if focus is not None or rules.categories.count > 1:
         ledger = (focus or CashFocus()).over(ledger, rules.categories)
     origin = Origin(ledger, placed.ranges, rules, sites=sites_of(options))

@@ -59,10 +59,15 @@ class Orders(NamedTuple):
 
 
 class Most(NamedTuple):
-    """How many pages a cycle may order: in all, and for discovery, before the rest is divided."""
+    """How many pages a cycle may order: in all, and for discovery, before the rest is divided.
+
+    A host or a domain with a limit gets the fetches of the time from second `since` to `until`.
+    """
 
     all: int
     discovery: int
+    since: int
+    until: int
 
 
 def choose_orders(
@@ -71,10 +76,9 @@ def choose_orders(
     config: RefreshConfig,
     budget: Budget,
     most: Most,
-    passed: int,
     hosts_of: HostsOf,
 ) -> Orders:
-    """Choose the pages to fetch in the cycle that begins. A host with a limit gets the fetches of `passed` seconds.
+    """Choose the pages to fetch in the cycle that begins.
 
     `hosts_of` returns a hash of the host of the page at each slot.
     """
@@ -88,7 +92,7 @@ def choose_orders(
     priority = columns.priority()
     del is_free, is_refresh  # there may be very many pages
 
-    choice = _Choice(survey, budget, most, passed, cycle, is_new)
+    choice = _Choice(survey, budget, most, cycle, is_new)
     choice.take(_REQUESTED, requested, priority, _MANY)
     refresh_most = most.all - most.discovery - choice.count
     choice.take(_REFRESH, is_due, columns.tier, refresh_most, priority, keeps_discovery=True)
@@ -276,7 +280,7 @@ class _GroupLimit:
 class _Choice:
     """Takes pages, pass by pass, within the limits of hosts and domains."""
 
-    def __init__(self, survey: Survey, budget: Budget, most: Most, passed: int, cycle: int, is_new: Bools) -> None:
+    def __init__(self, survey: Survey, budget: Budget, most: Most, cycle: int, is_new: Bools) -> None:
         self.count = self.discovered = 0
         self._pages = survey.pages
         self._why = np.zeros(len(survey), np.uint8)
@@ -287,18 +291,18 @@ class _Choice:
                 per_day = np.where(domains.is_known, budget.domain_most, np.inf)
                 no_gaps = np.zeros(len(per_day), np.int64)
                 hosts_alike = HostLimits(domains.of, per_day, domains.parts, domains.before, no_gaps)
-                self._add_limit(hosts_alike, budget, survey.second, passed, cycle, is_new)
+                self._add_limit(hosts_alike, budget, most, cycle, is_new)
             of_all = max(most.discovery, budget.discovery_share * most.all)  # unread pages may be too few for it
             share = max(int(budget.domain_discovery_share * of_all), 1)
             left = np.where(domains.is_known, share, _MANY)
             self._limits.append(_GroupLimit(domains.of, left, np.zeros_like(left), of_discovery=True))
         if hosts is not None:
-            self._add_limit(hosts, budget, survey.second, passed, cycle, is_new)
+            self._add_limit(hosts, budget, most, cycle, is_new)
 
-    def _add_limit(self, groups: HostLimits, budget: Budget, now: int, passed: int, cycle: int, is_new: Bools) -> None:
-        kept = _allowed(groups, budget.discovery_share, now, passed, cycle)
+    def _add_limit(self, groups: HostLimits, budget: Budget, most: Most, cycle: int, is_new: Bools) -> None:
+        kept = _allowed(groups, budget.discovery_share, most, cycle)
         kept = np.minimum(kept, np.bincount(groups.of[is_new], minlength=len(kept)))
-        self._limits.append(_GroupLimit(groups.of, _allowed(groups, 1.0, now, passed, cycle), kept))
+        self._limits.append(_GroupLimit(groups.of, _allowed(groups, 1.0, most, cycle), kept))
 
     def take(
         self,
@@ -340,11 +344,11 @@ class _Choice:
         return rows, self._why[rows]
 
 
-def _allowed(hosts: HostLimits, share: float, now: int, passed: int, cycle: int) -> Ints:
-    """How many fetches each host may have for `passed` seconds, of this share of its limit, and in a cycle."""
+def _allowed(hosts: HostLimits, share: float, most: Most, cycle: int) -> Ints:
+    """How many fetches each host may have for the time that counts, of this share of its limit, and in a cycle."""
     has_limit = np.isfinite(hosts.per_day)
     per_day = np.where(has_limit, hosts.per_day, 0.0) * share
     fit = np.where(hosts.gaps > 0, np.maximum(cycle // np.maximum(hosts.gaps, 1), 1), _MANY)
     return np.where(
-        has_limit, np.minimum(allowances(per_day, now - passed, now, hosts.parts, hosts.before), fit), _MANY
+        has_limit, np.minimum(allowances(per_day, most.since, most.until, hosts.parts, hosts.before), fit), _MANY
     )

@@ -119,8 +119,10 @@ class RefreshConfig:
     `bandwidth_per_day` is all fetches, discovery included; None = as many as the crawl makes. Discovery gets
     `discovery_share` of these while there are unread pages enough. It takes them as `discovery_by` says: by what they
     are worth, as learnt from pages that were read; by importance; by waiting cash; or in the order in which they were
-    found. Orders are given every `cycle_hours`, a page once. No page is refreshed more often than that or every
-    `shortest_interval_seconds`, nor (bandwidth permitting) more rarely than every `longest_interval_days`.
+    found. Orders are given every `cycle_hours`, a page once. With `first_cycle_minutes` a new crawl gets them sooner:
+    its first cycle is so long, and each later one as long as the crawl has lasted, until that is `cycle_hours`. No page
+    is refreshed more often than every `cycle_hours` or every `shortest_interval_seconds`, nor (bandwidth permitting)
+    more rarely than every `longest_interval_days`.
     `host_fetches_per_day` and `host_fetches_per_hour` bound what one host gets; two of its fetches are
     `crawl_delay_seconds` apart. `domain_fetches_per_day` bounds what all hosts of a registrable domain get together,
     and `domain_discovery_share` the part of the orders of discovery that one domain gets. An order that was not
@@ -149,6 +151,7 @@ class RefreshConfig:
     crawl_delay_seconds: float | None = None
     domain_fetches_per_day: float | None = None
     domain_discovery_share: float | None = None
+    first_cycle_minutes: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, in one line each."""
@@ -219,7 +222,8 @@ _REFRESH_BOUNDS = (
     ("alpha", 0.01, 10, False),
     ("bandwidth_per_day", 1e-3, 1e12, True),
     ("discovery_share", 0, 1, False),
-    ("cycle_hours", 1, 24 * 365, False),
+    ("cycle_hours", 1 / 60, 24 * 365, False),
+    ("first_cycle_minutes", 1, 60, True),
     ("shortest_interval_seconds", 1, 86400 * MOST_DAYS, False),
     ("longest_interval_days", 1 / 24, MOST_DAYS, False),
     ("host_fetches_per_day", 1e-3, 1e12, True),
@@ -390,7 +394,11 @@ _STORED_REFRESH = {
     ),
 }
 _LATER_REFRESH = _same(
-    "host_fetches_per_hour", "crawl_delay_seconds", "domain_fetches_per_day", "domain_discovery_share"
+    "host_fetches_per_hour",
+    "crawl_delay_seconds",
+    "domain_fetches_per_day",
+    "domain_discovery_share",
+    "first_cycle_minutes",
 )
 """Stored only where they are given: older configurations do not have them."""
 _STORED_DOMAINS = _same("most_unread", "most_announced", "most_share")

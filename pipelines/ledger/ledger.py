@@ -969,6 +969,10 @@ class Ledger:
         """The second of the last plan; -1 before the first."""
         return self._times.planned_second
 
+    def is_plan_due(self, second: int) -> bool:
+        """Whether the cycle of the last plan is over."""
+        return self._planner.is_due(second)
+
     @property
     def _counts(self) -> Any:
         return self._room.book.counts[0]

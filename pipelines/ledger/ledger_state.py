@@ -101,6 +101,8 @@ class Times:
     """The pages of this shard that were read by then."""
     visits_by: list[tuple[int, int]] = field(default_factory=list)
     """Visits applied by some seconds, from the last one that all other shards have reached: see `Settling`."""
+    first_planned_second: int = -1
+    """Noted only where the first cycles are short."""
     ahead_theta: int | None = None
     """The turn clock when visits were last ahead of the transfers of other shards; None if they never were."""
 
@@ -320,6 +322,7 @@ def _encode_times(times: Times) -> dict[str, Any]:
         "anchor_read": times.anchor_read or None,
         "visits_by": times.visits_by or None,
         "ahead_theta": times.ahead_theta,
+        "first_planned_second": times.first_planned_second if times.first_planned_second >= 0 else None,
     }
     return {
         "tick_second": times.tick_second,
@@ -347,4 +350,5 @@ def _decode_times(values: dict[str, Any]) -> Times:
         anchor_read=values.get("anchor_read", 0),
         visits_by=[(second, visits) for second, visits in values.get("visits_by", ())],
         ahead_theta=values.get("ahead_theta"),
+        first_planned_second=values.get("first_planned_second", -1),
     )

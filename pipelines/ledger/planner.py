@@ -35,6 +35,8 @@ _MOST_U32 = (1 << 32) - 1
 
 LEAST_PACE = 100.0
 """Fetches a day of a crawl without a bandwidth that has made fewer so far."""
+_FIRST_PACE = 8640.0
+"""The same on the first day, where the first cycles are short: somebody waits for orders. One in ten seconds."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class Planner:
     def budget(self) -> Budget:
         """The fetches that this shard may plan now. Without a bandwidth: as many as its crawl has made a day.
 
-        A young crawl may plan `LEAST_PACE` a day.
+        A young crawl may plan `LEAST_PACE` a day, more on its first day if its first cycles are short.
         """
         refresh, stated = self._config.refresh, self._policies.budget
         per_day = self._bandwidth()
@@ -98,7 +100,9 @@ class Planner:
         part = self._peers.part_of_bandwidth(int(counts.shares), int(counts.pages))
         if per_day is None:
             days = (self._times.tick_second - self._times.first_tick_second) / _SECONDS_PER_DAY
-            per_day = max(int(counts.visits) / max(days, 1.0), LEAST_PACE * part)
+            is_older = self._age(self._times.tick_second) >= _SECONDS_PER_DAY
+            least = LEAST_PACE if is_older or refresh.first_cycle_minutes is None else _FIRST_PACE
+            per_day = max(int(counts.visits) / max(days, 1.0), least * part)
         else:
             per_day *= part
         caps = default_host_caps(self._policies.stated)
@@ -126,6 +130,26 @@ class Planner:
         """Fetches a day of all shards together, if configured or stated by a policy."""
         per_second = self._policies.budget.get("fetches_per_second")
         return self._config.refresh.bandwidth_per_day if per_second is None else per_second * _SECONDS_PER_DAY
+
+    # -- cycles ----------------------------------------------------------------------------------------------------
+
+    def is_due(self, second: int) -> bool:
+        """Whether the last cycle is over."""
+        planned = self._times.planned_second
+        return planned < 0 or second - planned >= self._cycle_seconds(planned)
+
+    def _cycle_seconds(self, second: int) -> int:
+        """The length of a cycle that begins at a second."""
+        refresh = self._config.refresh
+        longest = int(refresh.cycle_hours * 3600)
+        if refresh.first_cycle_minutes is None:
+            return longest
+        return min(max(int(refresh.first_cycle_minutes * 60), self._age(second)), longest)
+
+    def _age(self, second: int) -> int:
+        """The seconds since the first plan; 0 before."""
+        first = self._times.first_planned_second
+        return max(second - first, 0) if first >= 0 else 0
 
     # -- plans -----------------------------------------------------------------------------------------------------
 
@@ -155,15 +179,14 @@ class Planner:
             surveyed = replace(surveyed, has_url=surveyed.has_url & self._are_among(surveyed.slots, among))
         shared = share_bandwidth(surveyed, config, budget)
         cycle = int(config.cycle_hours * 3600)
-        until = surveyed.second + cycle
-        most = Most(
-            *(_whole(per_day, surveyed.second, until) for per_day in (budget.per_day, shared.discovery_per_day))
-        )
+        begin, until = surveyed.second, surveyed.second + cycle
+        both, discovery = (_whole(per_day, begin, until) for per_day in (budget.per_day, shared.discovery_per_day))
+        most = Most(both, discovery, begin - cycle, begin)
         if most.discovery < least_discovered:
             unread = can_be_ordered(surveyed, config) & (surveyed.decided_by == DISCOVERY)
             more = max(min(least_discovered, int(unread.sum())) - most.discovery, 0)
-            most = Most(most.all + more, most.discovery + more)
-        orders = choose_orders(surveyed, shared, config, budget, most, cycle, self._reader.host_hashes)
+            most = most._replace(all=both + more, discovery=discovery + more)
+        orders = choose_orders(surveyed, shared, config, budget, most, self._reader.host_hashes)
         return Planned(surveyed, shared, orders, np.flatnonzero(surveyed.has_url))
 
     def _are_among(self, slots: Ints, pages: Ids) -> Bools:
@@ -174,19 +197,27 @@ class Planner:
         return are_among
 
     def plan(self, most_moved: int, least_move: float) -> Planned:
-        """The plan for the cycle that begins now. Its shares, its orders and published intervals are kept."""
+        """The plan for the cycle that begins now. Its shares, its orders and published intervals are kept.
+
+        It may order what the time since the end of the last cycle's fetches to the end of this cycle allows: as a rule
+        one cycle, and none twice where cycles grow.
+        """
         config, times, stated = self._config.refresh, self._times, self._policies.stated
         surveyed = self._survey(config, self.budget(), stated)
         self._set_shares(surveyed)
-        budget = self.budget()
+        budget, cycle = self.budget(), self._cycle_seconds(surveyed.second)
+        passed = cycle
+        if times.planned_second >= 0:
+            last_end = times.planned_second + self._cycle_seconds(times.planned_second)
+            passed = min(max(surveyed.second + cycle - last_end, 0), cycle)
+        until = surveyed.second + cycle - int(config.cycle_hours * 3600)  # limits of hosts are counted one cycle behind
+        config = replace(config, cycle_hours=cycle / 3600)
         shared = share_bandwidth(surveyed, config, budget)
-        cycle = int(config.cycle_hours * 3600)
-        passed = cycle if times.planned_second < 0 else min(max(surveyed.second - times.planned_second, 0), cycle)
         credits, days = self._credits, passed / _SECONDS_PER_DAY
         discovery = credits.discovery + shared.discovery_per_day * days
         both = credits.refresh + credits.discovery + budget.per_day * days
-        most = Most(max(int(both), 0), int(discovery))
-        orders = choose_orders(surveyed, shared, config, budget, most, passed, self._reader.host_hashes)
+        most = Most(max(int(both), 0), int(discovery), until - passed, until)
+        orders = choose_orders(surveyed, shared, config, budget, most, self._reader.host_hashes)
         overdrawn = min(both - len(orders.rows), 0.0)  # by requested pages
         credits.discovery = discovery % 1.0
         credits.refresh = (overdrawn or both % 1.0) - credits.discovery  # parts of a fetch are for the next cycle
@@ -195,6 +226,8 @@ class Planner:
         rows["ordered"][surveyed.slots[orders.rows]] = min(max(surveyed.second, 1), _MOST_U32)
         rows["interval"][surveyed.slots[publish]] = packed_intervals(shared.intervals[publish])
         times.planned_second = surveyed.second
+        if config.first_cycle_minutes is not None and times.first_planned_second < 0:
+            times.first_planned_second = surveyed.second
         return Planned(surveyed, shared, orders, publish)
 
     def _survey(

@@ -559,8 +559,9 @@ class _NewShard:
             sweep_second=min(one.sweep_second for one in times) if has_swept else -1,
             sweep_rate_sum=self._rate_sum if has_swept else 0.0,
             days=list(latest.state.times.days),
-            first_tick_second=min((one.first_tick_second for one in times if one.first_tick_second >= 0), default=-1),
+            first_tick_second=_earliest(one.first_tick_second for one in times),
             planned_second=min(one.planned_second for one in times),
+            first_planned_second=_earliest(one.first_planned_second for one in times),
             anchor_pages=max(one.anchor_pages for one in times),
             anchor_read=round(sum(one.state.times.anchor_read * one.part(self.number) for one in self._old)),
             visits_by=[(second, self._divided["visits"])] if second >= 0 else [],
@@ -627,6 +628,11 @@ def _part_of_site(site: int, first_id: int, last_id: int, first: int, last: int)
     begin, end = site << (64 - SITE_BITS), (site + 1) << (64 - SITE_BITS)
     begin, end = max(begin, first_id), min(end, last_id + 1)
     return (min(end, last + 1) - max(begin, first)) / (end - begin)
+
+
+def _earliest(seconds: Iterable[int]) -> int:
+    """Return the first of the seconds that have come; -1 if none has."""
+    return min((second for second in seconds if second >= 0), default=-1)
 
 
 def _longest_waits(waits: Iterable[dict[int, HostWait]]) -> dict[int, HostWait]:

@@ -86,6 +86,7 @@ _LATER_TIMES = {
     "anchor_read",
     "visits_by",
     "ahead_theta",
+    "first_planned_second",
 }  # older snapshots do not have them
 
 
@@ -242,7 +243,8 @@ def _times_problem(times: Any) -> str:
         return "its visits by second are out of bounds"
     if ahead is not None and not is_whole(ahead, 0, _WRAP - 1):
         return "its clock of visits ahead is out of bounds"
-    if not all(is_whole(times[name], -1, _MOST) for name in _TIMES if name.endswith("_second")):
+    seconds = (times[name] for name in times if name.endswith("_second"))
+    if not all(is_whole(second, -1, _MOST) for second in seconds):
         return "a time is no second"
     rate_sum, days = times["sweep_rate_sum"], times["days"]
     if not (isinstance(rate_sum, float) and 0.0 <= rate_sum < math.inf):

@@ -47,7 +47,6 @@ from opicflow.pipelines.transforms.parts import AT_POLICIES, AT_ROWS, AT_TICK, M
 from opicflow.pipelines.transforms.publish import (
     ROWS_PER_PART,
     audit_values,
-    cycle_is_over,
     everything,
     idle_cash,
     pack_orders,
@@ -344,7 +343,7 @@ class ReplayKeeper:
         applied = self.ledger.apply(TickEntry(second))
         yield from self._publish_removed(applied, (*piece, AT_TICK))
         yield from self._apply_policies(1000 * second, (*piece, AT_POLICIES))
-        if self.config.publications and cycle_is_over(self.ledger, second):
+        if self.config.publications and self.ledger.is_plan_due(second):
             yield from self._publish_plan(piece)
         if self.config.publications and self.ledger.sweep_second != swept:
             yield from self._publish_movers((*piece, MOVED))

@@ -51,7 +51,6 @@ from opicflow.pipelines.transforms.outputs import (
 )
 from opicflow.pipelines.transforms.publish import (
     audit_values,
-    cycle_is_over,
     idle_cash,
     pack_tombstones,
     publish_movers,
@@ -589,7 +588,7 @@ class LogKeeper:
                 if movers is not None:
                     notes.movers += rows_in(movers)
                     yield Output(IMPORTANCE, movers)
-            if cycle_is_over(ledger, second):
+            if ledger.is_plan_due(second):
                 most = int(origin.records_per_visit * (ledger.visits - notes.visits_at_plan))
                 notes.visits_at_plan = ledger.visits
                 planned = publish_plan(ledger, most, origin.least_move)

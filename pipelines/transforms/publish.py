@@ -18,7 +18,6 @@ from opicflow.schemas.columns import pack, unpack
 KIND = "importance"
 ROWS_PER_PART = 1 << 16
 _DAY = 86400.0
-_SECONDS_PER_HOUR = 3600
 MOST_PAYERS = 5
 """So many of the pages that pay a page most are named."""
 _MOST_PAGES_WITH_PAYERS = 1_000_000
@@ -152,12 +151,6 @@ def publish_plan(ledger: Ledger, most: int, least_move: float) -> PackedPlan:
         pack_schedules(ledger, planned, planned.publish) if len(planned.publish) else None,
         pack_orders(ledger, planned) if len(planned.orders.rows) else None,
     )
-
-
-def cycle_is_over(ledger: Ledger, second: int) -> bool:
-    """Whether it is time for the next plan."""
-    planned = ledger.planned_second
-    return planned < 0 or second - planned >= ledger.config.refresh.cycle_hours * _SECONDS_PER_HOUR
 
 
 def audit_values(ledger: Ledger, balance: Balance) -> dict[str, Any]:

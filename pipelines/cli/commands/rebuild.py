@@ -8,10 +8,10 @@ from dataclasses import replace
 from opicflow.pipelines.cli.boundaries import add_boundary_options, chosen_ranges
 from opicflow.pipelines.cli.options import connection_of, whole
 from opicflow.pipelines.cli.stream_options import (
-    CUT_SECONDS,
     add_stream_options,
     check_runner,
     flink_job_of,
+    for_new_logs,
     ledger_topic_of,
     print_json,
     requested_origin,
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     ranges, chosen = chosen_ranges(options, options.shards, rules)
     origin = replace(
         requested,
-        ledger=replace(requested.ledger, cut_seconds=CUT_SECONDS),
+        ledger=for_new_logs(requested.ledger),
         ranges=ranges,
         rules=rules,
         quiet_until={source: end for source, end in ends.items() if end},

@@ -1,0 +1,128 @@
+"""Laws of the first cycles of a crawl: orders come soon, follow what is found, and are no more than the bandwidth."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from opicflow.pipelines.cli.stream_options import default_origin, for_new_logs
+from opicflow.pipelines.ledger import LedgerConfig, RefreshConfig
+from support.written_crawls import DAY, T0, Crawl, url_of, with_refresh
+
+STEP = 10
+SOON = {"cycle_hours": 1.0, "first_cycle_minutes": 1.0}
+
+
+def follow(crawl: Crawl, seconds: int, seeds: int = 1, links: int = 10) -> list[tuple[int, list[int]]]:
+    """Fetch what is ordered, at its time. Each page links to `links` new ones. Returns the fetches of each cycle."""
+    numbers, known = {crawl.id(page): page for page in range(seeds)}, seeds
+    waiting: list[tuple[int, int]] = []
+    cycles: list[tuple[int, list[int]]] = []
+    crawl.see(range(seeds))
+    for now in range(T0, T0 + seconds, STEP):
+        log, seen = crawl.writer(), []
+        for _, page in sorted(one for one in waiting if one[0] <= now):
+            new = range(known, known + links)
+            known += links
+            numbers |= {crawl.id(one): one for one in new}
+            seen += new
+            crawl.add_visit(log, numbers[page], now, links=new)
+        crawl.apply(log)
+        crawl.see(seen)
+        waiting = [one for one in waiting if one[0] > now]
+        crawl.tick(now)
+        if crawl.ledger.is_plan_due(now):
+            orders = (planned := crawl.plan()).orders
+            times = orders.not_before.tolist()
+            waiting += zip(times, planned.survey.pages[orders.rows].tolist(), strict=True)
+            cycles.append((now - T0, times))
+    return cycles
+
+
+def test_the_first_cycle_is_a_minute_and_later_ones_as_long_as_the_crawl_has_lasted() -> None:
+    begins = [begin for begin, _ in follow(Crawl(with_refresh(bandwidth_per_day=100.0, **SOON)), 3 * 3600)]
+    assert begins[:7] == [0, 60, 120, 240, 480, 960, 1920]
+    assert begins[7:] == [3840, 7440]  # an hour later, and so on
+    assert [begin for begin, _ in follow(Crawl(with_refresh(cycle_hours=1.0)), 2 * 3600)] == [0, 3600]
+
+
+def test_cycles_are_counted_from_the_first_plan_not_from_the_first_tick() -> None:
+    crawl = Crawl(with_refresh(bandwidth_per_day=100.0, **SOON)).tick_at(T0 - DAY)
+    assert [begin for begin, _ in follow(crawl, 200)] == [0, 60, 120]
+
+
+def test_a_crawl_from_one_page_uses_its_bandwidth_within_the_first_hour() -> None:
+    per_day = 20_000.0
+    soon, hourly = (
+        sum(len(times) for _, times in follow(Crawl(with_refresh(bandwidth_per_day=per_day, **options)), 3600))
+        for options in (SOON, {"cycle_hours": 1.0})
+    )
+    assert hourly == 1
+    assert soon > 0.9 * per_day / 24
+
+
+@pytest.mark.parametrize("per_day", [700.0, 86_400.0])
+def test_cycles_that_grow_order_what_the_bandwidth_allows_and_no_page_twice(per_day: float) -> None:
+    config = with_refresh(bandwidth_per_day=per_day, discovery_share=1.0, **SOON)
+    cycles = follow(Crawl(config), 2 * 3600, seeds=10_000, links=0)
+    total = 0
+    for (_, times), end in zip(cycles, [*(begin for begin, _ in cycles[1:]), 7440], strict=True):
+        total += len(times)
+        allowed = per_day * end / DAY
+        assert allowed - 1 <= total <= allowed + 1
+        assert all(time < T0 + end for time in times)
+
+
+@pytest.mark.parametrize("per_hour", [6.0, 90.0])
+def test_no_host_gets_more_in_cycles_that_grow(per_hour: float) -> None:
+    config = with_refresh(bandwidth_per_day=1e6, host_fetches_per_hour=per_hour, **SOON)
+    crawl = Crawl(config, name=lambda page: url_of(page, hosts=3))
+    hosts: dict[int, int] = {crawl.id(page): page % 3 for page in range(20_000)}
+    crawl.see(range(10_000, 20_000))
+    times: dict[int, list[int]] = {host: [] for host in range(3)}
+    for now in range(T0, T0 + 3 * 3600, STEP):
+        crawl.tick(now)
+        if crawl.ledger.is_plan_due(now):
+            planned = crawl.plan()
+            rows = planned.orders.rows
+            for page, at in zip(planned.survey.pages[rows].tolist(), planned.orders.not_before.tolist(), strict=True):
+                times[hosts[page]].append(at)
+    for of_host in times.values():
+        of_host.sort()
+        assert min(after - before for before, after in pairwise(of_host)) >= 3600 // per_hour
+        assert max(Counter(at // 3600 for at in of_host).values()) <= per_hour + 1
+        assert len(of_host) >= 2 * per_hour
+
+
+def test_a_crawl_without_a_bandwidth_gets_an_order_in_ten_seconds_on_its_first_day() -> None:
+    orders = sum(len(times) for _, times in follow(Crawl(with_refresh(**SOON)), 3600))
+    assert 300 <= orders <= 480  # those of the cycle that goes on included
+
+
+def test_a_ledger_that_is_restored_goes_on_with_the_same_cycles() -> None:
+    crawl = Crawl(with_refresh(bandwidth_per_day=5000.0, **SOON)).see(range(500))
+    crawl.tick(T0)
+    crawl.plan()
+    other = crawl.restored()
+    for second in (T0 + 60, T0 + 120, T0 + 250):
+        for one in (crawl, other):
+            one.tick(second)
+            assert one.ledger.is_plan_due(second) and not one.ledger.is_plan_due(second - 30)
+        assert np.array_equal(crawl.plan().orders.rows, other.plan().orders.rows)
+    assert crawl.bytes() == other.bytes()
+
+
+def test_only_new_logs_have_short_first_cycles() -> None:
+    plain = LedgerConfig()
+    assert "first_cycle_minutes" not in json.dumps(plain.to_json())
+    new = for_new_logs(plain)
+    assert new.refresh.first_cycle_minutes == 1.0 and LedgerConfig.from_json(new.to_json()) == new
+    assert default_origin(2).ledger.refresh.first_cycle_minutes == 1.0
+    assert for_new_logs(new, plain) == plain and for_new_logs(plain, new) == new
+    weekly = replace(new, refresh=RefreshConfig(cycle_hours=7.0))
+    assert for_new_logs(weekly, new).refresh.cycle_hours == 7.0
