@@ -10,17 +10,18 @@ answers with its gossip, so that the sender learns how far it has come. Shards t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from opicflow.pipelines.ledger.config import Certified, LedgerConfig
-from opicflow.pipelines.ledger.entries import Gossip, ResidualSums, TransfersEntry, sum_transfers
+from opicflow.pipelines.ledger.entries import Gossip, TransfersEntry, sum_transfers
 from opicflow.pipelines.ledger.entry_checks import exact_sum
 from opicflow.pipelines.ledger.kernels import spending
 from opicflow.pipelines.ledger.ledger_state import Times, WholeCut
 from opicflow.pipelines.ledger.peers import Peers
+from opicflow.pipelines.ledger.residuals import Residuals
 from opicflow.pipelines.ledger.room import Room
 from opicflow.schemas.arrays import Ids, Ints
 from opicflow.schemas.shards import Shard
@@ -49,14 +50,14 @@ class Cuts:
         peers: Peers,
         times: Times,
         last_whole: WholeCut,
-        residual_sums: Callable[[], ResidualSums | None],
+        residuals: Residuals,
     ) -> None:
         self._config = config
         self._room = room
         self._peers = peers
         self._times = times
         self.last_whole = last_whole
-        self._residual_sums = residual_sums
+        self._residuals = residuals
         self._place: Shard = peers.shard
         self._is_certified = isinstance(config.history, Certified)
 
@@ -183,6 +184,6 @@ class Cuts:
             weighted_pages=int(counts.weighted_pages),
             rate_sum=self._times.sweep_rate_sum,
             shares=int(counts.shares),
-            residuals=self._residual_sums(),
+            residuals=self._residuals.own() if self._is_certified else None,
             second=self._times.tick_second,
         )

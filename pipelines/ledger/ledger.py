@@ -43,7 +43,6 @@ from opicflow.pipelines.ledger.entries import (
     Outcome,
     PolicyEntry,
     RemovalReason,
-    ResidualSums,
     TickEntry,
     TransfersEntry,
     kernel_items,
@@ -58,7 +57,6 @@ from opicflow.pipelines.ledger.entry_checks import (
     check_source,
     check_tick,
     check_transfers,
-    exact_sum,
 )
 from opicflow.pipelines.ledger.errors import ConfigRefused, EntryRefused, LedgerBroken, SnapshotRefused
 from opicflow.pipelines.ledger.estimates import Estimates
@@ -78,7 +76,7 @@ from opicflow.pipelines.ledger.policies_in_force import PoliciesInForce
 from opicflow.pipelines.ledger.qualities import Qualities
 from opicflow.pipelines.ledger.reader import Reader, SeenChanges
 from opicflow.pipelines.ledger.removal import Removal
-from opicflow.pipelines.ledger.residuals import Residuals, Settled, change_rules, residual_sums
+from opicflow.pipelines.ledger.residuals import Residuals, Settled, change_rules
 from opicflow.pipelines.ledger.room import Room, new_book, new_table
 from opicflow.pipelines.ledger.settling import Settling
 from opicflow.pipelines.ledger.snapshot_checks import (
@@ -203,8 +201,8 @@ class Ledger:
             state.reviews,
             self._qualities,
         )
-        self._residuals = Residuals(self._room, self._peers)
-        self._cuts = Cuts(self.config, self._room, self._peers, self._times, state.whole_cut, self._certified_sums)
+        self._residuals = Residuals(self._room, self._peers, self._marks)
+        self._cuts = Cuts(self.config, self._room, self._peers, self._times, state.whole_cut, self._residuals)
         self._settling = Settling(self.config, self._room, self._peers, self._times)
         self._domains = Domains(self.config.domains, self._room, self._reader, self._removal, self._place)
         self._sweeps = Sweeps(self.config, self._room, self._reader, self._times, self.shards)
@@ -456,19 +454,6 @@ class Ledger:
             counts.visits_since_cut = 0
             return []
         return self._cuts.seal_at_tick() if at_tick else self._cuts.seal_whole()
-
-    def _residual_sums(self) -> ResidualSums:
-        """The sums of this shard's residuals, with all that it has sent to each shard and received from it."""
-        self._room.sum_outbox()
-        book = self._room.book
-        waiting = exact_sum(np.abs(book.outbox_amounts[: int(book.counts[0].outbox)]))
-        shards, peers, marks = range(self.shards), self._peers.by_shard, self._marks
-        sent = tuple(peers[other].sent_total if other in peers else waiting for other in shards)
-        received = tuple(marks.get(f"{SHARD_SOURCE}{other}", Mark()).total for other in shards)
-        return residual_sums(book, sent, received)
-
-    def _certified_sums(self) -> ResidualSums | None:
-        return self._residual_sums() if self.is_certified else None
 
     def _receive_gossip(self, other: int, gossip: Gossip) -> None:
         """Advance the turn clock by another shard's part, and update the totals over all shards."""
@@ -736,7 +721,7 @@ class Ledger:
         2 is the largest distance that there can be. With several shards it is the graph that all of them have seen, as
         far as their gossip has arrived; 2 until every shard has sent some.
         """
-        return self._residuals.certificate(self._residual_sums()) if self.is_certified else None
+        return self._residuals.certificate(self._residuals.own()) if self.is_certified else None
 
     def _check_not_broken(self) -> None:
         broken = self._room.book.counts["broken"][0]  # for every entry, twice: faster than by the row

@@ -13,14 +13,17 @@ are over the newest reports of all; u is the size of all amounts between them th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from opicflow.pipelines.ledger.balance import bases_of
 from opicflow.pipelines.ledger.entries import ResidualSums
+from opicflow.pipelines.ledger.entry_checks import SHARD_SOURCE, exact_sum
 from opicflow.pipelines.ledger.kernels import certified, reads
 from opicflow.pipelines.ledger.layout import LINKS_KNOWN, P_CERTIFIED, Book, link_numbers
+from opicflow.pipelines.ledger.ledger_state import Mark
 from opicflow.pipelines.ledger.peers import Peers
 from opicflow.pipelines.ledger.room import Room, set_rules
 from opicflow.schemas.arrays import Floats, Ids, Ints
@@ -87,9 +90,20 @@ def closer_bound(room: Room) -> float:
 class Residuals:
     """Pushes the residuals of a ledger's pages."""
 
-    def __init__(self, room: Room, peers: Peers) -> None:
+    def __init__(self, room: Room, peers: Peers, marks: Mapping[str, Mark]) -> None:
         self._room = room
         self._peers = peers
+        self._marks = marks
+
+    def own(self) -> ResidualSums:
+        """The sums of this shard's residuals, with all that it has sent to each shard and received from it."""
+        self._room.sum_outbox()
+        book = self._room.book
+        waiting = exact_sum(np.abs(book.outbox_amounts[: int(book.counts[0].outbox)]))
+        shards, peers, marks = range(self._peers.shard.ranges.count), self._peers.by_shard, self._marks
+        sent = tuple(peers[other].sent_total if other in peers else waiting for other in shards)
+        received = tuple(marks.get(f"{SHARD_SOURCE}{other}", Mark()).total for other in shards)
+        return residual_sums(book, sent, received)
 
     def certificate(self, own: ResidualSums) -> float:
         """A bound of the L1 distance between importance and the exact ranks of the graph that all shards have seen.
@@ -119,7 +133,7 @@ class Residuals:
         rates = np.zeros(int(copy.book.counts[0].slots), np.float64)
         total = float(reads.read_all_rates(copy.table, copy.book, scale, rates))
         importance = rates[slots] / total if total > 0 else np.zeros(len(slots))
-        certificate = Residuals(copy, self._peers).certificate(residual_sums(copy.book))
+        certificate = Residuals(copy, self._peers, self._marks).certificate(residual_sums(copy.book))
         return Settled(pages, importance, min(certificate, closer_bound(copy)))
 
 

@@ -161,6 +161,7 @@ def replayed(request: ReplayRequest, progress: Callable[[Progress], None]) -> It
             raise _without_a_log(request, found)
         stack.enter_context(compiled_beside(config))
         replay.run(found, keeper)
+        del keeper  # its ledger takes more memory than anything else
         yield replay.write_results(found)
         replay.finish()
 
