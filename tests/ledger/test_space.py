@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from opicflow.pipelines.ledger import (
     TickEntry,
 )
 from opicflow.pipelines.ledger import snapshot as snapshots
-from opicflow.pipelines.ledger.config import Interpolation
+from opicflow.pipelines.ledger.config import History, Interpolation
 from opicflow.pipelines.ledger.space import LongColumn, in_memory, moved
 from opicflow.schemas.arrays import Array
 
@@ -135,3 +136,17 @@ def test_a_copy_in_another_space_has_the_same_rows() -> None:
     copy = moved(column, moving)
     assert copy is not column and np.array_equal(copy, column)
     assert moved(column[:0], moving).shape == (0, 2)
+
+
+@pytest.mark.parametrize("history", [Interpolation(), Certified()], ids=["interpolation", "certified"])
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_ledger_that_nobody_holds_is_gone_at_once(history: History, shards: int) -> None:
+    """Nothing in it refers to the whole, so its columns do not wait for the collector of garbage."""
+    ledger = Ledger(LedgerConfig(history=history), 0, shards)
+    ledger.apply(ItemWriter().visit(5, [6, 7], time_ms=1000, url=b"https://a.example/").entry())
+    ledger.apply(TickEntry(10))
+    ledger.plan(10, 0.1)
+    other = Ledger.restore([chunk.data for chunk in ledger.snapshot()])
+    held = [weakref.ref(part) for one in (ledger, other) for part in (one, one._room)]
+    del ledger, other
+    assert [one() for one in held] == 4 * [None]
