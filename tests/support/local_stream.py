@@ -156,7 +156,7 @@ class LocalStream:
             *("--snapshot-mb", str(self.snapshot_mb)),
             *("--parallelism", "2"),
             *("--workers", "1"),
-            *(("--snapshots", self.snapshots.as_uri()) if self.snapshots else ()),
+            *(("--snapshots", self.snapshots.as_uri(), "--keep-snapshot-hours", "0.01") if self.snapshots else ()),
             *(("--history", self.history) if self.history else ()),
         ]
 
