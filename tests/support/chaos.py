@@ -97,7 +97,7 @@ class Chaos:
         stream, copies = self.stream, 0
         with Publisher(stream.connection) as publisher:
             for log in resolve(stream.connection, stream.ledger_topic):
-                first = self._random.randrange(max(log.end - 200, 1))
+                first = self._random.randrange(log.start, max(log.end - 200, log.start + 1))
                 old = replace(log, start=first, end=min(first + 200, log.end))
                 for messages in read_range(old):
                     for row in range(len(messages)):
