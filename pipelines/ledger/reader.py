@@ -19,6 +19,7 @@ from opicflow.pipelines.ledger.kernels.payers import find_payers, find_payers_of
 from opicflow.pipelines.ledger.peers import Peers
 from opicflow.pipelines.ledger.residuals import residual_sums
 from opicflow.pipelines.ledger.room import Room
+from opicflow.pipelines.refresh.rates import kept_intervals
 from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints
 from opicflow.schemas.pages import HostMemo
 from opicflow.schemas.ranking import highest
@@ -253,12 +254,12 @@ class Reader:
     def seen_changes(self, page: int) -> SeenChanges:
         """What visits have seen of a page and of its changes."""
         row = self._room.table.refresh[int(self.slots_of(np.array([page], np.uint64))[0])]
-        intervals, dated = (np.array([row[name]], np.uint64).view(np.uint8) for name in ("intervals", "dated"))
+        intervals, dated = (kept_intervals(np.array([row[name]], np.uint64)) for name in ("intervals", "dated"))
         return SeenChanges(
-            intervals=int((intervals != 0).sum()) + int(row["run"]),
-            changed=int((intervals >= 128).sum()) + int(row["run"]),
+            intervals=int(intervals.is_interval.sum()) + int(row["run"]),
+            changed=int(intervals.is_change.sum()) + int(row["run"]),
             returned=int(row["returned"]).bit_count(),
-            dated=int((dated != 0).sum()),
+            dated=int(dated.is_interval.sum()),
             are_dates_believed=bool((row["notes"] & at.MISTRUST) <= BELIEVED),
             failures=int(row["failures"]),
             answered_ms=1000 * int(row["checked"]),

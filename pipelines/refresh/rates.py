@@ -129,6 +129,19 @@ def change_rates(
     return result
 
 
+class Kept(NamedTuple):
+    """What words hold: a row for each word, with a column for each of the eight intervals, the latest first."""
+
+    is_interval: Bools
+    is_change: Bools
+
+
+def kept_intervals(words: Words) -> Kept:
+    """Return which of the intervals of these words there are, and in which of them the page changed."""
+    codes = words.astype("<u8", copy=False).reshape(-1, 1).view(np.uint8)
+    return Kept(codes != 0, codes >= int(_CHANGED))
+
+
 @inlined_kernel
 def code_of(seconds: Float) -> Word:
     """Return the code of the length on the scale that is nearest, by ratio."""

@@ -41,6 +41,7 @@ from opicflow.pipelines.ledger.kernels.entry_rows import find_hours
 from opicflow.pipelines.ledger.plan import cost_of
 from opicflow.pipelines.ledger.space import Space, in_memory
 from opicflow.pipelines.ledger.survey import Survey
+from opicflow.pipelines.refresh.rates import kept_intervals
 from opicflow.pipelines.refresh.strategies import freshness_range
 from opicflow.pipelines.replay.moments import MOST_PAGES, moments_apart, pack_moment
 from opicflow.pipelines.transforms.parts import AT_POLICIES, AT_ROWS, AT_TICK, MOVED, VISITED, Part, PartKind
@@ -586,10 +587,10 @@ def _observed_freshness(ledger: Ledger, survey: Survey) -> float | None:
     intervals, fresh, known = ledger.parts().table.refresh["intervals"], 0.0, 0.0
     for first in range(0, len(survey), _PAGES_AT_ONCE):
         some = slice(first, first + _PAGES_AT_ONCE)
-        newest = intervals[survey.slots[some]] & np.uint64(0xFF)  # refresh/rates.py; 0: there is none
-        importance = survey.importance[some]
-        fresh += float(importance[(newest > 0) & (newest < 128)].sum())
-        known += float(importance[newest > 0].sum())
+        kept, importance = kept_intervals(intervals[survey.slots[some]]), survey.importance[some]
+        is_known, is_change = kept.is_interval[:, 0], kept.is_change[:, 0]
+        fresh += float(importance[is_known & ~is_change].sum())
+        known += float(importance[is_known].sum())
     return round(fresh / known, 6) if known else None
 
 

@@ -25,6 +25,7 @@ from opicflow.pipelines.refresh.rates import (
     code_of,
     dated_rate,
     existence_rate,
+    kept_intervals,
     pushed,
     rate_of,
     relative_error,
@@ -133,6 +134,15 @@ def test_a_word_keeps_the_last_eight_intervals(intervals: list[Interval]) -> Non
     for code, changed in intervals:
         word = pushed(np.uint64(word), days(code) * DAY, changed)
     assert intervals_of(word) == intervals[-8:]
+
+
+@given(st.lists(some_intervals, min_size=1, max_size=5))
+def test_the_kept_intervals_of_words_are_read_with_the_latest_first(pages: list[list[Interval]]) -> None:
+    kept = kept_intervals(np.array([word_of(intervals) for intervals in pages], np.uint64))
+    for row, intervals in enumerate(pages):
+        there = kept.is_interval[row]
+        assert there.sum() == len(intervals) and there[: len(intervals)].all()
+        assert kept.is_change[row, there].tolist() == [changed for _, changed in reversed(intervals)]
 
 
 def test_the_ninth_interval_forgets_the_first() -> None:
