@@ -288,11 +288,11 @@ class LocalStream:
         expected = self.drain()
         ledgers = self.prove()
         sums, rejects = ledgers.sums(), self.rejected_events()
-        counted = (sums.visits, sums.announcements, sums.duplicates, len(rejects))
-        assert counted == tuple(expected[name] for name in ("visits", "announcements", "duplicates", "rejects")), (
-            f"{counted}, {expected}"
-        )
-        assert sum(counted) == self.published
+        counted = {"visits": sums.visits, "rejects": len(rejects)}
+        if self.snapshots is None:  # else the logs may begin later, with a snapshot
+            counted |= {"announcements": sums.announcements, "duplicates": sums.duplicates}
+        assert counted == {name: expected[name] for name in counted}, expected
+        assert sum(expected[name] for name in ("visits", "announcements", "duplicates", "rejects")) == self.published
         assert (sums.pages, sums.minted) == (expected["pages"], expected["pages"] * UNITS_PER_PAGE)
         assert sums.drift == 0
         return ledgers
