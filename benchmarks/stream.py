@@ -39,6 +39,7 @@ from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.source import PartitionReader, PollPartitions, PollTimer, WatchedTopic
 from opicflow.connectors.kafka.topics import TopicSpec, make, specs
 from opicflow.connectors.storage.folder import StorageFolder
+from opicflow.pipelines.cli.stream_options import default_origin
 from opicflow.pipelines.ledger import ItemWriter, LedgerConfig, LogPosition, TickEntry
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.ledger.reshard import even_ranges, reshard
@@ -56,7 +57,7 @@ from opicflow.pipelines.transforms.rules import Rules
 from opicflow.pipelines.transforms.shard import Sharder, SourceState
 from opicflow.schemas.shards import ShardRanges
 
-SHARDS = 16
+SHARDS, FEW_SHARDS = 16, 4
 _WAIT_SECONDS = 600.0
 
 
@@ -328,12 +329,13 @@ def _measured(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
 
 
 def by_site(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
-    """Compare shards that keep sites together with shards by the hash of the URL, in turns.
+    """Compare shards that keep sites together with shards by the hash of the URL, and with few shards, in turns.
 
-    Both read the same log, in which 8 of 10 links stay on their host. Kernels were compiled by an earlier job.
+    All read the same log, in which 8 of 10 links stay on their host. Kernels were compiled by an earlier job.
     """
     web = WebOfSites.made_up(sizes.pages, sizes.links, sizes.hosts)
     placed = {name: PlacedPages.by(web, page_ids, SHARDS) for name, page_ids in PLACEMENTS.items()}
+    placed["few"] = PlacedPages.by(web, PLACEMENTS["site"], FEW_SHARDS)
     log = cluster.work / "sites.jsonl"
     web.write_log(log, sizes.events)
     rates: dict[str, list[float]] = {name: [] for name in placed}
@@ -341,7 +343,7 @@ def by_site(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
         for name, pages in placed.items():
             run = f"{name}{number}"
             say(f"stream: pages placed by {name}, turn {number + 1}")
-            make(cluster.connection, specs(f"{run}-", SHARDS))
+            make(cluster.connection, specs(f"{run}-", pages.ranges.count))
             _publish(cluster.connection, f"{run}-", log)
             stream = _stream(cluster, f"{run}-", LogKeeperFactory(), pages)
             rates[name].append(_rate(cluster, run, stream, sizes.events))
@@ -349,6 +351,8 @@ def by_site(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
     turns = "; ".join(f"by {name} " + ", ".join(f"{rate:,.0f}" for rate in each) for name, each in rates.items())
     how = f"{web.links_within:.0%} of the links within the host, ids by site, even ranges; ids by URL, equal ranges; "
     yield versus("stream.by_site", means["site"], "events/s", means["url"], f"{how}{turns}; bound: at least 1.3")
+    how = f"{FEW_SHARDS} shards of sites; {SHARDS} shards of sites"
+    yield versus("stream.few_shards", means["few"], "events/s", means["site"], how)
 
 
 def _publish(connection: Connection, prefix: str, log: Path) -> None:
@@ -362,9 +366,10 @@ def _stream(
     cluster: Cluster, prefix: str, factory: KeeperFactory, placed: PlacedPages | None = None
 ) -> Callable[[int], Stream]:
     topic = f"{prefix}page-ledger"
-    origin = Origin(LedgerConfig(), ShardRanges.equal(SHARDS))
+    ledger = default_origin(SHARDS).ledger
+    origin = Origin(ledger, ShardRanges.equal(SHARDS))
     if placed is not None:
-        origin = Origin(LedgerConfig(), placed.ranges, Rules(page_ids=placed.page_ids))
+        origin = Origin(ledger, placed.ranges, Rules(page_ids=placed.page_ids))
     origin = begin_logs(cluster.connection, topic, origin)
 
     def stream(slots: int) -> Stream:
