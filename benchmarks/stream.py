@@ -13,6 +13,7 @@ process.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -59,6 +60,7 @@ from opicflow.schemas.shards import ShardRanges
 
 SHARDS, FEW_SHARDS = 16, 4
 _WAIT_SECONDS = 600.0
+_QUIET_SECONDS, _IDLE_SECONDS = 75.0, 30.0
 
 
 @dataclass(frozen=True)
@@ -317,6 +319,7 @@ def _measured(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
     both = f"{first:,.0f} before and {second:,.0f} after the same job, entries decoded and dropped"
     yield versus("stream.events_vs_empty_ledger", ours, "events/s", empty, both)
     yield from _latency(cluster, sizes)
+    yield from _idle()
     cluster.flink.cancel(cluster.flink.find("ours").id)
     say("stream: a Beam key for every page")
 
@@ -482,6 +485,22 @@ def _latency(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
     how = f"{per_second} events/s, from sending an event to reading its importance"
     yield Figure("stream.latency_median", float(np.median(seconds)), "s", how)
     yield Figure("stream.latency_99th", float(np.percentile(seconds, 99)), "s", how)
+
+
+def _idle() -> Iterator[Figure]:
+    """Measure the cores that the machine uses while the stream has nothing to do."""
+    say("stream: nothing happens")
+    Event().wait(_QUIET_SECONDS)  # until what waits has been sent, and logs get few ticks
+    before = _used_seconds()
+    Event().wait(_IDLE_SECONDS)
+    cores = (_used_seconds() - before) / _IDLE_SECONDS
+    yield Figure("stream.idle", cores, "cores", f"{SHARDS} shards, broker, Flink and all else on this machine")
+
+
+def _used_seconds() -> float:
+    """Return the seconds that all processors together have worked."""
+    user, nice, system = map(int, Path("/proc/stat").read_text().split()[1:4])
+    return (user + nice + system) / os.sysconf("SC_CLK_TCK")
 
 
 def _settled(cluster: Cluster) -> None:
