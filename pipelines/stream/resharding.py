@@ -7,7 +7,8 @@
 4. The snapshots of the new ledgers are written.
 
 Nothing of the old logs changes: until the stream runs on the new ones, it can go on with the old ones. The same logs
-give the same new ledgers, so an interrupted run is repeated and goes on; it refuses logs that have another beginning.
+give the same new ledgers, so an interrupted run is repeated and goes on; it refuses logs that have another beginning. Where
+a stream has begun on the new logs, nothing is left to do.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from opicflow.connectors.kafka.partitions import PartitionRange, resolve
 from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.record_reader import batches
 from opicflow.connectors.kafka.source import read_range
-from opicflow.connectors.kafka.topics import make
+from opicflow.connectors.kafka.topics import make, read_cluster
 from opicflow.pipelines.ledger import EntryRefused, Ledger, TransfersEntry
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.ledger.reshard import ReshardRefused, even_ranges, exchange, reshard, source_offsets
 from opicflow.pipelines.results.topic_writer import Destination, SendOutputs
 from opicflow.pipelines.stream.keeper import Continuation, LogHead, LogKeeper, LogRefused, Origin
-from opicflow.pipelines.stream.origin import ledger_spec
+from opicflow.pipelines.stream.origin import ledger_spec, origin_of
 from opicflow.pipelines.stream.rebuilt import rebuild
 from opicflow.pipelines.stream.snapshot_reader import newest_keeper
 from opicflow.pipelines.stream.snapshot_store import PackedSnapshot, Snapshots, SnapshotStore, pack_chunks
@@ -74,6 +75,20 @@ class Resharding:
     replication: int | None = None
     is_hosted: bool = False
     """Whether the cluster forbids some settings of topics."""
+
+    def has_begun(self) -> bool:
+        """Whether a stream has run on the new logs, and none on the old ones since then.
+
+        It may have been started by a command that was killed before it could say so.
+        """
+        if self.to_topic not in read_cluster(self.connection, [self.to_topic]).topics:
+            return False
+        old, new = (resolve(self.connection, topic) for topic in (self.topic, self.to_topic))
+        if all(log.end <= 1 for log in new) or _newest_ms(new) <= _newest_ms(old):
+            return False
+        origin = origin_of(self.connection, self.to_topic, self.snapshots)
+        continues = origin.continues if origin else None
+        return continues is not None and (continues.topic, continues.topic_id) == (self.topic, old[0].topic_id)
 
     def run(self, on_progress: Callable[[ReshardProgress], None] = lambda progress: None) -> NewLogs:
         """Make the new logs. Raises `LogRefused`, `KafkaRefused` or `StorageRefused`."""
@@ -170,6 +185,12 @@ class Resharding:
             store = self.snapshots.of_logs(log.topic, log.topic_id)
             _store(store, keeper, time_ms, one)
             on_progress(ReshardProgress("snapshots", log.partition + 1, self.shards))
+
+
+def _newest_ms(logs: list[PartitionRange]) -> int:
+    """Return the time of the newest last record of these logs; 0 if they have none."""
+    last = (replace(log, start=log.end - 1) for log in logs if log.end > log.start)
+    return max((int(batch.times_ms[-1]) for log in last for batch in read_range(log)), default=0)
 
 
 class _Packed(NamedTuple):

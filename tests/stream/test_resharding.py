@@ -13,7 +13,7 @@ from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.record_reader import records
 from opicflow.connectors.kafka.topics import make, specs
 from opicflow.connectors.storage.folder import StorageFolder
-from opicflow.pipelines.ledger import Certified, Interpolation, LedgerConfig, PolicyEntry
+from opicflow.pipelines.ledger import Certified, Interpolation, LedgerConfig, PolicyEntry, TickEntry
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.ledger.entries import LogPosition
 from opicflow.pipelines.stream.keeper import LogBatch, LogKeeper, LogRefused
@@ -153,6 +153,24 @@ def test_a_number_of_shards_that_audits_would_mix_up_is_refused(
     assert {one.shards for one in audits if isinstance(one, Audit)} == {2}, "what the old ledgers publish at last"
     back = replace(stream.to(2, f"{stream.topic}-back"), topic=made.topic)
     assert "audit has records of other ledgers of 2 shards" in refused(back, KafkaRefused)
+
+
+def test_a_run_that_was_killed_when_the_stream_had_begun_is_not_made_again(
+    kafka: LocalKafka, topic_prefix: str, tmp_path: Path
+) -> None:
+    stream = Stopped(kafka, topic_prefix, tmp_path, INTERPOLATION, 2)
+    run = stream.to(3)
+    assert not run.has_begun(), "there is no such topic"
+    made = run.run()
+    assert not run.has_begun(), "no job has written anything"
+    tick = encode_entry(TickEntry(1))
+    with Publisher(stream.connection) as publisher:
+        publisher.deliver(made.topic, [tick], 2)
+        assert run.has_begun()
+        other = replace(run, topic=f"{topic_prefix}audit")
+        assert not other.has_begun(), "they continue other logs"
+        publisher.deliver(stream.topic, [tick], 0)
+    assert not run.has_begun(), "the old logs went on"
 
 
 def test_the_command_says_what_it_needs(kafka: LocalKafka, topic_prefix: str, tmp_path: Path) -> None:

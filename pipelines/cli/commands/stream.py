@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from opicflow.pipelines.cli.options import connection_of, whole
@@ -246,9 +247,16 @@ def _reshard(options: argparse.Namespace) -> int:
     resharding = Resharding(
         connection, options.prefix, topic, to_topic, options.shards, snapshots, options.replication, options.hosted
     )
-    resharding.check()
     again = ["opicflow", *sys.argv[1:]]
     running = [one for one in job.cluster.jobs(job.name) if not one.ended]
+    has_begun = resharding.has_begun()
+    if not has_begun:
+        resharding.check()
+    elif running:
+        print_json(options, {"job": running[0].id, "name": running[0].name, "ledger": to_topic})
+        if not options.json:
+            print(f"the stream runs on the new logs already: from now on give --ledger {to_topic}")
+        return 0
     if running:
         check_place(job, max(vertex.parallelism for vertex in job.cluster.details(running[0].id).vertices))
         folder = savepoint_folder(job)
@@ -259,17 +267,20 @@ def _reshard(options: argparse.Namespace) -> int:
     def show(progress: ReshardProgress) -> None:
         print(f"{progress.step}: {progress.shard} of {progress.shards}", file=sys.stderr, flush=True)
 
-    try:
-        made = resharding.run(show)
-    except BaseException:
-        print(f"opicflow: the old logs are as they were; continue with: {shlex.join(again)}", file=sys.stderr)
-        raise
+    pages: Sequence[int] = ()
+    if not resharding.has_begun():  # until it was stopped: a job may have been starting
+        try:
+            pages = resharding.run(show).pages
+        except BaseException:
+            print(f"opicflow: the old logs are as they were; continue with: {shlex.join(again)}", file=sys.stderr)
+            raise
     options.ledger = to_topic
     print(f"the new logs are complete: from now on give --ledger {to_topic}", file=sys.stderr, flush=True)
     started = _submit(options, job, _prepare(options, connection), None)
     if not options.json:
         print(f"the stream continues: job {started.name!r} ({started.id}), with {options.shards} shards in {to_topic}")
-        print(f"{sum(made.pages):,} pages: {', '.join(f'{pages:,}' for pages in made.pages)}")
+        if pages:
+            print(f"{sum(pages):,} pages: {', '.join(f'{one:,}' for one in pages)}")
     return 0
 
 
