@@ -145,7 +145,7 @@ def decode_entry(data: bytes) -> DecodedEntry:
         (size, *numbers), at = decode_numbers(data, _START.size)
         note = _decode_note(data[at : at + size], size) if size else {}
         entry = _DECODERS[kind](_Body(numbers, data, at + size))
-    except (ValueError, TypeError, KeyError, EOFError, OverflowError, RecursionError) as problem:
+    except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as problem:
         raise ColumnsRefused(f"this is no entry of a log ({shown(problem)})") from None
     return DecodedEntry(entry, note)
 
@@ -264,7 +264,7 @@ def _encode_transfers(entry: TransfersEntry) -> tuple[Any, ...]:
         *(() if gossip is None else _gossip_numbers(gossip)),
         *(() if sums is None else _residual_numbers(sums)),
     ]
-    flows = np.array(() if sums is None else (*sums.sent, *sums.received), np.uint64)
+    flows = _NO_PAGES if sums is None else np.array((*sums.sent, *sums.received), np.uint64)
     if not (len(pages) or len(amounts) or len(flows)):
         return (numbers,)
     columns = _checked(pages, np.uint64, len(pages)), _checked(amounts, np.int64, len(pages)), flows.view(np.int64)

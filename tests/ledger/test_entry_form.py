@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -100,7 +100,6 @@ def plain(value: Any) -> Any:
     return (value.dtype, value.tolist()) if isinstance(value, np.ndarray) else value
 
 
-@settings(max_examples=300)
 @given(entry=ENTRIES, note=NOTES)
 def test_every_entry_is_decoded_unchanged(entry: LogEntry, note: dict[str, Any] | None) -> None:
     decoded = decode_entry(encode_entry(entry, note))
@@ -234,15 +233,15 @@ def test_numbers_are_read_back(numbers: list[int], before: bytes, after: bytes) 
 def test_a_list_of_numbers_has_one_form(data: bytes) -> None:
     try:
         numbers, end = decode_numbers(data, 0)
-    except (ValueError, LookupError, EOFError, OverflowError):
+    except (ValueError, LookupError):
         return
     assert encode_numbers(numbers) == data[:end]
 
 
-@pytest.mark.parametrize("number", [-1, 1 << 64])
-def test_numbers_of_more_than_a_word_are_refused(number: int) -> None:
+@pytest.mark.parametrize("numbers", [[1, -1], [1, 1 << 64], [0] * 256])
+def test_too_large_or_too_many_numbers_are_refused(numbers: list[int]) -> None:
     with pytest.raises(OverflowError):
-        encode_numbers([1, number])
+        encode_numbers(numbers)
 
 
 def test_policies_and_controls_are_packed_columns_as_before() -> None:

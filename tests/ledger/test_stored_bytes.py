@@ -53,12 +53,12 @@ OLD_ENTRIES = {
 }
 """Of entries in older logs."""
 ENTRIES = {
-    "crawl": "03b4ab3382a37042c75435fff6f00ee1",
-    "transfers": "2f0a5649fa21037e6b1b73d525f01cc3",
-    "certified": "d688e56f826fb59d721e1a97a618eead",
+    "crawl": "3e0bb5f1498a59c93e29fbe84d7d37f1",
+    "transfers": "f8b2547e1eb24c6a07136404358d157e",
+    "certified": "952e921cc520c2aaf218efb34ed78a6b",
     "policy": OLD_ENTRIES["policy"],
     "policy of nothing": OLD_ENTRIES["policy of nothing"],
-    "tick": "c032e4652c3b948f498ff9cb772d23ef",
+    "tick": "905e67797b6c89286f8b0b82d8d538b7",
     "control": OLD_ENTRIES["control"],
 }
 PLANNED = "ab103fdc5bf0424a834ae4d829f239ce"
