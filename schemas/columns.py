@@ -1,4 +1,4 @@
-"""Named columns and plain values as bytes, for shuffles, journals and logs.
+"""Named columns and plain values as bytes, for shuffles, results and logs.
 
     magic "OPFC", version (2 bytes), XXH64 of all that follows (8 bytes)
     length of the head (4 bytes), the head: JSON with the kind, plain values, and name, type and length of each column
@@ -25,10 +25,8 @@ from opicflow.schemas.errors import UserError
 
 COLUMNS_VERSION = 1
 _START = struct.Struct("<4sHQ")
-FRAME_BYTES = _START.size
-"""The length of the first part of packed columns, which holds their checksum."""
 _LENGTH = struct.Struct("<I")
-_MAGIC = b"OPFC"
+MAGIC = b"OPFC"
 _NARROW = {"<i8": (np.int8, np.int16, np.int32), "<u8": (np.uint8, np.uint16, np.uint32)}
 _MOST = {kind: int(np.iinfo(kind).max) for kinds in _NARROW.values() for kind in kinds}
 _NUMBERS = re.compile(r"[<|][iufb][1248]")
@@ -201,12 +199,12 @@ def pack(kind: str, values: dict[str, Any], columns: dict[str, Array]) -> bytes:
     digest = xxhash.xxh64()
     for part in parts:
         digest.update(part)
-    return b"".join((_START.pack(_MAGIC, COLUMNS_VERSION, digest.intdigest()), *parts))
+    return b"".join((_START.pack(MAGIC, COLUMNS_VERSION, digest.intdigest()), *parts))
 
 
 def unpack(data: bytes) -> Packed:
     """The arguments of `pack`; `ColumnsRefused` for anything but its bytes."""
-    if len(data) < _START.size + _LENGTH.size or not data.startswith(_MAGIC):
+    if len(data) < _START.size + _LENGTH.size or not data.startswith(MAGIC):
         raise ColumnsRefused("these are no packed columns")
     _, version, digest = _START.unpack_from(data)
     if version != COLUMNS_VERSION:

@@ -1,20 +1,44 @@
-"""Entries of a shard log as bytes, for shuffles, journals and the log itself.
+"""Entries of a shard log as bytes, for the log itself and for shuffles.
 
-Stored names are written out here. They stay the same whatever the fields are called. Columns whose values never
-decrease are stored as differences: they then take a byte or two a row.
+    mark "OE", XXH64 of all that follows (8 bytes), version (1 byte), kind (1 byte)
+    numbers (schemas/number_lists.py), in the order of the functions below
+    note: JSON; nothing if it is empty
+    name of the source, as UTF-8, of crawl entries
+    columns
+
+Nothing has a name: the version says what is where. A new field is a new version, and older code refuses that by name.
+
+**Columns of whole numbers** are a byte with a width, the least number, and of each number its distance from the least
+in so many bytes: a column whose numbers are all the same has width 0. A column that rises is its first number and the
+steps between the others. The least number is a varint, less the column's default. The columns of a crawl entry begin
+with a bit for each that has anything but its default; the others take no byte.
+
+**Page ids** are a bit for each, whether its site (the first two bytes of an id) is another one than that of the page
+with the links, or of the id before; these sites; and the other six bytes of every id. Most links stay on their site,
+and the ids of transfers are sorted. Amounts are varints.
+
+An entry has one form, and other bytes are refused. Policies and controls are rare: they are packed columns, as all
+entries were in older logs, which are read (packed_entries.py). So older code can read the entry in which the log says
+that it has the form above, and ends there.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
+from enum import IntEnum
+from operator import mul
 from typing import Any, NamedTuple
 
 import numpy as np
+import orjson
+import xxhash
 
-from opicflow.pipelines.ledger.config import shown
+from opicflow.pipelines.ledger.config import ORDINARY_LINK_WEIGHT, shown
 from opicflow.pipelines.ledger.entries import (
     ENTRY_VERSION,
     ITEM_COLUMNS,
+    NO_CATEGORY,
     ControlEntry,
     CrawlEntry,
     CrawlItems,
@@ -26,20 +50,42 @@ from opicflow.pipelines.ledger.entries import (
     TickEntry,
     TransfersEntry,
 )
-from opicflow.schemas.arrays import Array, Ints
-from opicflow.schemas.columns import ColumnsRefused, pack, unpack
-from opicflow.schemas.policy_json import PolicyRefused, policy_from_json, policy_to_json
+from opicflow.pipelines.ledger.errors import EntryUnknown
+from opicflow.pipelines.ledger.kernels.entry_columns import (
+    ID_BYTES,
+    LOW_BYTES,
+    MARK_BYTES,
+    MOST_HEAD_BYTES,
+    ItemColumns,
+    read_items,
+    read_transfers,
+    write_items,
+    write_transfers,
+)
+from opicflow.pipelines.ledger.packed_entries import pack_entry, unpack_entry
+from opicflow.schemas.arrays import Array, ColumnSpec, Ids, for_kernel
+from opicflow.schemas.columns import MAGIC, ColumnsRefused
+from opicflow.schemas.number_lists import decode_numbers, encode_numbers
+from opicflow.schemas.varint import MOST_BYTES
 
-_Values = dict[str, Any]
-_Columns = dict[str, Array]
+ENTRY_FORM = 2
+"""The version of what is written. Entries of version 1 are packed columns."""
+_MARK = b"OE"
+_START = struct.Struct("<2sQBB")
+_CHECKED_FROM = 10
+FRAME_BYTES = _START.size
+"""The length of the first part of an entry with rows, which holds its checksum."""
+_DIGEST, _REAL = struct.Struct("<Q"), struct.Struct("<d")
+_DEFAULTS = (ORDINARY_LINK_WEIGHT, NO_CATEGORY)
+_NO_PAGES: Ids = np.zeros(0, np.uint64)
 
 
-_QUALITY, _WITH_QUALITY = "quality", 2
-"""The column of a crawl entry in which a quality is told, and the version of such entries; others are as before."""
+class _Kind(IntEnum):
+    """The kinds of entries, as stored."""
 
-
-class EntryUnknown(Exception):
-    """An entry is sound, but of a kind or version that this code does not know."""
+    CRAWL = 1
+    TRANSFERS = 2
+    TICK = 3
 
 
 class DecodedEntry(NamedTuple):
@@ -49,11 +95,36 @@ class DecodedEntry(NamedTuple):
     note: dict[str, Any]
 
 
+class _Body(NamedTuple):
+    """The numbers of an entry, and where in its bytes the columns begin, or the name of the source."""
+
+    numbers: list[int]
+    data: bytes
+    at: int
+
+
 def encode_entry(entry: LogEntry, note: dict[str, Any] | None = None) -> bytes:
-    """The bytes of an entry, and of a note of plain values that is stored with it."""
-    kind, values, columns = _encoded(entry)
-    version = _WITH_QUALITY if _QUALITY in columns else entry.version
-    return pack(kind, {**values, "version": version, "note": note or {}}, columns)
+    """The bytes of an entry, and of a note of plain values that is stored with it.
+
+    Raises `OverflowError` or `ValueError` for numbers and columns that no ledger would apply.
+    """
+    if isinstance(entry, PolicyEntry | ControlEntry):
+        return pack_entry(entry, note or {})
+    if entry.version != ENTRY_VERSION:
+        raise ValueError(f"an entry of version {shown(entry.version)} is not written")
+    stored_note = orjson.dumps(note, default=list) if note else b""
+    match entry:
+        case CrawlEntry():
+            kind, (numbers, *parts) = _Kind.CRAWL, _encode_crawl(entry)
+        case TransfersEntry():
+            kind, (numbers, *parts) = _Kind.TRANSFERS, _encode_transfers(entry)
+        case TickEntry():
+            kind, numbers, parts = _Kind.TICK, [entry.second], []
+    head = bytes((ENTRY_FORM, kind)) + encode_numbers([len(stored_note), *numbers]) + stored_note
+    digest = xxhash.xxh64(head)
+    for part in parts:
+        digest.update(part)
+    return b"".join((_MARK, _DIGEST.pack(digest.intdigest()), head, *parts))
 
 
 def decode_entry(data: bytes) -> DecodedEntry:
@@ -61,211 +132,230 @@ def decode_entry(data: bytes) -> DecodedEntry:
 
     The values are not checked here; the ledger does that. `EntryUnknown` for kinds and versions of newer code.
     """
-    packed = unpack(data)
-    version = packed.values.get("version", ENTRY_VERSION)
-    decode = _DECODERS.get(packed.kind)
-    has_quality = packed.kind == "crawl" and version == _WITH_QUALITY
-    if decode is None or not (version == ENTRY_VERSION or has_quality):
-        raise EntryUnknown(f"an entry of kind {packed.kind[:20]!r} and version {shown(version)}: update opicflow")
-    values, columns = dict(packed.values), dict(packed.columns)
-    if has_quality != (_QUALITY in columns):
-        raise ColumnsRefused(f"these columns are no entry: {_QUALITY} belongs to version {_WITH_QUALITY}")
+    if data.startswith(MAGIC):
+        return DecodedEntry(*unpack_entry(data))
+    if len(data) < _START.size or not data.startswith(_MARK):
+        raise ColumnsRefused("this is no entry of a log")
+    _, digest, version, kind = _START.unpack_from(data)
+    if xxhash.xxh64_intdigest(memoryview(data)[_CHECKED_FROM:]) != digest:
+        raise ColumnsRefused("the entry was damaged: its checksum does not fit")
+    if version != ENTRY_FORM or kind not in _DECODERS:
+        raise EntryUnknown(f"an entry of kind {kind} and version {version}: update opicflow")
     try:
-        note = values.pop("note")
-        values.pop("version", None)
-        entry = decode(values, columns)
-    except (KeyError, TypeError, PolicyRefused) as problem:
-        raise ColumnsRefused(f"these columns are no entry: {shown(problem)}") from None
-    if values or columns:
-        raise ColumnsRefused(f"these columns are no entry: {shown(next(iter([*values, *columns])))}")
+        (size, *numbers), at = decode_numbers(data, _START.size)
+        note = _decode_note(data[at : at + size], size) if size else {}
+        entry = _DECODERS[kind](_Body(numbers, data, at + size))
+    except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as problem:
+        raise ColumnsRefused(f"this is no entry of a log ({shown(problem)})") from None
     return DecodedEntry(entry, note)
 
 
-def _encoded(entry: LogEntry) -> tuple[str, _Values, _Columns]:
-    """The kind, values and columns of an entry, in the order in which they are stored."""
-    match entry:
-        case CrawlEntry():
-            values = {**_range_of(entry), "visits_total": entry.visits_total}
-            if entry.counted_from:
-                values["counted_from"] = entry.counted_from
-            return "crawl", values, _encode_items(entry.items)
-        case TransfersEntry():
-            values = {
-                "source_shard": entry.source_shard,
-                "cut": entry.cut,
-                "first": entry.first,
-                "last": entry.last,
-                "virtual": entry.virtual,
-                "sent_total": entry.sent_total,
-                "sent_digest": entry.sent_digest,
-                "gossip": entry.gossip and _encode_gossip(entry.gossip),
-            }
-            return "transfers", values, {"pages": entry.pages, "amounts": entry.amounts}
-        case PolicyEntry():
-            values = {
-                **_range_of(entry),
-                "damping": entry.damping,
-                "class_weights": entry.class_weights,
-                "link_bonus_per_1024": entry.link_bonus_per_1024,
-                "drop": entry.drop,
-                "forget": entry.forget,
-                "policies": [policy_to_json(policy) for policy in entry.policies],
-            }
-            return "policy", values, {}
-        case TickEntry():
-            return "tick", {"second": entry.second}, {}
-        case ControlEntry():
-            return "control", {"source": entry.source, "values": entry.values}, {}
+def _decode_note(stored: bytes, size: int) -> dict[str, Any]:
+    note: dict[str, Any] = orjson.loads(stored)
+    if len(stored) != size or type(note) is not dict or not note or orjson.dumps(note) != stored:
+        raise ValueError("its note is written in another way")
+    return note
 
 
-def _range_of(entry: CrawlEntry | PolicyEntry) -> _Values:
-    return {"source": entry.source, "start": entry.start, "end": entry.end}
+def _decode_tick(body: _Body) -> TickEntry:
+    (second,) = body.numbers
+    _refuse_more(body.data[body.at :])
+    return TickEntry(second)
 
 
-# Decoders take what they decode out of `values` and `columns`; what is left over is refused.
+def _refuse_more(left_over: bytes) -> None:
+    if left_over:
+        raise ValueError("it has more than an entry of its kind")
 
 
-def _decode_crawl(values: _Values, columns: _Columns) -> CrawlEntry:
-    items = _decode_items(columns)
+# -- crawl entries -----------------------------------------------------------------------------------------------------
+
+
+def _encode_crawl(entry: CrawlEntry) -> tuple[Any, ...]:
+    items, source = entry.items, entry.source.encode()
+    numbers = [
+        len(source),
+        entry.start.offset,
+        entry.start.within,
+        entry.end.offset - entry.start.offset,
+        entry.end.within,
+        0 if entry.visits_total is None else entry.visits_total + 1,
+        entry.counted_from,
+        len(items),
+        len(items.link_pages),
+        len(items.url_bytes),
+    ]
+    return numbers, source, _encode_items(items, entry.start.offset)
+
+
+def _decode_crawl(body: _Body) -> CrawlEntry:
+    named, offset, within, length, end_within, visits, counted_from, *lengths = body.numbers
+    begin = body.at + named
     return CrawlEntry(
-        **_pop_range(values),
-        items=items,
-        visits_total=values.pop("visits_total", None),
-        counted_from=values.pop("counted_from", 0),
+        source=body.data[body.at : begin].decode(),
+        start=LogPosition(offset, within),
+        end=LogPosition(offset + length, end_within),
+        items=_decode_items(body.data, begin, offset, *lengths),
+        visits_total=visits - 1 if visits else None,
+        counted_from=counted_from,
     )
 
 
-def _decode_transfers(values: _Values, columns: _Columns) -> TransfersEntry:
-    gossip = values.pop("gossip")
+def _encode_items(items: CrawlItems, start: int) -> memoryview:
+    if start >> 63:
+        raise OverflowError("an offset of more than 63 bits")
+    lengths = _lengths(len(items), len(items.link_pages), len(items.url_bytes))
+    columns = ItemColumns(
+        *(
+            _checked(getattr(items, one.name), one.dtype, lengths[group])
+            for one, group in zip(ITEM_COLUMNS, _GROUPS, strict=True)
+        )
+    )
+    out = np.empty(sum(map(mul, lengths, _ROOM)) + _MOST_HEAD_BYTES, np.uint8)
+    return out[: write_items(columns, start, *_DEFAULTS, out)].data
+
+
+def _decode_items(data: bytes, at: int, start: int, rows: int, links: int, urls: int) -> CrawlItems:
+    if start >> 63 or ID_BYTES * rows + LOW_BYTES * links + urls > len(data) - at:
+        raise ValueError("its columns are longer than the bytes that follow")
+    lengths = _lengths(rows, links, urls)
+    columns = ItemColumns(
+        *(np.empty(lengths[group], one.dtype) for one, group in zip(ITEM_COLUMNS, _GROUPS, strict=True))
+    )
+    if read_items(_readable(data), at, start, *_DEFAULTS, columns) != 0:
+        raise ValueError("its columns are written in another way")
+    return CrawlItems(*columns)
+
+
+def _lengths(rows: int, links: int, urls: int) -> tuple[int, ...]:
+    """The lengths of the columns of each group."""
+    return rows, rows + 1, links, urls
+
+
+def _group_of(column: ColumnSpec) -> int:
+    return 1 if column.is_starts else {"": 0, "link_starts": 2, "url_starts": 3}[column.starts]
+
+
+_GROUPS = tuple(map(_group_of, ITEM_COLUMNS))
+"""Of each column of a crawl entry, which length it has."""
+_ROOM = tuple(
+    1 + sum(np.dtype(one.dtype).itemsize for one, of in zip(ITEM_COLUMNS, _GROUPS, strict=True) if of == group)
+    for group in range(4)
+)
+"""The most bytes that the columns of a group take for each row, link or byte."""
+_MOST_HEAD_BYTES = MARK_BYTES + len(ITEM_COLUMNS) * MOST_HEAD_BYTES + ID_BYTES
+
+
+# -- transfers ---------------------------------------------------------------------------------------------------------
+
+
+def _encode_transfers(entry: TransfersEntry) -> tuple[Any, ...]:
+    pages, amounts, gossip = entry.pages, entry.amounts, entry.gossip
+    sums = None if gossip is None else gossip.residuals
+    numbers = [
+        entry.source_shard,
+        entry.cut,
+        entry.first,
+        int(entry.last),
+        entry.virtual,
+        entry.sent_total,
+        entry.sent_digest,
+        len(pages),
+        *(() if gossip is None else _gossip_numbers(gossip)),
+        *(() if sums is None else _residual_numbers(sums)),
+    ]
+    flows = _NO_PAGES if sums is None else np.array((*sums.sent, *sums.received), np.uint64)
+    if not (len(pages) or len(amounts) or len(flows)):
+        return (numbers,)
+    columns = _checked(pages, np.uint64, len(pages)), _checked(amounts, np.int64, len(pages)), flows.view(np.int64)
+    room = len(pages) * (1 + ID_BYTES + MOST_BYTES) + len(flows) * ID_BYTES + MOST_HEAD_BYTES + ID_BYTES
+    out = np.empty(room, np.uint8)
+    return numbers, out[: write_transfers(*columns, _NO_PAGES, out)].data
+
+
+def _decode_transfers(body: _Body) -> TransfersEntry:
+    source_shard, cut, first, last, virtual, total, digest, rows, *told = body.numbers
+    sent, received = told[-2:] if len(told) > _GOSSIP_NUMBERS else (0, 0)
+    room = len(body.data) - body.at
+    if last > 1 or rows * (LOW_BYTES + 1) > room or sent + received > _MOST_FLOWS:
+        raise ValueError("its columns are longer than the bytes that follow")
+    pages, amounts = np.empty(rows, np.uint64), np.empty(rows, np.int64)
+    flows = np.empty(sent + received, np.int64)
+    if rows == 0 and len(flows) == 0:
+        _refuse_more(body.data[body.at :])
+    elif read_transfers(_readable(body.data), body.at, pages, amounts, flows, _NO_PAGES) != 0:
+        raise ValueError("its columns are written in another way")
+    sizes = tuple(flows.view(np.uint64).tolist())
     return TransfersEntry(
-        source_shard=values.pop("source_shard"),
-        cut=values.pop("cut"),
-        first=values.pop("first"),
-        last=values.pop("last"),
-        pages=columns.pop("pages"),
-        amounts=columns.pop("amounts"),
-        virtual=values.pop("virtual"),
-        sent_total=values.pop("sent_total"),
-        sent_digest=values.pop("sent_digest"),
-        gossip=gossip and _decode_gossip(dict(gossip)),
+        source_shard,
+        cut,
+        first,
+        bool(last),
+        pages,
+        amounts,
+        virtual,
+        total,
+        digest,
+        _gossip_of(*told, sent=sizes[:sent], received=sizes[sent:]) if told else None,
     )
 
 
-def _decode_policy(values: _Values, columns: _Columns) -> PolicyEntry:
-    class_weights, bonus = values.pop("class_weights", None), values.pop("link_bonus_per_1024", None)
-    return PolicyEntry(
-        **_pop_range(values),
-        damping=values.pop("damping", None),
-        class_weights=None if class_weights is None else tuple(class_weights),
-        link_bonus_per_1024=None if bonus is None else tuple(bonus),
-        drop=tuple(values.pop("drop", ())),
-        forget=tuple(values.pop("forget", ())),
-        policies=tuple(map(policy_from_json, values.pop("policies", ()))),
+def _gossip_numbers(gossip: Gossip) -> tuple[int, ...]:
+    (rate_bits,) = _DIGEST.unpack(_REAL.pack(gossip.rate_sum))
+    return (
+        gossip.advance,
+        gossip.minted,
+        gossip.pages,
+        gossip.weighted_pages,
+        rate_bits,
+        gossip.shares,
+        gossip.second + 1,
     )
 
 
-def _decode_tick(values: _Values, columns: _Columns) -> TickEntry:
-    return TickEntry(values.pop("second"))
+def _residual_numbers(sums: ResidualSums) -> tuple[int, ...]:
+    signed = sums.residual << 1 if sums.residual >= 0 else ~(sums.residual << 1)
+    return sums.bases, sums.paid, signed, sums.residual_size, sums.links, len(sums.sent), len(sums.received)
 
 
-def _decode_control(values: _Values, columns: _Columns) -> ControlEntry:
-    return ControlEntry(values.pop("source"), values.pop("values"))
+def _gossip_of(
+    advance: int,
+    minted: int,
+    pages: int,
+    weighted_pages: int,
+    rate_bits: int,
+    shares: int,
+    second: int,
+    *totals: int,
+    sent: tuple[int, ...],
+    received: tuple[int, ...],
+) -> Gossip:
+    (rate_sum,) = _REAL.unpack(_DIGEST.pack(rate_bits))
+    residuals = None
+    if totals:
+        bases, paid, signed, residual_size, links, _, _ = totals
+        residual = (signed >> 1) ^ -(signed & 1)
+        residuals = ResidualSums(bases, paid, residual, residual_size, links, sent, received)
+    return Gossip(advance, minted, pages, weighted_pages, rate_sum, shares, residuals, second - 1)
 
 
-_DECODERS: dict[str, Callable[[_Values, _Columns], LogEntry]] = {
-    "control": _decode_control,
-    "crawl": _decode_crawl,
-    "policy": _decode_policy,
-    "tick": _decode_tick,
-    "transfers": _decode_transfers,
+_GOSSIP_NUMBERS = 7
+_MOST_FLOWS = 1 << 20
+"""Flows that are all the same take few bytes: a few bytes must not become gigabytes."""
+_DECODERS: dict[int, Callable[[_Body], LogEntry]] = {
+    _Kind.CRAWL: _decode_crawl,
+    _Kind.TRANSFERS: _decode_transfers,
+    _Kind.TICK: _decode_tick,
 }
 
 
-def _pop_range(values: _Values) -> _Values:
-    return {
-        "source": values.pop("source"),
-        "start": LogPosition(*values.pop("start")),
-        "end": LogPosition(*values.pop("end")),
-    }
+def _checked(column: Array, dtype: type[np.generic], length: int) -> Array:
+    """The column, for a kernel that believes its type and its length."""
+    if column.dtype != dtype or column.shape != (length,):
+        raise ValueError("a column of the entry has another type, or another length than the others")
+    return for_kernel(column)
 
 
-def _encode_gossip(gossip: Gossip) -> _Values:
-    values: _Values = {
-        "advance": gossip.advance,
-        "minted": gossip.minted,
-        "pages": gossip.pages,
-        "weighted_pages": gossip.weighted_pages,
-        "rate_sum": gossip.rate_sum,
-        "shares": gossip.shares,
-    }
-    if gossip.residuals is not None:
-        values["residuals"] = encode_residual_sums(gossip.residuals)
-    if gossip.second >= 0:
-        values["second"] = gossip.second
-    return values
-
-
-def _decode_gossip(values: _Values) -> Gossip:
-    gossip = Gossip(
-        advance=values.pop("advance"),
-        minted=values.pop("minted"),
-        pages=values.pop("pages"),
-        weighted_pages=values.pop("weighted_pages"),
-        rate_sum=values.pop("rate_sum"),
-        shares=values.pop("shares", 0),
-        residuals=decode_residual_sums(values.pop("residuals", None)),
-        second=values.pop("second", -1),
-    )
-    if values:
-        raise KeyError(*values)
-    return gossip
-
-
-def encode_residual_sums(sums: ResidualSums) -> list[Any]:
-    """The sums as a plain list, for logs and snapshots."""
-    return [
-        sums.bases,
-        sums.paid,
-        sums.residual,
-        sums.residual_size,
-        sums.links,
-        list(sums.sent),
-        list(sums.received),
-    ]
-
-
-def decode_residual_sums(values: list[Any] | None) -> ResidualSums | None:
-    """The sums that `encode_residual_sums` was given; None for None. `TypeError` for anything else."""
-    if values is None:
-        return None
-    if type(values) is not list or len(values) != 7 or not all(type(flow) is list for flow in values[5:]):
-        raise TypeError(f"residuals are {shown(values)}")
-    bases, paid, residual, residual_size, links, sent, received = values
-    return ResidualSums(bases, paid, residual, residual_size, links, tuple(sent), tuple(received))
-
-
-def _encode_items(items: CrawlItems) -> _Columns:
-    columns = {column.name: getattr(items, column.name) for column in ITEM_COLUMNS}
-    if not items.quality.any():
-        del columns[_QUALITY]
-    return columns | {column.name: _steps(columns[column.name]) for column in ITEM_COLUMNS if column.is_rising}
-
-
-def _decode_items(columns: _Columns) -> CrawlItems:
-    quality = columns.pop(_QUALITY, None)
-    stored = {column.name: columns.pop(column.name) for column in ITEM_COLUMNS if column.name != _QUALITY}
-    stored[_QUALITY] = np.zeros(len(stored["kind"]), np.uint8) if quality is None else quality
-    summed = {column.name: _summed(stored[column.name]) for column in ITEM_COLUMNS if column.is_rising}
-    return CrawlItems(**(stored | summed))
-
-
-def _steps(column: Ints) -> Ints:
-    """The differences between values, the first one from 0."""
-    steps = column.copy()
-    steps[1:] -= column[:-1]
-    return steps
-
-
-def _summed(steps: Array) -> Ints:
-    column: Ints = np.cumsum(steps, dtype=np.int64)
-    return column
+def _readable(data: bytes) -> Array:
+    """The bytes for a kernel. They cannot be written, as those of all entries: so it is compiled once."""
+    return np.frombuffer(data, np.uint8)

@@ -21,3 +21,7 @@ class SnapshotRefused(LedgerError):
 
 class LedgerBroken(LedgerError):
     """The ledger met an overflow or a broken invariant and refuses to continue: restore a snapshot."""
+
+
+class EntryUnknown(Exception):
+    """An entry is sound, but of a kind or version that this code does not know."""

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opicflow.pipelines.discovery import Discovery, PagesRead
-from opicflow.pipelines.ledger.config import LedgerConfig
-from opicflow.pipelines.ledger.encoding import decode_residual_sums, encode_residual_sums
-from opicflow.pipelines.ledger.entries import START, CrawlItems, Gossip, LogPosition
+from opicflow.pipelines.ledger.config import LedgerConfig, shown
+from opicflow.pipelines.ledger.entries import START, CrawlItems, Gossip, LogPosition, ResidualSums
 from opicflow.pipelines.refresh.policies import Policies
 from opicflow.schemas.arrays import Array, Ints
 from opicflow.schemas.pages import PageIds
@@ -263,10 +262,33 @@ def _encode_gossip(gossip: Gossip | None) -> list[Any] | None:
     if gossip is None:
         return None
     values = [gossip.advance, gossip.minted, gossip.pages, gossip.weighted_pages, gossip.rate_sum, gossip.shares]
-    residuals = gossip.residuals and encode_residual_sums(gossip.residuals)
+    residuals = gossip.residuals and _encode_residual_sums(gossip.residuals)
     if gossip.second >= 0:
         return [*values, residuals, gossip.second]
     return [*values, residuals] if residuals else values
+
+
+def decode_residual_sums(values: list[Any] | None) -> ResidualSums | None:
+    """The sums that `_encode_residual_sums` was given; None for None. `TypeError` for anything else."""
+    if values is None:
+        return None
+    if type(values) is not list or len(values) != 7 or not all(type(flow) is list for flow in values[5:]):
+        raise TypeError(f"residuals are {shown(values)}")
+    bases, paid, residual, residual_size, links, sent, received = values
+    return ResidualSums(bases, paid, residual, residual_size, links, tuple(sent), tuple(received))
+
+
+def _encode_residual_sums(sums: ResidualSums) -> list[Any]:
+    """The sums as a plain list."""
+    return [
+        sums.bases,
+        sums.paid,
+        sums.residual,
+        sums.residual_size,
+        sums.links,
+        list(sums.sent),
+        list(sums.received),
+    ]
 
 
 def judged_columns(reviews: Reviews) -> dict[str, Array]:

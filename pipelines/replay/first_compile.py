@@ -17,6 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from opicflow.pipelines.ledger import CrawlEntry, CrawlItems, Kind, LogPosition, Outcome
+from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.ledger.space import in_memory
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeper
 from opicflow.schemas.kernel import is_compiled
@@ -63,7 +64,7 @@ def compile_all(config: KeeperConfig) -> None:
     )
     entry = CrawlEntry("compiling", LogPosition(0, 0), LogPosition(rows, 0), items=items)
     note = {"portion": 0, "part": 0, "ended": False, "last": False, "counts": {}, "rejects": {}}
-    list(keeper._apply(entry, note))
+    list(keeper.take(encode_entry(entry, note)))
     keeper.ledger.preview()
     end = CrawlEntry("compiling", LogPosition(rows, 0), LogPosition(rows, 0), items=CrawlItems.filled(0))
     list(keeper._apply(end, {**note, "part": 1, "ended": True, "last": True, "files": []}))

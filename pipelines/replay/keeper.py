@@ -36,7 +36,7 @@ from opicflow.pipelines.ledger import (
     TickEntry,
 )
 from opicflow.pipelines.ledger.choice import EXPLORING
-from opicflow.pipelines.ledger.encoding import decode_entry
+from opicflow.pipelines.ledger.encoding import FRAME_BYTES, decode_entry
 from opicflow.pipelines.ledger.kernels.entry_rows import find_hours
 from opicflow.pipelines.ledger.plan import cost_of
 from opicflow.pipelines.ledger.space import Space, in_memory
@@ -60,7 +60,6 @@ from opicflow.pipelines.transforms.publish import (
 from opicflow.pipelines.transforms.publish_sites import pack_sites
 from opicflow.pipelines.transforms.rejects import collisions, reject_line
 from opicflow.schemas.arrays import Floats, Ints, for_kernel
-from opicflow.schemas.columns import FRAME_BYTES
 from opicflow.schemas.crawl_events import Reason
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.policy_json import policy_to_json

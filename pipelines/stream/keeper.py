@@ -34,8 +34,9 @@ from opicflow.pipelines.ledger import (
     TickEntry,
     TransfersEntry,
 )
-from opicflow.pipelines.ledger.encoding import EntryUnknown, decode_entry, encode_entry
+from opicflow.pipelines.ledger.encoding import ENTRY_FORM, decode_entry, encode_entry
 from opicflow.pipelines.ledger.entries import ENTRY_VERSION
+from opicflow.pipelines.ledger.errors import EntryUnknown
 from opicflow.pipelines.ledger.window import SECONDS_PER_DAY
 from opicflow.pipelines.transforms.outputs import (
     AUDIT,
@@ -72,7 +73,7 @@ from opicflow.schemas.sites import SITE_KINDS, SiteKind
 from opicflow.schemas.urls import CANONICAL_VERSION
 
 MOST_TRANSFERS = 100_000
-"""The most transfers of one message: 16 bytes each."""
+"""The most transfers of one message: 10 bytes each, or so."""
 _MOST_REJECTED_BYTES = 64 << 10
 _MOST_REFUSED, _MOST_REFUSED_MS = 100, 3_600_000
 """A source whose entries are refused for as many and as long ends the job."""
@@ -159,6 +160,8 @@ class Origin:
     """What sites are, whose importance is published. None: no sites, as in older logs."""
     continues: Continuation | None = None
     """The logs of other shards that these continue. None: the ledgers begin without a page."""
+    entry_form: int = field(default=ENTRY_FORM, compare=False)
+    """The newest form of the entries in the log: an opicflow that does not know it ends here, before it meets one."""
 
     @property
     def shards(self) -> int:
@@ -184,6 +187,7 @@ class Origin:
             **({} if self.continues is None else {"continues": asdict(self.continues)}),
             **self.placement.to_json(),
             **({} if CANONICAL_VERSION == 1 else {"canonical": CANONICAL_VERSION}),
+            "entry_form": ENTRY_FORM,
         }
         return encode_entry(ControlEntry("stream", {"origin": values}))
 
@@ -194,6 +198,7 @@ class Origin:
             assert isinstance(entry, ControlEntry)
             values = dict(entry.values["origin"])
             _check_canonical(values.pop("canonical", 1))
+            _check_form(values.setdefault("entry_form", 1))
             placement = Placement.from_json(values)
             for name in Placement.STORED_AS:
                 values.pop(name, None)
@@ -216,6 +221,12 @@ def _check_canonical(version: Any) -> None:
             f"the pages of the log have ids by version {str(version)[:20]} of canonical URLs, and this opicflow has "
             f"version {CANONICAL_VERSION}: use the release that the stream began with, or rebuild with this one"
         )
+
+
+def _check_form(form: Any) -> None:
+    """Refuse logs with entries that this code cannot read."""
+    if type(form) is not int or not 1 <= form <= ENTRY_FORM:
+        raise LogRefused(f"the log has entries of form {str(form)[:20]}, and not up to {ENTRY_FORM}: update opicflow")
 
 
 def request_fingerprint() -> bytes:
@@ -512,6 +523,8 @@ class LogKeeper:
             elif self.origin != origin:
                 why = "the log began with other settings, and the settings of a ledger never change"
                 yield self._reject(Reason.REFUSED, why, offset, value)
+            elif origin.entry_form > self.origin.entry_form:
+                self.origin, self._notes.origin = origin, dict(entry.values)
             return
         if Placement.of(entry) is not None:  # what it says is in the settings too
             return

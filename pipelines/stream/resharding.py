@@ -7,8 +7,8 @@
 4. The snapshots of the new ledgers are written.
 
 Nothing of the old logs changes: until the stream runs on the new ones, it can go on with the old ones. The same logs
-give the same new ledgers, so an interrupted run is repeated and goes on; it refuses logs that have another beginning. Where
-a stream has begun on the new logs, nothing is left to do.
+give the same new ledgers, so an interrupted run is repeated and goes on; it refuses logs that have another beginning.
+Where a stream has begun on the new logs, nothing is left to do.
 """
 
 from __future__ import annotations

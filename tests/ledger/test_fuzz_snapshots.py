@@ -13,7 +13,7 @@ from opicflow.pipelines.ledger import (
     Ledger,
     SnapshotRefused,
 )
-from opicflow.pipelines.ledger.encoding import EntryUnknown
+from opicflow.pipelines.ledger.errors import EntryUnknown
 from opicflow.schemas.columns import ColumnsRefused, pack, unpack
 from support.fuzz.stored_inputs import (
     head_of,

@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 
 from opicflow.pipelines.ledger import ItemWriter, Ledger, LedgerConfig, LogPosition, PolicyEntry, SnapshotRefused
 from opicflow.pipelines.ledger import snapshot as snapshots
-from opicflow.pipelines.ledger.encoding import EntryUnknown, decode_entry, encode_entry
+from opicflow.pipelines.ledger.encoding import decode_entry
+from opicflow.pipelines.ledger.errors import EntryUnknown
 from opicflow.pipelines.ledger.planner import Planned
 from opicflow.schemas.arrays import Floats
 from opicflow.schemas.columns import ColumnsRefused, pack, unpack
 from opicflow.schemas.event_columns import BEST_QUALITY, NO_QUALITY, UNKNOWN_QUALITY, quality_of, quality_step
 from opicflow.schemas.records import Policy
+from support.old_entries import encode_old_entry
 from support.thorough import crossed
 from support.written_crawls import DAY, T0, Crawl, url_of, with_refresh
 
@@ -223,13 +225,13 @@ def test_a_snapshot_with_qualities_that_cannot_be_is_refused(damage: str) -> Non
     assert "qualit" in str(refused.value)
 
 
-def test_entries_without_quality_keep_their_bytes_and_others_a_version() -> None:
+def test_entries_of_older_logs_have_a_version_if_they_tell_a_quality() -> None:
     plain = ItemWriter().visit(5, [6], url=b"http://a.example/").announcement(7)
-    data = encode_entry(plain.entry())
+    data = encode_old_entry(plain.entry())
     assert "quality" not in unpack(data).columns and unpack(data).values["version"] == 1
     assert not decode_entry(data).entry.items.quality.any()  # type: ignore[union-attr]
     rated = ItemWriter().visit(5, [6], url=b"http://a.example/").announcement(7, quality=LOW)
-    data = encode_entry(rated.entry())
+    data = encode_old_entry(rated.entry())
     packed = unpack(data)
     assert packed.values["version"] == 2
     assert decode_entry(data).entry.items.quality.tolist() == [0, LOW]  # type: ignore[union-attr]

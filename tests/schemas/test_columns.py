@@ -24,7 +24,8 @@ from opicflow.pipelines.ledger import (
     TickEntry,
     TransfersEntry,
 )
-from opicflow.pipelines.ledger.encoding import EntryUnknown, decode_entry, encode_entry
+from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
+from opicflow.pipelines.ledger.errors import EntryUnknown
 from opicflow.schemas.columns import ColumnsRefused, pack, unpack
 
 DTYPES = [np.uint8, np.int8, np.uint16, np.int64, np.uint64, np.float64, np.float32]
@@ -131,7 +132,9 @@ def test_a_ledger_applies_no_control() -> None:
 
 
 def test_columns_that_are_not_an_entry_are_refused() -> None:
-    for data in (pack("crawl", {"note": {}}, {}), pack("tick", {"note": {}, "minute": 1}, {})):
+    no_gossip = {"source_shard": 1, "cut": 0, "first": 0, "last": True, "virtual": 0, "gossip": "soup"}
+    transfers = pack("transfers", {"note": {}, **no_gossip}, {"pages": np.arange(2), "amounts": np.arange(2)})
+    for data in (pack("crawl", {"note": {}}, {}), pack("tick", {"note": {}, "minute": 1}, {}), transfers):
         with pytest.raises(ColumnsRefused, match="no entry"):
             decode_entry(data)
     for data in (pack("soup", {}, {}), pack("tick", {"note": {}, "second": 1, "version": 2}, {})):

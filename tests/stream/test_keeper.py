@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +32,8 @@ from opicflow.schemas.columns import pack, unpack
 from opicflow.schemas.records import Policy
 from opicflow.schemas.shards import ShardRanges
 from opicflow.schemas.urls import UrlRules
+from support.fuzz.stored_inputs import sealed_entry
+from support.old_entries import encode_old_entry
 from support.simulation import POISON
 from support.thorough import thorough
 
@@ -239,11 +241,13 @@ REFUSED = [
     encode_entry(ItemWriter().visit(HERE[0]).entry("kafka/y/0", visits_total=7)),
     encode_entry(replace(EMPTY_TRANSFERS, sent_total=5)),
     encode_entry(replace(EMPTY_TRANSFERS, source_shard=0)),
-    encode_entry(replace(EMPTY_TRANSFERS, cut="x", source_shard="y")),  # type: ignore[arg-type]
+    encode_old_entry(replace(EMPTY_TRANSFERS, cut="x", source_shard="y")),  # type: ignore[arg-type]
 ]
 UNSUPPORTED = [
     pack("soup", {"note": {}}, {}),
-    encode_entry(TickEntry(1, version=2)),
+    encode_old_entry(TickEntry(1, version=2)),
+    sealed_entry(b"\3" + encode_entry(TickEntry(1))[11:]),
+    sealed_entry(b"\2\x09" + encode_entry(TickEntry(1))[12:]),
 ]
 
 
@@ -323,6 +327,22 @@ def test_a_repeated_origin_changes_nothing_and_another_one_is_rejected() -> None
     assert values["detail"] == "the log began with other settings, and the settings of a ledger never change"
     assert other[0].origin == ORIGIN
     assert same[0].fingerprint() == other[0].fingerprint()
+
+
+def test_a_log_says_which_form_of_entries_comes_before_it_comes() -> None:
+    values = decode_entry(ORIGIN.entry()).entry.values["origin"]  # type: ignore[union-attr]
+    assert ORIGIN.entry().startswith(b"OPFC\1\0"), "every opicflow can read the entry that says it"
+    old = encode_entry(ControlEntry("stream", {"origin": {k: v for k, v in values.items() if k != "entry_form"}}))
+    keeper, outputs = kept([old, *entries()[1:4]])
+    assert keeper.origin is not None and keeper.origin.entry_form == 1
+    again, more = kept([old, *entries()[1:4], ORIGIN.entry(), *entries()[4:6], old])
+    assert not rejects_of(outputs) + rejects_of(more)
+    first_chunk = next(iter(again.chunks()))
+    stored = LogKeeper.origin_in(first_chunk)
+    assert stored is not None and stored.entry_form == 2, "a snapshot says it, too"
+    newer = encode_entry(ControlEntry("stream", {"origin": {**values, "entry_form": 3}}))
+    with pytest.raises(LogRefused, match=r"has entries of form 3, .*: update opicflow"):
+        kept([*entries()[:4], newer])
 
 
 def test_an_origin_is_read_back_from_its_entry() -> None:
@@ -458,10 +478,13 @@ def test_a_source_that_begins_again_behind_what_a_shard_has_is_counted_and_said_
 def test_ticks_are_refused_while_the_clocks_of_broker_and_sender_differ(leap: int) -> None:
     values, second = entries()[:4], FIRST_MS // 1000 + 1_000_000
 
-    def take_ticks(keeper: LogKeeper, ticks: Iterable[tuple[int, int]]) -> list[Output]:
+    def take_ticks(keeper: LogKeeper, ticks: Sequence[tuple[int, int]]) -> list[Output]:
         """Take ticks with the time of the broker and that of the sender."""
         first = keeper.head.next
-        rows = [(first + number, 1000 * at, encode_entry(TickEntry(sent))) for number, (at, sent) in enumerate(ticks)]
+        sent = [(encode_entry if second >= 0 else encode_old_entry)(TickEntry(second)) for _, second in ticks]
+        rows = [
+            (first + number, 1000 * at, data) for number, ((at, _), data) in enumerate(zip(ticks, sent, strict=True))
+        ]
         return take(keeper, LogBatch.of(first, rows))
 
     keeper, _ = kept(values)

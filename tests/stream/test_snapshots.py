@@ -472,13 +472,15 @@ def test_a_snapshot_in_state_of_an_older_version_is_used_and_then_removed(stored
 
 
 def test_a_log_that_leads_to_another_head_is_refused(stored: Stored) -> None:
-    for at in range(0, 20, 5):
+    at = 0
+    while not stored.snapshots() or stored.snapshots()[0] == at:  # then a part of the log is read again
         stored.apply(at, at + 5)
+        at += 5
     stored.lose_process()
     stored.log[3] = request_fingerprint()
-    stored.log[19 * MANY] = request_fingerprint()
+    stored.log[at * MANY - 1] = request_fingerprint()
     with pytest.raises(LostLedger):
-        stored.apply(20, 25)
+        stored.apply(at, at + 5)
 
 
 def test_what_a_ledger_says_is_noted_when_it_has_arrived() -> None:

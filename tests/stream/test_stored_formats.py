@@ -36,8 +36,8 @@ def test_an_origin_keeps_its_entry() -> None:
     entry = ORIGIN.entry()
     values = json.loads(entry[18:])["values"]["values"]["origin"]
     names = ["ledger", "shards", "rules", "records_per_visit", "least_move", "audit_seconds", "quiet_until"]
-    assert list(values) == names
-    assert digest(entry) == "00b04419057f456a", "a new setting of ledgers may change it; a renamed one must not"
+    assert list(values) == [*names, "entry_form"]
+    assert digest(entry) == "ac3c6984c5686b58", "a new setting of ledgers may change it; a renamed one must not"
     assert Origin.of(decode_entry(entry).entry) == ORIGIN
 
 
@@ -45,7 +45,7 @@ def test_an_origin_with_a_key_and_boundaries_is_read_back() -> None:
     placed = replace(ORIGIN, ranges=ShardRanges((0, 5, 7, 9)), rules=Rules(page_ids=PageIds(key=bytes(range(16)))))
     entry = placed.entry()
     values = json.loads(entry[18:])["values"]["values"]["origin"]
-    assert list(values)[-2:] == ["page_ids", "first_ids"]
+    assert list(values)[-3:] == ["page_ids", "first_ids", "entry_form"]
     assert Origin.of(decode_entry(entry).entry) == placed
 
 
@@ -73,7 +73,7 @@ def test_a_snapshot_keeps_the_names_and_the_order_of_its_notes() -> None:
         "refused",
         "output_ms",
     ]
-    assert digest(chunks[0]) == "6dde90f70d646f86", "a new setting of ledgers may change it; a renamed one must not"
+    assert digest(chunks[0]) == "6a9d1837c8f75b72", "a new setting of ledgers may change it; a renamed one must not"
     again = LogKeeper.from_chunks(1, chunks)
     assert list(again.chunks()) == chunks and again.origin == ORIGIN
 

@@ -630,5 +630,6 @@ READERS: dict[str, FuzzedReader] = {
     "ledger": FuzzedReader(_make_crawl, _check_crawl, 8),
     "snapshots": FuzzedReader(stored_inputs.make_snapshot, stored_inputs.check_snapshot, 6),
     "packed-columns": FuzzedReader(stored_inputs.make_columns, stored_inputs.check_columns, 4),
+    "entries": FuzzedReader(stored_inputs.other_entry, stored_inputs.check_entry, 4),
 }
 """Every reader by its name."""

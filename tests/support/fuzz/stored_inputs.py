@@ -6,6 +6,7 @@ import json
 import pickle
 import random
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -17,6 +18,7 @@ from opicflow.pipelines.ledger import (
     HISTORIES,
     CrawlEntry,
     EntryRefused,
+    Gossip,
     Ledger,
     LedgerConfig,
     LogPosition,
@@ -25,12 +27,15 @@ from opicflow.pipelines.ledger import (
     RefreshConfig,
     SnapshotRefused,
     TickEntry,
+    TransfersEntry,
 )
 from opicflow.pipelines.ledger import snapshot as snapshots
-from opicflow.pipelines.ledger.encoding import EntryUnknown, decode_entry, encode_entry
-from opicflow.pipelines.ledger.entries import START, ItemWriter
+from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
+from opicflow.pipelines.ledger.entries import START, ItemWriter, ResidualSums
+from opicflow.pipelines.ledger.errors import EntryUnknown
 from opicflow.schemas.columns import pack, unpack
 from support.hostile_values import altered, one_line
+from support.old_entries import encode_old_entry
 
 NAMES = ["interpolation", "certified", "variable"]
 
@@ -160,9 +165,9 @@ def head_of(data: bytes) -> tuple[Any, bytes]:
 
 @cache
 def sound_columns() -> list[bytes]:
-    """Packed columns, and entries of the log."""
+    """Packed columns, and entries of older logs."""
     plain = pack("kind", {"a": [1, None]}, {"same": np.full(30, 7), "rows": np.arange(30), "real": np.ones(3) / 3})
-    return [encode_entry(crawl(0, 20)), encode_entry(TickEntry(5)), plain]
+    return [encode_old_entry(crawl(0, 20)), encode_old_entry(TickEntry(5)), plain]
 
 
 def other_columns(draw: random.Random) -> bytes:
@@ -178,7 +183,54 @@ def read_columns(data: bytes) -> None:
     decode_entry(data)
 
 
+def sealed_entry(checked: bytes) -> bytes:
+    """An entry with this version, kind and content, and the right checksum."""
+    return b"OE" + xxhash.xxh64_intdigest(checked).to_bytes(8, "little") + checked
+
+
+@cache
+def sound_entries() -> list[bytes]:
+    """Entries with and without rows, with amounts of both signs, sums of shards, and a note."""
+    pages = np.array([1, 5 << 48, (5 << 48) + 9, 1 << 63], np.uint64)
+    sums = ResidualSums(9, 300, -5, 7, 2, (1, 0, 1 << 40), (0, 2, 3))
+    gossip = Gossip(1 << 63, 5, 6, 7, 0.1, 8, sums, 99)
+    empty = TransfersEntry(3, 7, 0, False, pages[:0], np.zeros(0, np.int64), 0, 0, 0, None)
+    full = replace(empty, pages=pages, amounts=np.array([-70, 1 << 40, 0, 3]), last=True, gossip=gossip)
+    links = ItemWriter().visit(5 << 48, [7, (5 << 48) + 1], time_ms=9).visit(6 << 48, [2, 3], quality=7)
+    entries = [crawl(0, 20), links.entry(), ItemWriter().entry(), empty, full, replace(full, gossip=None), TickEntry(5)]
+    return [*map(encode_entry, entries), encode_entry(links.entry(), {"part": 3})]
+
+
+def other_entry(draw: random.Random) -> bytes:
+    """An entry with some other bytes, and the right checksum."""
+    data = bytearray(draw.choice(sound_entries())[10:])
+    for _ in range(draw.choice([1, 1, 1, 2, 3])):
+        at = min(draw.randrange(len(data)), draw.randrange(len(data)) if draw.random() < 0.5 else len(data))
+        how = draw.randrange(5)
+        if how == 0:
+            del data[at : at + draw.randrange(3)]
+        elif how == 1:
+            data[at:at] = bytes([draw.choice([0, 1, 128, 255])])
+        elif how == 2:
+            data[at] = draw.choice([0, 1, 2, 8, 9, 128, 255])
+        else:
+            data[at] ^= 1 << draw.randrange(8)
+        data = data or bytearray(b"\2")
+    return sealed_entry(bytes(data))
+
+
 # -- for `readers`
+
+
+def check_entry(data: bytes, _: random.Random) -> tuple[int, int]:
+    """It is refused in one line, or has these bytes alone."""
+    try:
+        decoded = decode_entry(data)
+    except EntryUnknown as problem:
+        one_line(problem)
+        return 0, 1
+    assert encode_entry(*decoded) == data
+    return 1, 0
 
 
 def make_snapshot(draw: random.Random) -> bytes:
