@@ -633,7 +633,7 @@ def promises(webs: Sequence[ChangingWeb]) -> Iterator[str]:
                 cells += [f"{mean['freshness']:.0f} ({mean['low']:.0f} to {mean['high']:.0f})", f"{mean['true']:.0f}"]
                 cells.append(f"{inside} of {len(found)}")
             rows.append([f"{len(webs[0].ids) / each:g}", f"{days}", *cells])
-    yield "What `thesis` promises to have fresh of the pages it refreshes, in %, and what that is by true rates:\n"
+    yield "The share of refreshed pages that `thesis` promises to have fresh, in %, and the share by true rates:\n"
     head = [name for prior in PRIORS for name in (f"{prior} prior: promise (range)", "by true rates", "within")]
     yield from _table(["fetches a day", "after days", *head], rows)
 
