@@ -276,10 +276,10 @@ def breadth_first(web: Graph) -> Ints:
 
 
 def growing(pages: int, policy: str, newcomer_history: bool) -> list[Errors]:
-    """A web that grows from half of its pages to all of them in 20 steps during the first 5N visits, read greedily.
+    """A web that grows from half of its pages to all pages in 20 steps during the first 5N visits, read greedily.
 
     The first half is announced; the others are found by links that show when a page is read again. Errors of the
-    pages known, and of those among them that were not read yet, against the web as it is: halfway through its growth
+    pages known, and of the known pages that were not read yet, against the web as it is: halfway through its growth
     and at its end. Last the errors of the pages known after 5N visits more.
     """
     whole, ids = the_web(pages), page_ids(pages, SEED)
@@ -427,7 +427,7 @@ def tables() -> list[Table]:
             "against the web of that moment with all its links; *not read* are those of the known pages that were not "
             "read yet. *Newcomers' history* is the estimate that a page starts with before its first visit. Read "
             "greedily, by each ledger's own waiting cash: under *certified* only pages of which others have learnt "
-            "something have any, so pages that were read once are seldom read again for links that appear later. "
+            "something have any, so pages that were read once are rarely read again for links that appear later. "
             "(A crawl reads them by its refresh schedule.)",
             ("policy", "newcomers' history"),
             ("after 2.5N, growing", "not read", "after 5N, just grown", "not read", "after 10N"),

@@ -443,7 +443,7 @@ class World:
         return learnt_rates(self.seen, dates, sites=self.sites if sites else None)
 
     def without(self, field: str) -> World:
-        """Return the same pages without a field of what was seen."""
+        """Return the same pages without one field of their visits."""
         seen = self.seen.copy()
         seen[field] = 0
         return World(self.rates, seen, self.changes, self.sites)
@@ -453,7 +453,7 @@ def world(pages: int, returning: float, visits: Sequence[int] = VISITS, rates: F
     """Pages that change from once an hour to once in five years, visited at irregular times.
 
     The mean interval of a page is from 1 to 30 days; half of the pages have exponential intervals, half log-normal
-    ones. A page has as many as one of `visits` says. This share of changes brings one of the last contents back.
+    ones. A page has as many intervals as one of `visits`. This share of changes brings one of the last contents back.
     """
     generator = np.random.default_rng((SEED, 7, round(100 * returning)))
     if rates is None:

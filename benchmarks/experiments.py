@@ -362,8 +362,8 @@ sites in the file ([ranks](../guides/ranks.md#trust)).
 MEANING_OF_MANIPULATION = """\
 ## What the figures mean
 
-**A page that is read is worth a vote, whoever made it.** A farm of 1,000 read pages takes its target from 0.003 to
-5.6 % of all importance: nearly 2,000 times as much, and the highest rank of 11,000 pages. All pages of the farm together
+**A page that is read is worth a vote, whoever made it.** A farm of 1,000 read pages takes its target from 0.003 to 5.6
+% of all importance: nearly 2,000 times as much, and the highest rank of 11,000 pages. All pages of the farm together
 hold 12 %. That is the exact PageRank of the web with the farm in it: no history policy can know that the pages are
 worthless. The gain grows with the number of pages. One link from an honest page is enough to be found.
 

@@ -162,7 +162,7 @@ def _start_again(
 
 
 class _Ready(NamedTuple):
-    """What a stream is started with, checked."""
+    """The checked options that a stream starts with."""
 
     topic: str
     origin: Origin
