@@ -20,7 +20,7 @@ def main() -> None:
     """Read the command line and run the groups that it names."""
     groups = sorted({module.name for module in pkgutil.iter_modules(benchmarks.__path__)} - NO_GROUPS)
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="measure speed and memory")
-    parser.add_argument("group", nargs="?", help=f"one of {', '.join(groups)}; all of them without it")
+    parser.add_argument("group", nargs="?", help=f"one of {', '.join(groups)}; without it all groups")
     parser.add_argument("--tiny", action="store_true", help="run with next to nothing, to see that it runs")
     parser.add_argument("--out", type=Path, default=Path("build/bench.json"), help="where the figures go (%(default)s)")
     chosen = parser.parse_args()

@@ -78,10 +78,9 @@ a made-up web of {pages:,} pages (about {links} links a page, in-degrees by a po
 {seed}).
 
 **How to read the tables.** Every cell has two errors in per cent: the mean over all pages / the mean over the most
-important tenth of them. "1.0" means that the importance of a page is wrong by a hundredth of itself, on average;
-"0.00" is less than 0.005. N is the number of pages; "after 5N" means after 5 N visits, which may be many to some
-pages and few to others. The exact ranks are the PageRank of the links of all pages that the crawl can read, unless a
-table names others.
+important tenth. "1.0" means that the importance of a page is wrong by a hundredth of itself, on average; "0.00" is less
+than 0.005. N is the number of pages; "after 5N" means after 5 N visits, which may be many to some pages and few to
+others. The exact ranks are the PageRank of the links of all pages that the crawl can read, unless a table names others.
 
 **Orders of visits.** *Greedy* always takes the pages with the most waiting cash (the importance that has reached a
 page and that it has not passed on), in batches of a {batches}th of the web, or in *large batches* of a {large}th.
@@ -107,14 +106,14 @@ long.
 # Text about the figures at PAGES pages: check it whenever the figures change.
 DISCUSSION = """\
 As good as the prototypes or better: *all* and *paper-interpolation*; the default *interpolation* under cycle and
-random, and if some pages are never read; `settle`. The size of greedy batches matters as much as the
-history policy: small batches visit the few most linked pages again and again (measured on 30,000 pages: 2,565 of
-300,000 visits go to one page, half of the pages get three visits or fewer), and reach the others slowly. With large
-batches *absorbing* and *interpolation* equal or beat the prototypes after 10N (0.01 and 1.7 %); with small ones they do
-not (0.23 instead of 0.02 %, 3.0 instead of 2.8 % over all pages). Worse with any batch, for an unknown reason, is
-*variable(8)* in random order: 9.0 instead of 8.5 %, and 9.3 to 12 % with three other seeds of the order. On a web that
-grows, the newcomers' history nearly halves the error of pages not read yet (29 to 17 %, 24 to 14 %), but the error of
-the most important tenth of all pages grows by one to three points; after 10N both effects are small.
+random, and if some pages are never read; `settle`. The size of greedy batches matters as much as the history policy:
+small batches visit the few most linked pages again and again (measured on 30,000 pages: 2,565 of 300,000 visits go to
+one page, half of the pages get three visits or fewer), and reach the others slowly. With large batches *absorbing* and
+*interpolation* are as good as the prototypes, or better, after 10N (0.01 and 1.7 %); with small ones they do not (0.23
+instead of 0.02 %, 3.0 instead of 2.8 % over all pages). Worse with any batch, for an unknown reason, is *variable(8)*
+in random order: 9.0 instead of 8.5 %, and 9.3 to 12 % with three other seeds of the order. On a web that grows, the
+newcomers' history nearly halves the error of pages not read yet (29 to 17 %, 24 to 14 %), but the error of the most
+important tenth of all pages grows by one to three points; after 10N both effects are small.
 """
 
 
@@ -277,10 +276,10 @@ def breadth_first(web: Graph) -> Ints:
 
 
 def growing(pages: int, policy: str, newcomer_history: bool) -> list[Errors]:
-    """A web that grows from half of its pages to all of them in 20 steps during the first 5N visits, read greedily.
+    """A web that grows from half of its pages to all pages in 20 steps during the first 5N visits, read greedily.
 
     The first half is announced; the others are found by links that show when a page is read again. Errors of the
-    pages known, and of those among them that were not read yet, against the web as it is: halfway through its growth
+    pages known, and of the known pages that were not read yet, against the web as it is: halfway through its growth
     and at its end. Last the errors of the pages known after 5N visits more.
     """
     whole, ids = the_web(pages), page_ids(pages, SEED)
@@ -428,7 +427,7 @@ def tables() -> list[Table]:
             "against the web of that moment with all its links; *not read* are those of the known pages that were not "
             "read yet. *Newcomers' history* is the estimate that a page starts with before its first visit. Read "
             "greedily, by each ledger's own waiting cash: under *certified* only pages of which others have learnt "
-            "something have any, so pages that were read once are seldom read again for links that appear later. "
+            "something have any, so pages that were read once are rarely read again for links that appear later. "
             "(A crawl reads them by its refresh schedule.)",
             ("policy", "newcomers' history"),
             ("after 2.5N, growing", "not read", "after 5N, just grown", "not read", "after 10N"),

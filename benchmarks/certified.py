@@ -185,7 +185,7 @@ def changes(sizes: Sizes, share: float, name: str) -> Iterator[Figure]:
         for one, distance in distances.items():
             check(distance <= TOLERANCE, f"{one} is within {TOLERANCE} of the exact ranks: {distance:.1e}")
         check(distances["certified"] <= certificates[number], "no certificate is below the true distance")
-    of = f"{sizes.pages:,} pages, {LINKS} links each, {share:.2%} of them with other links, to within {TOLERANCE}"
+    of = f"{sizes.pages:,} pages, {LINKS} links each, {share:.2%} with other links, to within {TOLERANCE}"
     for one, baseline in zip(list(methods)[1:], theirs, strict=True):
         yield versus(f"certified.{name}_vs_{one}", ours, "updates/s", baseline, f"against {DESCRIPTIONS[one]}, {of}")
 

@@ -49,8 +49,8 @@ day in the mean: a rate of 0.3 means 0.3 changes per mean interval.
 
 ## The estimators
 
-With C the number of intervals with a change, c their lengths, v the lengths of those without, and l the time from the
-last change in an interval to the visit at its end:
+With C the number of intervals with a change, c their lengths, v the lengths of the intervals without a change, and l
+the time from the last change in an interval to the visit at its end:
 
 - **existence** uses only whether the page changed in each interval. The rate x maximises `exp(-x Σv) Π(1 - exp(-c x))`
   (the thesis' formula 4.1). It needs no data from the server.
@@ -74,15 +74,15 @@ rate for months.
 """
 
 LEARNT = """\
-`--rate-prior learnt` (the default) weighs what was seen of a page by how often pages of this crawl, its category and
-its site change ([rate_prior.py](../../pipelines/refresh/rate_prior.py)). `--rate-prior fixed` is the smoothing above,
-the same for all pages.
+`--rate-prior learnt` (the default) weighs the visits of a page by how often pages of this crawl, its category and its
+site change ([rate_prior.py](../../pipelines/refresh/rate_prior.py)). `--rate-prior fixed` is the smoothing above, the
+same for all pages.
 
 Here, rates are from once an hour to once in five years, all orders of magnitude alike. The mean interval of a page is
 from 1 to 30 days, half of the pages have exponential intervals, half log-normal ones, and a page has 1, 2, 4, 8, 16 or
-64 of them. With returns, 40 % of all changes bring one of the last three contents back. Every cell is *median of
-estimate over rate / median factor between the two / how often the stated error holds* (68 % for a normal
-distribution). What counts as a change seen is a content that differs from the one before.
+64 intervals. With returns, 40 % of all changes bring one of the last three contents back. Every cell is *median of
+estimate over rate / median factor between the two / how often the stated error holds* (68 % for a normal distribution).
+What counts as a change seen is a content that differs from the one before.
 """
 
 HOW_TO_READ = """\
@@ -126,9 +126,9 @@ DISCUSSION = """\
 - **No estimator can do this page by page:** a page that changed at each of eight visits, without dates, is known to a
   factor of 2.2, one that did not change once to a factor of 3.2. The stated error is that large: 1.0 to 1.2 of the
   logarithm, a factor of 3. Eight intervals with mixed outcomes know a rate to a factor of 1.7.
-- **Runs and returns are worth little, but cost little.** Runs take a page that always changed from 1.06 to 1.21 of its
-  rate without returns, and from 0.71 to 0.83 with them. Knowing returns takes pages that did not always change from
-  0.66 to 0.73.
+- **Runs and returns are worth little, but cost little.** With runs, the estimate for a page that always changed goes
+  from 1.06 to 1.21 of its rate if no content returns, and from 0.71 to 0.83 if contents return. With returns, pages
+  that did not always change go from 0.66 to 0.73.
 - **The prior of a site helps pages with few visits:** with one interval and sites that differ, the median factor is
   2.5, 2.7 without sites, and 3.4 with the fixed prior.
 - **Dates that lie can do any harm.** A server that gives the moment of its answer makes a page change once a minute;
@@ -443,7 +443,7 @@ class World:
         return learnt_rates(self.seen, dates, sites=self.sites if sites else None)
 
     def without(self, field: str) -> World:
-        """Return the same pages without a field of what was seen."""
+        """Return the same pages without one field of their visits."""
         seen = self.seen.copy()
         seen[field] = 0
         return World(self.rates, seen, self.changes, self.sites)
@@ -453,7 +453,7 @@ def world(pages: int, returning: float, visits: Sequence[int] = VISITS, rates: F
     """Pages that change from once an hour to once in five years, visited at irregular times.
 
     The mean interval of a page is from 1 to 30 days; half of the pages have exponential intervals, half log-normal
-    ones. A page has as many as one of `visits` says. This share of changes brings one of the last contents back.
+    ones. A page has as many intervals as one of `visits`. This share of changes brings one of the last contents back.
     """
     generator = np.random.default_rng((SEED, 7, round(100 * returning)))
     if rates is None:

@@ -60,7 +60,7 @@ def _by_size(sizes: tuple[int, ...]) -> Iterator[Figure]:
         first = first or rates
         for name, rate in rates.items():
             how = {
-                "frontier": "F and F_out from what was read",
+                "frontier": "F and F_out from the pages read",
                 "exact": "SC-Select, exact norms",
                 "table": "SC-Select, norms of a table of 100",
             }[name]

@@ -38,7 +38,7 @@ explained in [convergence.py](../../pipelines/experiments/importance/convergence
 
 `loop-refresh` crawls a made-up web for a year by the orders of the command line itself, a replay a day. Its bounds are
 in [refresh/claims.py](../../pipelines/experiments/refresh/claims.py), its measures in
-[freshness.py](../../pipelines/experiments/refresh/freshness.py), and what it is compared with in
+[freshness.py](../../pipelines/experiments/refresh/freshness.py), and its competitors in
 [competitors.py](../../pipelines/experiments/refresh/competitors.py). It takes a minute a strategy and bandwidth:
 
     opicflow experiment loop-refresh --out build/loop --bandwidths 5
@@ -79,7 +79,7 @@ a web that does not change, and pages keep 8, 8.9 and 4.9 measures, in the paper
 the pages are read at most twice in ten rounds. If the gap between two visits is longer than the window, the paper's
 interpolation uses that gap alone, and is noisy; Variable (8) still uses all measures. The paper's 8.4 measures in 8
 months mean that its pages were read about once a month each, far more evenly than by this Greedy on this web. On the
-important tenth interpolation beats the window of 16 under Greedy too, if little changes.
+important tenth interpolation is better than the window of 16 under Greedy too, if little changes.
 
 **The default history policy.** Under exact Greedy on a web that does not change its error is 9 % over all pages, that
 of Variable (8) 2 %, with eight measures a page instead of one. On the important tenth the default is better as long as
@@ -147,8 +147,9 @@ OutlinkCount's 52 % (2n pages are more than the topics of the large sites have).
 51 %, PF-Select of 31 %. PF-Select hardly improves after 10 rounds and ends behind Random.
 
 **The result depends on the web.** If the neighbourhood is far larger than the pages read, with topics of 24,000 pages
-or none, SC-Select is as good as any other early, and the best late. If most of it can be read, OutlinkCount wins, the
-more so the smaller topics are and the more pages have no links. The neighbourhoods of the paper's domains are unknown.
+or none, SC-Select is as good as any other early, and the best late. If most of the neighbourhood can be read,
+OutlinkCount wins; it wins more clearly if topics are smaller, and if more pages have no links. The neighbourhoods of
+the paper's domains are unknown.
 
 **A tenfold improvement** is not reached here: 3.3 times at best, 4.4 with OutlinkCount. In the paper one of eleven
 domains reaches it.
@@ -168,15 +169,15 @@ otherwise `linkers`, or the ledger's importance. `opicflow community try` finds 
 OF_SITES = """\
 # Which rank of sites
 
-Importance is computed for pages. What of it is that of a site, a host or a registrable domain? There are three
-answers, and they differ. `python -m benchmarks.experiments --only sites` measures them and writes the rest.
-The columns of the data are explained in [site_measures.py](../../pipelines/experiments/sites/site_measures.py).
+Importance is computed for pages. What is the importance of a site, a host or a registrable domain? There are three
+answers, and they differ. `python -m benchmarks.experiments --only sites` measures them and writes the rest. The columns
+of the data are explained in [site_measures.py](../../pipelines/experiments/sites/site_measures.py).
 
 | | the sum of its pages | the graph of sites | a ledger of sites |
 |---|---|---|---|
-| what it says | how often one who follows links is there | how other sites link to it | the same, during the crawl |
+| meaning | how often one who follows links is there | how other sites link to it | the same, during the crawl |
 | command | `top --by domain`, `site-importance` of `replay` and `stream` | `rank --by domain` | none |
-| links within the site | count | do not, unless `--internal` says so | do not |
+| links within the site | count | do not count, unless `--internal` is given | do not count |
 | pages of its own | raise it | do not raise it | do not raise it |
 | it is exact | as the importance of pages is | always, for all links given | when every page was read twice |
 
@@ -186,9 +187,9 @@ needs no log: `opicflow graph build --state DIR`.
 
 **Why no command has a ledger of sites.** The paper was working on one (002, section 4.3): a visit of a page is a visit
 of its site, whose links are those of all its pages as last seen. Under `certified` it ends with the ranks of the graph
-of sites, as the last table shows, and costs more: a visit takes the links of a whole site instead of those of a page,
-and the links of every page must be remembered twice. The same ranks come from the links that a ledger of pages
-remembers anyway: folding a million pages with ten million links takes a second.
+of sites, as the last table shows, and costs more: a visit reads the links of a whole site instead of one page, and the
+links of every page must be remembered twice. The same ranks come from the links that a ledger of pages remembers
+anyway: folding a million pages with ten million links takes a second.
 """
 
 OF_DISCOVERY = """\
@@ -203,19 +204,19 @@ experiment discovery --out build/discovery` is the experiment alone. A claim *ho
 
 ## The rule
 
-An unread page has some importance already: what the pages read so far pay it. That is a fair guess at what it will turn
-out to be worth, but a guess from what was read. The best page of a site that nobody has looked into is worth little by
-it, and so the site is not looked into. The rule does three things about that.
+An unread page has some importance already: the cash that the pages read so far pay it. That is a fair estimate of its
+final importance, but it rests on the pages read so far. By this estimate the best page of a site that was never read is
+worth little, and so the site is not read. The rule does three things about that.
 
 - **Siblings.** Pages that are neighbours in the order of URLs, on the same host, tend to be alike. The worth of a page
   is its importance (its logarithm), moved towards the mean of its five neighbours on either side. How far is learnt:
-  four cycles after a page was ordered, the rule looks how much its importance has risen, and whether its siblings had
-  said so.
-- **Exploring.** A share of the orders goes to pages of hosts of which little was read: their worth, plus 2 where
+  four cycles after a page was ordered, the rule checks how much its importance has risen, and whether the importance of
+  its siblings had predicted it.
+- **Exploring.** A share of the orders goes to pages of hosts of which few pages were read: their worth, plus 2 where
   nothing else of the host was read, plus 1 where half was. How large the share is, is learnt: four cycles later the
-  pages that were explored and the others are compared by what they brought, which is their importance above what any
-  page has, the same of the pages first found through them, and a little for every page found, for ten at most. If
-  exploring brought more, its share rises, else it falls, between 5 and 70 %.
+  pages that were explored and the other pages are compared by their gain. The gain of a page is its importance above
+  the minimum that any page has, the same for the pages first found through it, and a little for every page found, for
+  ten at most. If exploring brought more, its share rises, else it falls, between 5 and 70 %.
 - **Limits**, because a manipulator makes sites of which little was read at no cost. One registrable domain has at most
   a tenth of the orders that explore, and a fifth of the others while others have pages left. And a domain may be
   explored five times for each of its pages that *another domain which vouches* leads to, and twice for each of its
@@ -232,10 +233,10 @@ The [package](../../pipelines/discovery) is a function of columns; its constants
 [Webs of directories](../../pipelines/web/directories.py) have sites of very unequal size, directories whose pages link
 to each other by a template (front page, menu, index above, lists that go on page by page, the next pages), directories
 within directories, pages that many sites quote, and sites that one link leads to. *Archive* has some 170 sites of small
-directories; *portal* 25 sites, most of them behind one weak link, whose menus hold most of the importance; *shop* has
-lists of ten pages a page and long menus; *homes* a thousand sites of a few pages. *Hosted* has hosts, but no
-directories. Two webs have traps: a calendar and a tree of sessions that lead to ever new URLs of their own, half as
-many pages as the web has, and a link farm of a fifth as many, on 20 domains. 40 links on random pages lead to them.
+directories; *portal* has 25 sites, most behind one weak link, whose menus hold most of the importance; *shop* has lists
+of ten pages a page and long menus; *homes* a thousand sites of a few pages. *Hosted* has hosts, but no directories. Two
+webs have traps: a calendar and a tree of sessions that lead to ever new URLs of their own, half as many pages as the
+web has, and a link farm of a fifth as many, on 20 domains. 40 links on random pages lead to them.
 
 Two real webs, which are not in this repository, were crawled in the same way. Archive was made to be like the first and
 portal like the second: share of all importance after 10/20/40 % of the pages,
@@ -257,7 +258,7 @@ The rule that was tried first on the real webs is *learnt at first* below: neigh
 read among the fifty nearest URLs, no limits. Points ahead of recomputed importance after 20/40 % of the pages; seeds 1
 to 3, or 21 to 23 for those marked *; and the share of hostile pages after 20/40 % on *archive with traps*, where
 recomputed importance reads 0.4/21. Rows were compared one change at a time with the rule as it was when they were
-tried, so look at differences within a group.
+tried, so compare differences within a group only.
 
 | change | archive | portal | shop | hosted | hostile |
 |---|---|---|---|---|---|
@@ -295,8 +296,8 @@ tried, so look at differences within a group.
   real web, and a weight that is learnt costs nothing where they do not. Credit that decays, other steps. A bonus by how
   many pages of the host were read, 2 x 10 / (10 + pages), not by their share: on five seeds archive had +4.3 / +4.6
   instead of +6.3 / +5.9, portal +10.5 / +13.6 instead of +8.9 / +12.1, hosted -0.1 / +0.4 instead of +1.5 / +2.4.
-- **Gained, and is not kept**: weights of more features. They find out that what is little read rises more, which is
-  true of traps as well: hostile pages get up to ten points more.
+- **Gained, and is not kept**: weights of more features. They learn that pages of little-read hosts rise more, which is
+  true for traps as well: hostile pages get up to ten points more.
 - **Costs as well**: the limit of a fifth for other orders. Without it portal is read 2 points better in the first tenth
   of a crawl (eight seeds), but traps on it get 31, 56 and 45 % of the pages read after 10, 20 and 40 %, not 19, 30 and
   37 (recomputed importance: 34, 60 and 50). Before a tenth of the pages was read, traps on portal do get more than by
@@ -307,7 +308,7 @@ three of seven webs of other styles, six seeds each, by 1.4 to 8.8 points after 
 other four it was as good, never more than 0.6 points behind in the mean: sites of which most pages are documents, webs
 whose sites quote each other so much that nothing is hidden. Single seeds differ more: on one of eight portals it was 9
 points behind at 10 %, because another large site was read first. On ten more webs with traps of either kind hostile
-pages got 1.2 and 26 % of the pages read after 20 %, where recomputed importance gave them 6.2 and 59 %; on one of those
+pages got 1.2 and 26 % of the pages read after 20 %, where recomputed importance gave them 6.2 and 59 %; on one of the
 20 webs they got up to 18 points more for a while.
 
 Not tried: sitemaps and the quality of pages, which made-up webs do not have.
@@ -319,32 +320,32 @@ Not tried: sitemaps and the quality of pages, which made-up webs do not have.
 
 # Text about the figures at 10,000 pages, seeds 1 to 3: check it whenever the figures change.
 OF_MANIPULATION = """\
-# What a manipulator gains
+# Manipulation
 
-Whoever owns a page can make more pages at no cost. This page measures what that brings: in importance, and in crawl
-orders. `python -m benchmarks.experiments --only manipulation` measures it again, in ten minutes, and writes this
+Whoever owns a page can make more pages at no cost. This page measures how much importance and how many crawl orders
+that brings. `python -m benchmarks.experiments --only manipulation` measures it again, in ten minutes, and writes this
 page; `opicflow experiment manipulation --out build/manipulation` is the experiment alone. Every figure has a seed. A
 claim *holds* by the rules in [claims.py](../../pipelines/experiments/manipulation/claims.py).
 
-## What was measured
+## The measurement
 
 The web is *archive* of [discovery](discovery.md): 10,000 honest pages on some 170 sites. A manipulator has one page,
 the *target*. One honest page links to it, and it links back. Then its owner makes k pages
 ([schemes.py](../../pipelines/experiments/manipulation/schemes.py)):
 
-| scheme | what is made |
+| scheme | the manipulator makes |
 |---|---|
 | link farm | k pages on other domains, a hundred on each. The target links to all, and each links to the target |
 | subdomains | the same, each page on a subdomain of its own of the target's domain, as with a wildcard in the DNS |
 | trap | k pages of the target's host, to which the target links. Each names eight new URLs when it is read |
-| announcements | k URLs of the target's host, announced as in a sitemap. Nobody links to them |
+| announcements | k URLs of the target's host, announced as in a sitemap. No page links to them |
 | redirect cycle | the target redirects to a page, that one to the next, and the last of the k pages to the target |
 
 **Importance** ([gains.py](../../pipelines/experiments/manipulation/gains.py)). All honest pages are read in every
 round. After eight rounds the manipulation begins; importance is measured one round and eight rounds later. The pages of
-farms, subdomains and redirect cycles are read in each of these rounds; those of traps and announcements are known and
-never read. For importance, a farm that is never read is a trap. The history policies are `certified` (the default of a
-replay), `interpolation` (the default of a stream), `variable` (the last eight visits of each page) and `all` (the
+farms, subdomains and redirect cycles are read in each of the eight rounds; pages of traps and announcements are known
+and never read. For importance, a farm that is never read is a trap. The history policies are `certified` (the default
+of a replay), `interpolation` (the default of a stream), `variable` (the last eight visits of each page) and `all` (the
 paper's, for a web that does not change).
 
 **Orders** ([ordered_pages.py](../../pipelines/experiments/manipulation/ordered_pages.py)). A crawl reads the web by the
@@ -361,8 +362,8 @@ sites in the file ([ranks](../guides/ranks.md#trust)).
 MEANING_OF_MANIPULATION = """\
 ## What the figures mean
 
-**A page that is read is worth a vote, whoever made it.** A farm of 1,000 read pages takes its target from 0.003 to
-5.6 % of all importance: nearly 2,000 times as much, and the first place of 11,000 pages. All pages of the farm together
+**A page that is read is worth a vote, whoever made it.** A farm of 1,000 read pages takes its target from 0.003 to 5.6
+% of all importance: nearly 2,000 times as much, and the highest rank of 11,000 pages. All pages of the farm together
 hold 12 %. That is the exact PageRank of the web with the farm in it: no history policy can know that the pages are
 worthless. The gain grows with the number of pages. One link from an honest page is enough to be found.
 
@@ -370,18 +371,18 @@ worthless. The gain grows with the number of pages. One link from an honest page
 one round, under the others a sixth or less. After eight rounds `interpolation` and `variable` have three quarters and
 more, `all` half: it divides what a page earned by all the time before.
 
-**A page that is known and not read holds a small share of its own, and passes nothing on.** 5,000 of them are a third
-of all pages and hold 9 to 10 % of importance. The target has less than before, because there are more pages.
+**A page that is known and not read holds a small share of its own, and passes nothing on.** 5,000 such pages are a
+third of all pages and hold 9 to 10 % of importance. The target has less than before, because there are more pages.
 
 **Redirect cycles collect.** What enters never leaves. The whole cycle holds as much as a farm of that size, but each of
 its pages about the same, so none becomes important.
 
 **Trust sees through numbers.** However many pages are made, they are trusted only as far as honest pages lead there:
-the target of the largest farm is 6,600 times as important, and trusted 3.2 times as much. (What it passes to its farm
-comes back, damped twice: at most 1 / (1 - 0.85 · 0.85) = 3.6 times.) So trust bounds the gain; spam mass alone proves
-little. It is 0.98 or more for the targets of farms of 100 pages, but on two of the three webs it was above 0.97 before,
-when the target was as honest as any page: no good site was near. The change of a page's importance against its trust
-says more.
+the target of the largest farm is 6,600 times as important, and trusted 3.2 times as much. (The trust that it passes to
+its farm comes back, damped twice: at most 1 / (1 - 0.85 · 0.85) = 3.6 times.) So trust bounds the gain; spam mass alone
+proves little. It is 0.98 or more for the targets of farms of 100 pages, but on two of the three webs it was above 0.97
+before, when the target was as honest as any page: no good site was near. The change of a page's importance compared
+with its trust is a better sign.
 
 **While honest pages wait, orders are safe from these schemes.** The pages of a farm share what the target has, so each
 is worth less than an honest page that somebody links to: 1 % of the orders at most. Traps whose pages lead on to each
@@ -405,16 +406,16 @@ orders are all that honest pages do not use. This is where limits matter.
   Limits of domains do the same, wherever its pages are, except that a domain at its `--max-unread-per-domain` learns
   more as its pages are read (38 % of its late orders). With `--max-share-per-domain 0.001` all its unread pages hold
   0.026 instead of 2 % of importance, however many they are.
-- **Announcements.** With `--unread-weight 0` they hold nothing. With `--max-announced-per-domain 10` any number of them
-  in a day is worth what ten are. Limits of hosts and domains do what they do for a trap.
-  `--unread-weight 0` keeps no order from them once honest pages run out.
+- **Announcements.** With `--unread-weight 0` they hold nothing. With `--max-announced-per-domain 10` any number in a
+  day is worth as much as ten. Limits of hosts and domains have the same effect as for a trap. `--unread-weight 0` keeps
+  no order from them once honest pages run out.
 - **A redirect cycle.** Nothing bounds its importance. It gets one order a day, whatever its size: each page must be
   read before the next one is known.
 - **All but the cycle**: `--max-pages` (here 1.05 times the web) reduces the late part from 50 to about 30 % at no cost
   for honest pages, because it removes the poorest unread pages first.
-- `--discovery-by learnt` explores hosts of which little was read: early manipulators get up to half a per cent that
-  `--discovery-by importance` does not give. `--discovery-by found` gives a trap the most, since what it names comes
-  before honest pages that are found later.
+- `--discovery-by learnt` explores hosts of which few pages were read: early manipulators get up to half a per cent that
+  `--discovery-by importance` does not give. `--discovery-by found` gives a trap the most, since the URLs that it names
+  come before honest pages that are found later.
 
 Not bounded by any option: what pages that are *read* gain, and pages on many registrable domains, which cost their
 owner money, or on domains that do not exist, which cost nothing. `--unread-weight 0` takes importance from the latter.
@@ -428,7 +429,7 @@ crawl the same made-up webs, with the same budget, failures and seed. `python -m
 measures it again and writes this page; `opicflow experiment loop --out build/worth` is the experiment alone. A claim
 *holds* by the rules in [claims.py](../../pipelines/experiments/loop/claims.py).
 
-## What is compared
+## The competitors
 
 opicflow runs as a crawler would run it. Every day the command `opicflow replay` reads the log of the day before into
 its state (`--state`, `--now`), and the crawler fetches the orders that it writes. The log has what a crawler sees: URL,
@@ -437,7 +438,8 @@ rates. The others see the same answers.
 
 **Which page first**, on webs of [discovery](discovery.md):
 
-- *Breadth-first*: what was found first. *Random*: any page that was found. *In-degree*: what most read pages link to.
+- *Breadth-first*: the page that was found first. *Random*: any page that was found. *In-degree*: the page that most
+  read pages link to.
 - *Nutch's OPIC*: `OPICScoringFilter` of Apache Nutch 1.23-SNAPSHOT (commit 7906941) with its defaults. Its limit of 100
   links a page is left out.
 - *Recomputed*: the PageRank of the graph seen, computed again every day.
@@ -446,24 +448,24 @@ rates. The others see the same answers.
   estimates it.
 - *Certified*, by the command: `--discovery-by importance`.
 - *Learnt*, by the command: the default of `opicflow replay`.
-- *Greedy by truth* knows the true importance of what was found. *Omniscient* knows all pages and their true importance,
-  found or not: nothing can have read more.
+- *Greedy by truth* has the true importance of the pages found. *Omniscient* has all pages and their true importance,
+  found or not: no order can have read more.
 
 **When to fetch again**, over a year. Webs have births, deaths, failures and false dates
 ([living_web.py](../../pipelines/experiments/refresh/living_web.py)). On *power law* every page changes around once in
 14 days, whatever its importance. On *news*, of the style of portal, front pages and indexes change around once a day,
 articles once in 120 days. On *calm*, of the style of archive, it is once in 60 and in 200 days.
 
-- *Round robin*: what was not tried for the longest time.
+- *Round robin*: the page that was not tried for the longest time.
 - *Nutch adaptive*: `AdaptiveFetchSchedule` of Apache Nutch 1.23-SNAPSHOT (commit 7906941) with its defaults. Pages that
   are due compete by their *true* importance, which is better than any score that it has.
 - *StormCrawler adaptive*: `AdaptiveScheduler` of Apache StormCrawler 3.4.1-SNAPSHOT (commit 384e98c) with its defaults.
-  What has been due for the longest time comes first.
+  The page that has been due for the longest time comes first.
 - *LambdaCrawl* (Kolobov, Peres, Lu and Horvitz, NeurIPS 2019): rates are learnt by the estimator of the authors' code
   (commit 62bde09); its optimum is computed again every day, with the *true* importance. Crawls come at random moments,
   as published.
 - `harmonic` (the default), `thesis` and `freshness`: refresh strategies of opicflow, by its own importance and rates.
-- *Oracle*: knows true importance, true change rates and which pages exist, and maximises freshness.
+- *Oracle*: has true importance, true change rates and the list of pages that exist, and maximises freshness.
 
 The rules of Nutch, StormCrawler and LambdaCrawl were written again from their sources
 ([adaptive_schedules.py](../../pipelines/experiments/refresh/adaptive_schedules.py),
@@ -478,14 +480,14 @@ fetched, in the mean; a copy is *fresh* while its content is that of the page.
 MEANING_OF_WORTH = """\
 ## What to know when reading the figures
 
-- **Nutch and LambdaCrawl are given true importance**, which nobody knows; opicflow and StormCrawler are not. What
-  they gain by that is not theirs.
+- **Nutch and LambdaCrawl are given true importance**, which no real crawl has; opicflow and StormCrawler are not. So a
+  part of their result is not their own.
 - **Nutch's schedule leaves bandwidth unused.** Everything was read just before the year, so with its first interval
   of 30 days nothing is due for a month. Later, intervals of pages that do not change grow until too few pages are
   due.
-- **StormCrawler's schedule wants more than there is.** Its longest interval of two weeks asks for 7 % of the pages a
-  day, so most of the time it fetches what has waited for the longest time, as round robin does. After three failures
-  in a row a page is never fetched again.
+- **StormCrawler's schedule needs more than the bandwidth.** Its longest interval of two weeks takes 7 % of the pages a
+  day, so most of the time it fetches the page that has waited for the longest time, as round robin does. After three
+  failures in a row a page is never fetched again.
 - **LambdaCrawl fetches at random moments.** Fetches at even intervals at the same rates would keep more copies fresh:
   that is what `harmonic`, which has the same objective, does.
 - **The oracle maximises freshness by importance, and nothing else.** It orders the page of which a fetch gains most,
@@ -497,14 +499,14 @@ MEANING_OF_WORTH = """\
 - **The first days of a crawl.** Orders that learn know nothing yet, and a fifth of their discovery explores. On
   *portal*, where a few pages have most of the importance, Nutch's OPIC has read more after 5 % of the pages, and more
   of the most important hundredth up to 10 %. *Recomputed*, the exact PageRank of the graph seen, is behind there as
-  well, so it is not the computation: importance over few pages that were read says little, and cash collects on pages
+  well, so it is not the computation: importance computed from few pages is a weak guide, and cash collects on pages
   that many link to and that wait. `--discovery-by cash` is near Nutch's OPIC there, and far behind the default later.
   From a fifth of the pages on, the default has read the most on every web.
 - **All copies alike.** Round robin and StormCrawler keep more of *all* copies fresh, on every web. opicflow counts by
   importance: it spends the bandwidth on pages that matter.
 - **Change rates must be learnt.** That is most of the distance to the oracle, and largest on *power law*, where
-  importance says nothing about change, and a page is fetched once in twenty days. With rates that policies state it
-  is smaller ([refresh strategies](refresh-strategies.md)).
+  importance and change are independent, and a page is fetched once in twenty days. With rates that policies state it is
+  smaller ([refresh strategies](refresh-strategies.md)).
 """
 
 

@@ -16,7 +16,7 @@ from opicflow.pipelines.frontier import Frontier
 SEED = 1
 _HOSTS, _NEW_LINKS, _OLD_LINKS = 2_000, 10, 20
 _BYTES_A_URL = 400.0
-"""What the design allows: 400 MB for a million."""
+"""The limit of the design: 400 MB for a million."""
 
 
 def measure(tiny: bool) -> Iterator[Figure]:
@@ -26,7 +26,7 @@ def measure(tiny: bool) -> Iterator[Figure]:
     command = [sys.executable, "-m", "benchmarks.frontier", str(urls)]
     found = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
     known, fetches, seconds, resting, peak = (float(value) for value in found)
-    check(known >= 0.9 * urls, f"the frontier knows {urls:,} URLs, not {known:,.0f}")
+    check(known >= 0.9 * urls, f"the frontier has {urls:,} URLs, not {known:,.0f}")
     how = "bytes allowed for a URL / bytes of a URL, beside those of an empty frontier"
     yield versus("frontier.memory", known / resting, "URLs/byte", 1 / _BYTES_A_URL, how)
     yield Figure("frontier.peak", peak / known, "bytes/URL", "the same while it plans")
@@ -34,7 +34,7 @@ def measure(tiny: bool) -> Iterator[Figure]:
 
 
 def crawl(urls: int, folder: Path) -> None:
-    """Crawl a made-up web until so many URLs are known. Prints what it took."""
+    """Crawl a made-up web until so many URLs are known. Prints time and memory."""
     random, now = Random(SEED), [1_800_000_000.0]
     with Frontier.open(folder, clock=lambda: now[0]) as frontier:
         frontier.announce([_url(0)])

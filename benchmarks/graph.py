@@ -1,8 +1,8 @@
 """Group `graph`: ranks of whole graphs, in memory beside other libraries, and out of core as in the thesis, table 2.1.
 
 Everything here is wall time, because disks and workers are waited for. Out-of-core code runs in a process of its own
-that may use no more memory than its budget beside what Python and compiled code take, the system's cache of files
-included, where this process may set such a limit (control groups, as root); the table says where it may not.
+that may use no more memory than its budget beside the memory of Python and compiled code, the system's cache of files
+included, where this process may set such a limit (control groups, as root); the table shows where it may not.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _in_memory(pages: int, tiny: bool) -> Iterator[Figure]:
 def library_solvers(
     web: Graph, most_steps: int, tolerance: float, only: str | None = None
 ) -> dict[str, Callable[[], Floats]]:
-    """The PageRank of other libraries, or of one of them, on graphs that are ready; none, and a line, without them."""
+    """The PageRank of other installed libraries, on graphs that are ready; none, and a line, without any."""
     try:
         import igraph
         from scipy import sparse
@@ -146,7 +146,7 @@ def _harmonic(pages: int, folder: Path) -> Iterator[Figure]:
     check(float(errors.max()) < 4 * relative_error(DEFAULT_LOG2), f"estimates are near: {errors.max():.3f}")
     graph = _built(folder / "harmonic", pages, 64 * pages)
     graph.hold(4 << 30)
-    in_degrees(graph)  # what is held is there now
+    in_degrees(graph)  # the held columns are in memory now
     bare, scans = [], []
     for _ in range(3):
         begun = time.perf_counter()
@@ -237,7 +237,7 @@ def _orders(pages: int, folder: Path) -> Iterator[Figure]:
     for name, how in settings.items():
         say(f"graph: {name}")
         graph.hold(4 << 30)
-        solve(graph, [IMPORTANCE], Settings(max_iterations=1))  # what is held is there now
+        solve(graph, [IMPORTANCE], Settings(max_iterations=1))  # the held columns are in memory now
         begun = time.perf_counter()
         (rank,) = solve(graph, [IMPORTANCE], how)
         found[name] = (time.perf_counter() - begun, rank.iterations)

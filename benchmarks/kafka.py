@@ -1,7 +1,7 @@
 """Kafka: a replay from a topic beside its two legs, and results to a topic beside a bare producer of the same bytes.
 
 Everything runs in a process of its own and is timed by the wall, as waiting for the broker counts, which shares the
-cores. Without Java or Maven there is nothing to measure, and the group says so.
+cores. Without Java or Maven there is nothing to measure, and the group prints a note.
 """
 
 from __future__ import annotations
@@ -149,14 +149,14 @@ def publish(brokers: str, prefix: str, log: str, partitions: str) -> dict[str, A
 
 
 def consume(brokers: str, prefix: str) -> dict[str, Any]:
-    """What kafka-python takes to hand over the messages of a topic, and nothing else."""
+    """Measure kafka-python alone, which hands over the messages of a topic."""
     from kafka import KafkaConsumer, TopicPartition
 
     with closing(KafkaConsumer(bootstrap_servers=brokers, max_poll_records=4000)) as consumer:
         topic = f"{prefix}crawl-events"
-        places = [TopicPartition(topic, partition) for partition in sorted(consumer.partitions_for_topic(topic))]
-        ends = consumer.end_offsets(places)
-        consumer.assign(places)
+        assigned = [TopicPartition(topic, partition) for partition in sorted(consumer.partitions_for_topic(topic))]
+        ends = consumer.end_offsets(assigned)
+        consumer.assign(assigned)
         consumer.seek_to_beginning()
         begun = time.perf_counter()
         messages, size_bytes, wanted = 0, 0, sum(ends.values())
@@ -168,7 +168,7 @@ def consume(brokers: str, prefix: str) -> dict[str, Any]:
 
 
 def replay(brokers: str, prefix: str, out: str) -> dict[str, Any]:
-    """What `opicflow replay --from … --out OUT` does, timed as replays of files are: after one of ten events."""
+    """Run `opicflow replay --from … --out OUT`, timed as replays of files are: after one of ten events."""
     from opicflow.connectors.kafka.connection import Connection
     from opicflow.pipelines.replay.runner import ReplayRequest, replayed
     from opicflow.pipelines.replay.topic_input import Topic
@@ -193,17 +193,17 @@ def importance(brokers: str, prefix: str, log: str, out: str) -> dict[str, Any]:
 
     topic, connection = f"{prefix}importance", Connection(brokers)
     with closing(KafkaConsumer(bootstrap_servers=brokers, max_poll_records=4000)) as consumer:
-        places = [TopicPartition(topic, partition) for partition in sorted(consumer.partitions_for_topic(topic))]
-        starts = consumer.end_offsets(places)
+        assigned = [TopicPartition(topic, partition) for partition in sorted(consumer.partitions_for_topic(topic))]
+        starts = consumer.end_offsets(assigned)
         with replayed(ReplayRequest(logs=(log,)), lambda progress: None) as result:
             parts = result.importance
             assert isinstance(parts, Parts)
             begun = time.perf_counter()
             records = send_importance(Destination(connection, prefix), parts)
             ours = time.perf_counter() - begun
-        consumer.assign(places)
-        for place, start in starts.items():
-            consumer.seek(place, start)
+        consumer.assign(assigned)
+        for partition, start in starts.items():
+            consumer.seek(partition, start)
         messages = []
         while len(messages) < records:
             for rows in consumer.poll(timeout_ms=1000).values():

@@ -25,7 +25,7 @@ class Send(beam.DoFn):
 
 
 class Receive(beam.DoFn):
-    """A page adds what it is sent to its cash."""
+    """A page adds received amounts to its cash."""
 
     CASH = ReadModifyWriteStateSpec("cash", FloatCoder())
 

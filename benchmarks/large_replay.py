@@ -4,7 +4,7 @@
 
 It has one and a half events for each page, with four links. A second run ends what the first has begun.
 It prints a table: time, the most memory that the processes ever had, with and without mapped files, and the most disk.
-For a hundred million pages it needs about 65 GB of disk, and 20 GiB of memory that nobody else uses.
+For a hundred million pages it needs about 65 GB of disk, and 20 GiB of free memory.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Peaks:
     own: int = 0
     """Memory of the process, without mapped files: what `--memory` limits."""
     resident: int = 0
-    """With the parts of mapped files that the system keeps in memory while nobody else needs it."""
+    """With the parts of mapped files that the system keeps in memory while it is free."""
     disk: int = 0
     """State, results, and the files without names."""
     seconds: float = 0.0
@@ -142,9 +142,9 @@ def lines(pages: int, events: int, first: int, last: int) -> Iterator[bytes]:
 
 def write_digits(block: np.ndarray[Any, Any], at: int, digits: int, values: np.ndarray[Any, Any]) -> None:
     """Write numbers into the columns of a block from `at` on."""
-    for place in range(at + digits - 1, at - 1, -1):
+    for column in range(at + digits - 1, at - 1, -1):
         values, digit = np.divmod(values, 10)
-        block[:, place] = digit + 48
+        block[:, column] = digit + 48
 
 
 def bytes_read(state: Path) -> int:
@@ -157,7 +157,7 @@ def bytes_read(state: Path) -> int:
 
 
 def run(command: list[str], work: Path, kill_at: Any = None) -> Peaks:
-    """Run a command and note what it takes; kill it as soon as `kill_at` says so."""
+    """Run a command and note its time and memory; kill it as soon as `kill_at` is true."""
     peaks, ended, begun = Peaks(), Event(), time.monotonic()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         watcher = Thread(target=watch, args=(process.pid, work, peaks, ended, kill_at))
@@ -185,7 +185,7 @@ def watch(pid: int, work: Path, peaks: Peaks, ended: Event, kill_at: Any) -> Non
 
 
 def disk_used(folders: list[Path], pid: int) -> int:
-    """The bytes of all files in these folders, and of those that a process has open and that have no names."""
+    """The bytes of all files in these folders, and of the files without names that a process has open."""
     files = {}
     for path in (*(path for folder in folders for path in folder.rglob("*")), *Path(f"/proc/{pid}/fd").glob("*")):
         with suppress(OSError):

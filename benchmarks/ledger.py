@@ -231,7 +231,7 @@ def place_ids(cells: Any, ids: Any) -> None:
 
 @numba.njit(nogil=True)
 def look_up_and_add(cells: Any, ids: Any) -> None:
-    """The least that a transfer to a page id can be: its place in a hash table, and one addition there."""
+    """The least that a transfer to a page id can be: to find its slot in a hash table, and to add there."""
     last = np.uint64(cells.shape[0] - 1)
     for i in range(ids.shape[0]):
         at = (ids[i] * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(20)) & last

@@ -75,7 +75,7 @@ def measure(tiny: bool) -> Iterator[Figure]:
 
 
 def in_the_ledger(sizes: Sizes) -> Iterator[Figure]:
-    """What refreshing adds to a page in the ledger, and a whole plan of it: survey, strategy, orders."""
+    """The cost of refreshing for a page in the ledger, and of a whole plan: survey, strategy, orders."""
     pages = sizes.fewer_pages
     ledger = Ledger(LedgerConfig(refresh=RefreshConfig(bandwidth_per_day=pages / DAYS)))
     random = np.random.default_rng(SEED)
@@ -143,7 +143,7 @@ def made_up(pages: int) -> Demand:
 
 
 def bare_freshness(multiplier: float, weights: Floats, rates: Floats) -> Floats:
-    """What a strategy gives without bounds. This one by Newton's method from a first guess, for all pages at once."""
+    """The result of a strategy without bounds, by Newton's method from a first guess, for all pages at once."""
     target = -np.log1p(-np.minimum(rates / (weights * multiplier), 1 - 1e-16))
     wait = np.sqrt(2 * target) + target  # λ/f; never too small, so that Newton's method comes down to it
     for _ in range(6):
@@ -243,7 +243,7 @@ def plans_with_caps(sizes: Sizes) -> Iterator[Figure]:
             return len(solve(strategy, free, pages / DAYS).frequencies)
 
         value, baseline = race(sizes.rounds, with_caps, without_caps)
-        how = f"{pages:,} pages of {hosts:,} hosts, a third of them capped, against the plan without caps"
+        how = f"{pages:,} pages of {hosts:,} hosts, a third capped, against the plan without caps"
         yield versus(f"refresh.{strategy}_plan_with_host_caps", value, "pages/s", baseline, how)
 
 
@@ -379,7 +379,7 @@ def scan_and_calendar(sizes: Sizes) -> Iterator[Figure]:
 
     by_folders, by_pages = race(sizes.rounds, by_calendar, by_scan)
     check(np.array_equal(scanned.last_fetch_s, filed.last_fetch_s), "scan and calendar fetch the same pages")
-    of = f"{pages:,} pages, a thirtieth of them due in a cycle"
+    of = f"{pages:,} pages, a thirtieth due in a cycle"
     yield Figure("refresh.scan_ms_per_cycle", 1e3 / by_pages, "ms", f"{of}")
     yield Figure("refresh.calendar_ms_per_cycle", 1e3 / by_folders, "ms", f"{of}; with putting them in again")
     yield versus("refresh.calendar_vs_scan", by_folders, "cycles/s", by_pages, f"{of}, against the scan")

@@ -3,8 +3,8 @@
 Run it with `python benchmarks/refresh_costs.py`. Everything has a seed: the same command writes the same bytes.
 
 Two kinds of figures. *Computed* ones share a bandwidth among the pages of a large made-up web whose importance and
-change rates are known. *Measured* ones are of a simulation: a ledger that knows nothing crawls a small changing web for
-a year by its own orders, and what its copies cost is counted from the changes that really happened.
+change rates are known. *Measured* ones are of a simulation: an empty ledger crawls a small changing web for
+a year by its own orders, and the cost of its copies is counted from the changes that really happened.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _START = 20_000 * _DAY  # a day in 2024
 # -- a web that changes ------------------------------------------------------------------------------------------------
 
 DIGEST, DATED, NOT_MODIFIED, ALWAYS_NOW, NEVER_CHANGES = range(5)
-"""What servers send: the content alone; also a true date; 304 if unchanged; one of two kinds of false dates."""
+"""The answers of servers: the content alone; also a true date; 304 if unchanged; one of two kinds of false dates."""
 _SERVERS = (0.5, 0.25, 0.1, 0.075, 0.075)
 _FAILING, _FAILS = 0.1, 0.15  # a tenth of the pages fails at every seventh visit
 _GONE = 0.02
@@ -86,8 +86,8 @@ class ChangingWeb:
         """Return the row in `changes` of the latest change of each page up to a second."""
         keys = self.changes - _START + (np.repeat(np.arange(len(self.ids)), np.diff(self.starts)) << 36) + (1 << 35)
         wanted = seconds - _START + (numbers << 36) + (1 << 35)
-        places: Ints = np.searchsorted(keys, wanted, side="right") - 1
-        return places
+        indices: Ints = np.searchsorted(keys, wanted, side="right") - 1
+        return indices
 
 
 def changing_web(pages: int, seed: int, days: int) -> ChangingWeb:
@@ -99,7 +99,7 @@ def changing_web(pages: int, seed: int, days: int) -> ChangingWeb:
     gone = np.full(pages, np.iinfo(np.int64).max)
     going = random.choice(pages, max(2, round(_GONE * pages)), replace=False)
     gone[going] = _START + (random.random(len(going)) * days * _DAY).astype(np.int64)
-    gone[going[::2]] = 0  # half of these were never fetched
+    gone[going[::2]] = 0  # half of the gone pages were never fetched
     pieces = []
     for rate in rates.tolist():
         number = random.poisson(rate * days)
@@ -170,11 +170,11 @@ def crawl(
     ledger.apply(replace(entry, items=replace(entry.items, **_urls(web, np.arange(len(web.ids))))))
     offset = entry.end.offset
     if rates_are_published:
-        said = tuple(
+        stated = tuple(
             Policy(rules_version=2, url=url.decode(), changes_per_day=rate)
             for url, rate in zip(web.urls, web.rates.tolist(), strict=True)
         )
-        ledger.apply(PolicyEntry("people", START, LogPosition(1, 0), policies=said))
+        ledger.apply(PolicyEntry("people", START, LogPosition(1, 0), policies=stated))
     random = np.random.default_rng((web.seed, 2))
     order = np.argsort(web.ids)
     digest = hashlib.sha256()
@@ -481,14 +481,14 @@ class Plot:
 def _apart(wanted: dict[str, float], least: float) -> dict[str, float]:
     """Return positions near the wanted ones, at least `least` apart."""
     names = sorted(wanted, key=lambda name: wanted[name])
-    places = [wanted[name] for name in names]
+    heights = [wanted[name] for name in names]
     for _ in range(200):
-        for i, j in pairwise(range(len(places))):
-            lack = least - (places[j] - places[i])
+        for i, j in pairwise(range(len(heights))):
+            lack = least - (heights[j] - heights[i])
             if lack > 0:
-                places[i] -= lack / 2
-                places[j] += lack / 2
-    return dict(zip(names, places, strict=True))
+                heights[i] -= lack / 2
+                heights[j] += lack / 2
+    return dict(zip(names, heights, strict=True))
 
 
 COST_PLOT = Plot(
@@ -597,7 +597,7 @@ def simulated_tables(pages: int) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Promise:
-    """The freshness of a plan, its range, and what it is by the true change rates."""
+    """The freshness of a plan, its range, and the freshness by the true change rates."""
 
     freshness: float
     low: float
@@ -620,7 +620,7 @@ def promised(crawled: Crawled) -> Promise:
 
 
 def promises(webs: Sequence[ChangingWeb]) -> Iterator[str]:
-    """Return a table of the freshness that plans of a beginning crawl promise, and what it is by the true rates."""
+    """Return a table of the freshness that plans of a new crawl promise, and of that by the true rates."""
     rows = []
     for each in SIMULATED_DAYS:
         for days in PROMISED_AFTER:
@@ -633,7 +633,7 @@ def promises(webs: Sequence[ChangingWeb]) -> Iterator[str]:
                 cells += [f"{mean['freshness']:.0f} ({mean['low']:.0f} to {mean['high']:.0f})", f"{mean['true']:.0f}"]
                 cells.append(f"{inside} of {len(found)}")
             rows.append([f"{len(webs[0].ids) / each:g}", f"{days}", *cells])
-    yield "What `thesis` promises to have fresh of the pages it refreshes, in %, and what that is by true rates:\n"
+    yield "The share of refreshed pages that `thesis` promises to have fresh, in %, and the share by true rates:\n"
     head = [name for prior in PRIORS for name in (f"{prior} prior: promise (range)", "by true rates", "within")]
     yield from _table(["fetches a day", "after days", *head], rows)
 

@@ -279,7 +279,7 @@ def read_rate(path: Path) -> float:
 
 
 def child(what: str, log: Path, work: Path) -> dict[str, Any]:
-    """Run one of those below in a process of its own."""
+    """Run one of the functions below in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.replay", what, str(log), str(work / "out")]
     done = subprocess.run(command, capture_output=True, text=True)
     check(done.returncode == 0, f"{what} {log.name} succeeds: {done.stderr[-500:]}")
@@ -288,7 +288,7 @@ def child(what: str, log: Path, work: Path) -> dict[str, Any]:
 
 
 def replay_once(log: str, out: str, history: str) -> dict[str, Any]:
-    """What `opicflow replay LOG --out OUT` does, timed without the start of Python and the loading of kernels."""
+    """Run `opicflow replay LOG --out OUT`, timed without the start of Python and the loading of kernels."""
     from opicflow.pipelines.replay.runner import ReplayRequest, replayed
     from opicflow.pipelines.transforms.settings import LedgerOptions
 
@@ -313,7 +313,7 @@ def replay_once(log: str, out: str, history: str) -> dict[str, Any]:
 
 
 def peak_mb() -> float:
-    """The most memory this process ever had. What getrusage says begins with that of its parent."""
+    """The most memory this process ever had. The figure of getrusage begins with that of its parent."""
     status = Path("/proc/self/status")
     if not status.exists():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -28,7 +28,7 @@ _RACES = {
     "scrapy.follows": (_FOLLOWS, "a spider that follows all links"),
     "scrapy.list": (_READS_A_LIST, "a spider that takes the titles of listed pages"),
 }
-_SENTENCE = "A crawler fetches pages for months, and asks which of them matter most. "
+_SENTENCE = "A crawler fetches pages for months, and needs to find the most important ones. "
 
 
 def measure(tiny: bool) -> Iterator[Figure]:

@@ -32,13 +32,13 @@ ROUNDS = 5
 WORDS = ("docs", "wiki", "zebra", "news", "shop")
 ADDRESSES = {
     "first_screen": "/",
-    "list": "/pages?first=PLACE",
-    "unread": "/pages?unread=1&first=PLACE",
+    "list": "/pages?first=POSITION",
+    "unread": "/pages?unread=1&first=POSITION",
     "gone": "/pages?gone=1",
     "rising": "/pages?rising=1",
     "falling": "/pages?falling=1&first=1000",
     "overdue": "/pages?overdue=1",
-    "category": "/pages?category=2&first=PLACE",
+    "category": "/pages?category=2&first=POSITION",
     "list_of_host": "/pages?host=HOST",
     "list_of_domain": "/pages?domain=HOST",
     "all_filters": "/pages?unread=1&overdue=1&category=1&pattern=zebra",
@@ -61,7 +61,7 @@ ADDRESSES = {
 
 
 class _Given:
-    """A source that shows what it was given."""
+    """A source that shows a given view."""
 
     can_explain = False
 
@@ -106,7 +106,7 @@ def _pages(pages: int) -> Iterator[Figure]:
         "PAGE": f"{int(table.ids[row]):016x}",
         "URL": table.url(row),
         "HOST": table.host(row),
-        "PLACE": str(pages // 10),
+        "POSITION": str(pages // 10),
     }
     for name, address in ADDRESSES.items():
         for word, value in words.items():
@@ -124,7 +124,7 @@ def _pages(pages: int) -> Iterator[Figure]:
 
 
 def _stream(pages: int) -> Iterator[Figure]:
-    """What the index of a stream costs, without Kafka and without decoding."""
+    """The cost of the index of a stream, without Kafka and without decoding."""
     keep = pages // 5
     index, random = StreamIndex(keep), np.random.default_rng(2)
     seconds, newest = 0.0, np.zeros(pages)
@@ -145,7 +145,7 @@ def _stream(pages: int) -> Iterator[Figure]:
     yield Figure("serve.stream_take", 1e6 * seconds / len(order), "us a record", words)
     at = time.process_time()
     view = index.view(Live(1000 * NOW), (), "made up", "made up")
-    yield Figure("serve.stream_view", time.process_time() - at, "s", f"what is shown of {keep:,} pages, made anew")
+    yield Figure("serve.stream_view", time.process_time() - at, "s", f"the view of {keep:,} pages, rebuilt")
     complete = index.pages.rows.complete
     first = np.sort(newest)[::-1][:complete]
     check(

@@ -143,7 +143,7 @@ def _reshard(keeper: LogKeeper, pages: int) -> Figure:
             pack_chunks((chunk.data for chunk in ledger.snapshot_chunks()), file)
         most, made = max(most, _own_bytes() - own), made + ledger.pages
     whole = time.perf_counter() - begun
-    check(made == keeper.ledger.pages, "every page is in one of them")
+    check(made == keeper.ledger.pages, "every page is in one shard")
     how = f"{pages:,} pages to three shards and their snapshots; {most / 1e6:,.0f} MB more meanwhile"
     return Figure(f"stream.reshard_{pages}", whole, "seconds", how, one, whole / one)
 

@@ -56,13 +56,13 @@ def measure(tiny: bool) -> Iterator[Figure]:
     check(
         np.array_equal(naive, _crawled(small, ExactGreedyOrder(small), few)), "both Greedy crawls make the same visits"
     )
-    ours, asked = race(
+    ours, queried = race(
         1,
         lambda number: float(len(_crawled(small, ExactGreedyOrder(small), few))),
         lambda number: float(len(_crawled(small, GreedyOrder(1), few))),
     )
     yield versus(
-        "web.exact_greedy_vs_asking", ours, "visits/s", asked, f"{few} pages; a ledger asked before every visit"
+        "web.exact_greedy_vs_asking", ours, "visits/s", queried, f"{few} pages; a ledger queried before every visit"
     )
 
 

@@ -3,7 +3,7 @@
     .venv/bin/python examples/crawler_logs.py [FOLDER]
 
 The formats are those of the crawlers' own sources; every URL, digest and time is made up. The same files come out each
-time. docs/guides/other-crawlers.md says what is read from them.
+time. docs/guides/other-crawlers.md lists the fields that are read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ INTERVAL_SECONDS = 2_592_000
 
 @dataclass(frozen=True)
 class Fetch:
-    """What a crawler did with one URL. `began` None: it waits, and was not fetched."""
+    """A crawler's fetch of one URL. `began` None: it waits, and was not fetched."""
 
     url: str
     began: datetime | None = None
@@ -204,11 +204,11 @@ _SEGMENT = {
 
 
 def _datum(code: int, name: str, fetch: Fetch, signature: str = "null") -> str:
-    told = f"\t_pst_={_protocol(fetch)}\n" if code in range(33, 39) else ""
+    pst = f"\t_pst_={_protocol(fetch)}\n" if code in range(33, 39) else ""
     return (
         f"\nCrawlDatum::\nVersion: 7\nStatus: {code} ({name})\nFetch time: {_java(fetch.began or BEGAN)}\n"
         f"Modified time: {_java(datetime(1970, 1, 1, tzinfo=timezone.utc))}\nRetries since fetch: 0\n"
-        f"Retry interval: {INTERVAL_SECONDS} seconds (30 days)\nScore: 1.0\nSignature: {signature}\nMetadata: \n {told}"
+        f"Retry interval: {INTERVAL_SECONDS} seconds (30 days)\nScore: 1.0\nSignature: {signature}\nMetadata: \n {pst}"
     )
 
 
@@ -400,7 +400,7 @@ LOGS: dict[str, Callable[[], str]] = {
     "scrapy-items.json": scrapy_json,
     "scrapy-items.csv": scrapy_csv,
 }
-"""The names of the files, and what is in them."""
+"""The names of the files, and their contents."""
 
 
 def write_logs(folder: Path) -> None:

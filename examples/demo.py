@@ -65,15 +65,15 @@ def main() -> int:
     print("\nOne page:   .venv/bin/opicflow show https://docs.tern.example/ --state build/demo/state")
     print("Your log:   .venv/bin/opicflow replay LOG (the guide is docs/guides/replay.md)")
     print("The report: build/demo/report.html, for a browser")
-    print("To look at: .venv/bin/opicflow serve --state build/demo/state, then open http://127.0.0.1:8321/")
+    print("The dashboard: .venv/bin/opicflow serve --state build/demo/state, then open http://127.0.0.1:8321/")
     return 0
 
 
 def speed() -> str:
-    """How fast another replay of the log is, as it says itself."""
-    with redirect_stdout(StringIO()) as said:
+    """How fast another replay of the log is, by its own summary."""
+    with redirect_stdout(StringIO()) as printed:
         opicflow(["replay", str(LOG), "--quiet"])
-    return next(line for line in said.getvalue().splitlines() if line.endswith("events/s"))
+    return next(line for line in printed.getvalue().splitlines() if line.endswith("events/s"))
 
 
 def run(*arguments: object) -> int:
@@ -106,7 +106,7 @@ def exact_ranks(log: Path) -> dict[str, float]:
             except (ValueError, EventRefused):
                 continue
             read(event, links)
-    number = {url: place for place, url in enumerate(links)}
+    number = {url: index for index, url in enumerate(links)}
     sources = [number[url] for url, targets in links.items() for _ in targets]
     targets = [number[target] for targets in links.values() for target in targets]
     ranks = pagerank(Graph.from_links(len(number), sources, targets)).values
@@ -114,7 +114,7 @@ def exact_ranks(log: Path) -> dict[str, float]:
 
 
 def read(event: CrawlEvent, links: dict[str, list[str]]) -> None:
-    """Note what an event says: `links` are those that every page has after it."""
+    """Apply an event to `links`, the links of every page."""
     chain = [page for page in map(page_of, (*event.redirects, event.url)) if page]
     for hop, target in pairwise(chain):
         links[hop] = [target]

@@ -2,7 +2,7 @@
 
 Tern is a toolkit that does not exist either. There are its project pages, documentation, packages and forum, a wiki, a
 newspaper, a shop, a university and two dozen weblogs. Nearly everybody links to the documentation's front page, so that
-is the right answer. The crawler begins at eight announced pages and fetches next what has collected the most cash.
+is the right answer. The crawler begins at eight announced pages and fetches the page with the most cash next.
 
     .venv/bin/python examples/make_log.py [FILE]
 
@@ -109,7 +109,7 @@ SECTIONS = ["local", "science", "business", "culture", "sport"]
 
 @dataclass
 class Page:
-    """What a server would answer. `changes_hours` 0 = never changes; `failing` = its first so many fetches fail."""
+    """A server's answers for a page. `changes_hours` 0 = never changes; `failing` = its first so many fetches fail."""
 
     links: list[str] = field(default_factory=list)
     nofollow: list[str] = field(default_factory=list)
@@ -192,7 +192,7 @@ def _documentation(web: Web, dice: Dice, chapters: list[str]) -> None:
             around = pages[max(number - 1, 0) : number + 2]
             web[page] = Page([DOCS, chapter, *around, *dice.some_of(chapters, 3), f"{page}?print=1"])
             web[f"{page}?print=1"] = Page([DOCS], canonical=page)
-    for word in ("3.0", "3.1"):  # what was taken away when version 4 came
+    for word in ("3.0", "3.1"):  # removed when version 4 came
         web[f"{DOCS}{word}/"] = Page(status=410)
 
 
@@ -220,8 +220,8 @@ def _forum(web: Web, dice: Dice, packages: list[str], chapters: list[str]) -> No
     for thread in threads:
         helpful = [*dice.some_of(chapters, 2), *dice.some_of(packages, 1)]
         advertised = [f"{SHOP}offers/{dice.one_of(THINGS)}?utm_source=forum", f"https://{dice.one_of(NAMES)}.example/"]
-        asked_by = dice.some_of(people, 3)
-        web[thread] = Page([FORUM, *asked_by, *helpful], nofollow=advertised[: dice.below(3)])
+        askers = dice.some_of(people, 3)
+        web[thread] = Page([FORUM, *askers, *helpful], nofollow=advertised[: dice.below(3)])
     for person in people:
         web[person] = Page([FORUM, *dice.some_of(threads, 4)], nofollow=[f"https://{person.split('/')[-2]}.example/"])
 
@@ -321,7 +321,7 @@ def _pairs(first: Sequence[str], second: Sequence[str]) -> Iterator[tuple[str, s
 
 
 class Crawler:
-    """Knows URLs, and the cash that waits on each; it fetches the richest, but none again too soon."""
+    """Holds URLs and the cash that waits on each; it fetches the richest, but none again too soon."""
 
     def __init__(self, web: Web, dice: Dice) -> None:
         self._web, self._dice = web, dice
@@ -334,7 +334,7 @@ class Crawler:
         self._fetches: dict[str, int] = {}
         self._version: dict[str, int] = {}
 
-    def tell(self, url: str) -> int:
+    def number_of(self, url: str) -> int:
         """The number of a URL, which may be new."""
         if url not in self._number:
             self._number[url] = len(self.urls)
@@ -344,7 +344,7 @@ class Crawler:
         return self._number[url]
 
     def next(self, second: int) -> list[str]:
-        """What to fetch next."""
+        """Return the pages to fetch next."""
         each, self._pot = divmod(self._pot, len(self.urls))
         self._cash += each
         numbers = self._order.next(lambda: np.where(self._ready_at <= second, self._cash, -1))
@@ -365,10 +365,10 @@ class Crawler:
         targets = [link for link in links if link.startswith("http") and link != url]
         share = amount * 85 // 100 // max(len(targets), 1)
         for target in targets:
-            number = self.tell(target)
+            number = self.number_of(target)
             self._cash[number] += share
         for target in page.nofollow:
-            self.tell(target)
+            self.number_of(target)
         self._pot += amount - share * len(targets)
         return event
 
@@ -405,10 +405,10 @@ def the_log() -> Iterator[bytes]:
     crawler = Crawler(the_web(dice), dice)
     seeds = [PROJECT, DOCS, NEWS, f"{WIKI}Main_Page", CAMPUS, "https://ada.example/", "http://kim.example/", SHOP]
     for seed in seeds:
-        crawler.tell(seed)
+        crawler.number_of(seed)
         yield _line({"kind": "seed", "url": seed, "fetched_at": f"{BEGIN:%Y-%m-%dT%XZ}"})
     for chapter in CHAPTERS:
-        crawler.tell(f"{DOCS}{chapter}/")
+        crawler.number_of(f"{DOCS}{chapter}/")
         yield _line({"kind": "sitemap", "url": f"{DOCS}{chapter}/", "lastmod": "2026-04-28"})
     broken = {1 + VISITS * (n + 1) // (len(BAD_LINES) + 1): line for n, line in enumerate(BAD_LINES)}
     visits, late = 0, b""
@@ -443,7 +443,7 @@ BAD_LINES = [
     b'{"url":"tern.example/download","status":200}\n',
     b"java.lang.OutOfMemoryError: Java heap space\n",
 ]
-"""What else gets into logs. None of it is an event."""
+"""Other lines that get into logs. None is an event."""
 
 
 def write_log(path: Path) -> None:

@@ -2,7 +2,8 @@
 
     python examples/stand_in_crawler.py WANTED >> fetched.jsonl
 
-WANTED are hosts, one a line, or the crawl orders of `opicflow community plan`. It prints the log's events of them.
+WANTED are hosts, one a line, or the crawl orders of `opicflow community plan`. It prints the log's events for these
+pages.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def copy_records(
 ) -> Any:
     """Copy the records that are as `encode_event` writes them; returns how many.
 
-    `columns` receive the offset of each, begin and length of its URL, and begin and length of what is written. `at` has
+    `columns` receive the offset of each, begin and length of its URL, and begin and length of its JSON. `at` has
     the position, whether the record is another one or damaged, and begin and length of its URL.
     """
     row = np.int64(0)

@@ -127,7 +127,7 @@ def records_of_rows(text: GrowingText, header: CsvHeader, reading: Reading = ANY
 
 
 def _item_of(row: _Row, header: CsvHeader, source: str, reading: Reading) -> CrawlEvent | Reject | None:
-    """Return the event or the reject of a row; None if it is blank, or tells of no page."""
+    """Return the event or the reject of a row; None if it is blank, or about no page."""
     try:
         if isinstance(row.values, EventRefused):
             raise row.values

@@ -19,12 +19,12 @@ Item = tuple[int, CrawlEvent | Reject]
 
 
 class Unfinished:
-    """Stands for the end of a file in the middle of a record, which somebody may still be writing."""
+    """The end of a file in the middle of a record, which may still be written."""
 
 
 UNFINISHED = Unfinished()
 ReadItem = tuple[int, CrawlEvent | Reject | Unfinished]
-"""What a reader yields of a file that may grow: an `Item`, or where its last record begins, which waits."""
+"""The items of a file that may grow: an `Item`, or `Unfinished` where its last record begins, which waits."""
 
 
 class Decoded(NamedTuple):

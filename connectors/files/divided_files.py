@@ -47,7 +47,7 @@ def divided_file(folder: Path, name: str, ending: str, parts: int) -> Iterator[S
     """Paths to write the parts to. When all is written they get their names, and no other division of the file is left.
 
     Readers never take parts of two runs for one file. A process that is killed leaves the earlier file, the new one, or
-    what readers refuse: both of them, or some parts without the others.
+    files that readers refuse: both files, or some parts without the others.
     """
     paths = paths_of(folder, name, ending, parts)
     partial = [partial_path(path) for path in paths]

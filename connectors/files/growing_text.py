@@ -1,4 +1,4 @@
-"""A text that is read block by block, of which only what is still needed is kept."""
+"""A text that is read block by block; only the part still needed is kept."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from opicflow.connectors.files.opening import Block, Blocks, Damage
 class GrowingText:
     """The bytes from `at` of `data` on are still to be read. `offset` is that of `at` in the file.
 
-    `damage` stands behind the bytes in `data`, until `go_behind_damage`; `has_ended`: no more bytes come.
+    `damage` follows the bytes in `data`, until `go_behind_damage`; `has_ended`: no more bytes come.
     """
 
     def __init__(self, blocks: Blocks) -> None:

@@ -57,7 +57,7 @@ _ATTRIBUTE = re.compile(
     rf"""[{_SPACE}/]*(?:(>)|([^{_SPACE}/>][^{_SPACE}/>=]*)"""
     rf"""(?:[{_SPACE}]*=[{_SPACE}]*(?:"([^"]*)"|'([^']*)'|([^{_SPACE}>]*)))?|\Z)"""
 )
-"""Matches at every position: a search that fails at the end of many blanks would be repeated from each of them."""
+"""Matches at every position: a search that fails at the end of many blanks would be repeated from each blank."""
 _READ = frozenset(("href", "src", "rel", "name", "content"))
 _END_OF_RAW = {name: re.compile(rf"</{name}(?=[{_SPACE}/>])", re.IGNORECASE) for name in _RAW.split("|")}
 _REFERENCE = re.compile(r"&(?:#(?:([xX])0*([0-9a-fA-F]+)|0*([0-9]+));?|([a-zA-Z][a-zA-Z0-9]*)(;?)(=?))")

@@ -51,7 +51,7 @@ from opicflow.schemas.varint import put_bytes, put_signed
 _QUOTE, _COMMA, _POINT, _COLON, _LIST, _BACKSLASH = b'",.:[\\'
 _NOFOLLOW = np.frombuffer(b" nofollow", np.uint8)
 _MOST_EXACT = 17
-"""Numbers of so many bytes, one of them a point, are read as exactly as by a library."""
+"""Numbers of so many bytes, including a point, are read as exactly as by a library."""
 _MOST_BYTES = 128
 """More than an event has besides its texts and links: numbers, branches, and the lengths of texts."""
 _MOST_LINK_BYTES = 32
@@ -77,7 +77,7 @@ def encode_jsonl(block: bytes, source: str, first_offset: int, prefix: bytes, re
 def _encode_plain(
     scan: Scan, text: Bytes, first_offset: int, prefix: bytes, words: Hashes, codes: Bytes
 ) -> tuple[EncodedEvents, Ints]:
-    """Return the events of plain lines, and the offsets of those that the kernel left to others."""
+    """Return the events of plain lines, and the offsets of the lines that the kernel did not encode."""
     rows, urls = scan.counts[:2].tolist()
     starts, lengths, hashes = np.empty(rows, np.int64), np.empty(rows, np.int64), np.empty(rows, np.uint64)
     out = np.empty(rows * (len(prefix) + _MOST_BYTES) + len(text) + urls * _MOST_LINK_BYTES, np.uint8)
@@ -218,7 +218,7 @@ def _put_links(
 
 @lean_kernel
 def _put_weight_and_rel(text: Any, here: Any, words: Any, codes: Any, out: Any, at: Any) -> Any:
-    """Write what the object of a link has besides its URL. Returns where it ends (or -1), and what is written."""
+    """Write the fields of a link besides its URL. Returns where its object ends (or -1), and where the output ends."""
     size = text.shape[0]
     weight, weight_end = np.int64(0), np.int64(-1)
     rel, rel_end = np.int64(0), np.int64(0)

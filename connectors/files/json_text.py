@@ -1,6 +1,7 @@
 """JSON as text, within kernels: codes of the names that events have, and where a value ends.
 
-Kernels get bytes that need not be JSON: what they are not sure of is -1, and is left to orjson.
+Kernels get bytes that need not be JSON. If they cannot read a value with certainty, they return -1, and orjson reads
+it.
 """
 
 from __future__ import annotations

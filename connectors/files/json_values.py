@@ -20,7 +20,7 @@ from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, EventRefused, Reason
 _BETWEEN = re.compile(rb"(?:\xef\xbb\xbf|[\s,\[\]])*")
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]"]', re.DOTALL)
 _SCALAR = re.compile(rb"[^\s,\[\]{]+")
-_REST = "the rest of the file is not read: nobody knows where the next object begins"
+_REST = "the rest of the file is not read: the beginning of the next object is unknown"
 
 
 class RawValue(NamedTuple):

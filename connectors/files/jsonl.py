@@ -111,7 +111,7 @@ def scan_json(text: Bytes, begins: Ints, ends: Ints, offsets: Ints) -> Scan:
 def take_line(
     value: bytes, offset: int, others: EventWriter, rejects: RejectWriter, called: str, reading: Reading = ANY
 ) -> CrawlEvent | None:
-    """Read a line without the kernel; None if it is rejected, or tells of no page.
+    """Read a line without the kernel; None if it is rejected, or about no page.
 
     `called` is how people call it: a line, a message.
     """
@@ -401,7 +401,7 @@ def _take_string(
                 break
         out.media[row] = media_of(text, begin, end)
         return True
-    return code == RETRY and begin == end  # hosts seldom ask to wait, and in many forms
+    return code == RETRY and begin == end  # Retry-After is rare, and has many forms
 
 
 @inlined_kernel

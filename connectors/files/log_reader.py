@@ -64,7 +64,7 @@ class FileRange:
 
     `source` is the name under which the ledger keeps its mark. `in_a_line`: `start` may be within a line.
     `may_grow`: the file is read again when it has grown, so an incomplete last line waits for its rest.
-    `reading`: what users have said about the records.
+    `reading`: the users' options about the records.
     """
 
     source: str

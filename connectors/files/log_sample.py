@@ -1,4 +1,4 @@
-"""What the first records of a log are: of which crawlers, and which of their names are not read."""
+"""The first records of a log: the crawlers that wrote them, and the names of fields that are not read."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class _SegmentRecord:
             self._parts[-1].values.setdefault(found[1].decode(), found[2].decode().strip())
 
     def event(self) -> CrawlEvent | None:
-        """Return the event; None for a record that tells of links to a page alone."""
+        """Return the event; None for a record that has only links to a page."""
         if self.problem is not None:
             raise self.problem
         if not self._url:
@@ -136,7 +136,8 @@ def _status_of(values: dict[str, str]) -> int:
 def read_nutch_segment(blocks: Blocks, source: str) -> Iterator[Item]:
     """Yield the visits of a dump, and announcements of pages that the segment did not fetch.
 
-    A dump with the contents of pages is one reject from the first of them on: a page may have what looks like records.
+    A dump with the contents of pages is one reject from the first content on: a page may contain text that looks like
+    records.
     """
     record: _SegmentRecord | None = None
     is_after_blank, lines = True, lines_of(blocks)

@@ -26,7 +26,7 @@ BLOCK_BYTES = 8 << 20
 _READ_BYTES = 1 << 20
 _PIECE_BYTES = 64 << 10
 _FIRST_PIECE_BYTES = 512
-"""Of a gzip member: a file may consist of tiny ones, and each call copies what is behind the member."""
+"""Of a gzip member: a file may consist of tiny ones, and each call copies the bytes behind the member."""
 _TRY_BYTES = 4 << 10
 _MOST_TRIES = 4096
 _KEPT_BYTES = 1 << 20
@@ -169,7 +169,7 @@ _PACKAGES = {
     "gs": ("google.cloud.storage", "pip install 'apache-beam[gcp]'"),
     "hdfs": ("hdfs", "pip install 'apache-beam[hadoop]'"),
 }
-"""What Beam needs for files of each kind of address, and how it is installed."""
+"""The package that Beam needs for each kind of address, and how it is installed."""
 
 
 def _check_scheme(name: str) -> None:
@@ -195,7 +195,7 @@ def _filesystems() -> tuple[Any, str]:
     from apache_beam.options.pipeline_options import PipelineOptions
 
     if FileSystems._pipeline_options is None:
-        FileSystems.set_options(PipelineOptions([]))  # type: ignore[no-untyped-call]  # s3:// asks for some, whatever they are
+        FileSystems.set_options(PipelineOptions([]))  # type: ignore[no-untyped-call]  # s3:// needs some, of any content
     return FileSystems, CompressionTypes.UNCOMPRESSED
 
 

@@ -70,7 +70,7 @@ class Ranks:
     columns: tuple[str, ...] = ()
     """The names of all columns."""
     of_sites: bool = False
-    """Whether the rows are sites: their names are in place of URLs, and hashes of the names in place of page ids."""
+    """Whether the rows are sites: names instead of URLs, and hashes of the names instead of page ids."""
     by_position: bool = False
     """Whether the file has positions only: the rank of a site is 1 / position."""
 
@@ -114,7 +114,7 @@ class Ranks:
 
 
 class SiteSums(NamedTuple):
-    """Sites with the sums of the ranks of their rows, the number of these, and the rows that have no site."""
+    """Sites with the sums of the ranks of their rows, the number of rows, and the number of rows without a site."""
 
     names: list[str]
     values: Floats

@@ -41,16 +41,16 @@ def reversed_host(host: str) -> str:
 
 @dataclass(frozen=True)
 class SiteList:
-    """Sites in their order, with the values of their ranks and, where known, their places by harmonic centrality.
+    """Sites in their order, with the values of their ranks and, where known, their positions by harmonic centrality.
 
-    Without `places` the order is that of the values.
+    Without `positions` the order is that of the values.
     """
 
     sites: Sequence[str]
     values: Sequence[float]
-    places: Sequence[int] | None = None
+    positions: Sequence[int] | None = None
     harmonic: Sequence[float] | None = None
-    harmonic_places: Sequence[int] | None = None
+    harmonic_positions: Sequence[int] | None = None
 
 
 def write_site_list(path: Path | None, form: SiteListForm, listed: SiteList) -> None:
@@ -73,14 +73,16 @@ def write_site_list(path: Path | None, form: SiteListForm, listed: SiteList) -> 
 
 def _common_crawl(listed: SiteList) -> Iterator[str]:
     yield "\t".join(f"#{name}" for name in COMMON_CRAWL_COLUMNS) + "\n"
-    places = range(1, len(listed.sites) + 1) if listed.places is None else listed.places
+    positions = range(1, len(listed.sites) + 1) if listed.positions is None else listed.positions
     harmonic: Iterable[str]
-    if listed.harmonic is None or listed.harmonic_places is None:
+    if listed.harmonic is None or listed.harmonic_positions is None:
         harmonic = itertools.repeat("\t", len(listed.sites))
     else:
-        harmonic = (f"{place}\t{value!r}" for place, value in zip(listed.harmonic_places, listed.harmonic, strict=True))
-    for known, place, value, site in zip(harmonic, places, listed.values, listed.sites, strict=True):
-        yield f"{known}\t{place}\t{value!r}\t{reversed_host(site)}\n"
+        harmonic = (
+            f"{position}\t{value!r}" for position, value in zip(listed.harmonic_positions, listed.harmonic, strict=True)
+        )
+    for known, position, value, site in zip(harmonic, positions, listed.values, listed.sites, strict=True):
+        yield f"{known}\t{position}\t{value!r}\t{reversed_host(site)}\n"
 
 
 def _tranco(sites: Sequence[str]) -> Iterator[str]:

@@ -170,7 +170,7 @@ def _shown(text: bytes | str) -> str:
 
 
 def _is_reversed(text: bytes) -> bool:
-    """Return whether more hosts of these lines begin with a top-level domain than end with one."""
+    """Return whether more hosts in these lines begin with a top-level domain than end with one."""
     known = {rule for rule in installed_suffixes().rules.splitlines() if b"." not in rule}
     votes = 0
     for line in text.splitlines():

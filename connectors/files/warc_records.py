@@ -108,7 +108,7 @@ class Cursor:
 
 
 class EndFinder:
-    """Tells whether a record ends at a position far ahead, from a second reading of the file, at most once.
+    """Finds out whether a record ends at a position far ahead, from a second reading of the file, at most once.
 
     A page that is longer than an event may hold what looks like a record. So its length is believed if a record begins
     where it ends, or the file ends there.

@@ -54,7 +54,7 @@ def member_of(name: str) -> tuple[str, str] | None:
 
 
 class ZipMember(io.RawIOBase):
-    """The bytes of a file within a ZIP file. What is broken is refused where it is read."""
+    """The bytes of a file within a ZIP file. Broken data is refused when it is read."""
 
     def __init__(self, path: str, member: str) -> None:
         self._name = f"{path}/{member}"

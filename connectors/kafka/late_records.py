@@ -1,7 +1,8 @@
 """Records of results that came late: behind a newer record of their key.
 
-A worker that was given up may still send what it had ready, after the worker that took over has sent newer records. The
-time of a record is that of its place in the log that it was computed from, so the record with the highest time holds.
+A worker that was given up may still send its last records, after the worker that took over has sent newer records. The
+time of a record is that of its position in the log that it was computed from, so the record with the highest time
+holds.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def describe_unread(records: int) -> str:
     """Return why so many messages were not read."""
     return (
         f"a compressed batch of {records:,} or more records ends here, and they are more than {MOST_MESSAGE_BYTES:,} "
-        "bytes, or too many: none of them was read"
+        "bytes, or too many: none was read"
     )
 
 

@@ -230,7 +230,7 @@ def record_at(
 
 
 def delete_before(connection: Connection, topic: str, offsets: Mapping[int, int]) -> None:
-    """Delete the records before an offset of each of these partitions."""
+    """Delete the records before an offset in each partition."""
     if not offsets:
         return
     with connection.doing(f"deleting old records of {topic}"), closing(connection.admin()) as admin:

@@ -1,8 +1,8 @@
-"""A properties file of Kafka's, as Java clients read it, and what it says to opicflow.
+"""A properties file of Kafka's, as Java clients read it, and its settings for opicflow.
 
 People share one file between their Java clients and us, so names of no concern here are passed over. Of the families
 that say how a cluster is reached, a name that is not known is refused: a misspelt `ssl.ca.location` must not become a
-connection that trusts somebody else. No message shows a value, except of those few names that hold no secret.
+connection that trusts somebody else. No message shows a value, except for the few names that hold no secret.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _ALIASES = {
 """librdkafka's names, and those of the registry's clients, by the ones that are used below."""
 
 _EXACT = ("sasl.password", "ssl.key.password", "sasl.oauthbearer.client.credentials.client.secret")
-"""Of these, blanks at the end count."""
+"""In these values, blanks at the end count."""
 
 _USED = {
     "bootstrap.servers",
@@ -143,7 +143,7 @@ def parse(text: str) -> dict[str, str]:
 
 
 def _goes_on(line: str) -> bool:
-    """Whether an odd number of backslashes stands at the end."""
+    """Whether an odd number of backslashes is at the end."""
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 
@@ -172,7 +172,7 @@ def _unescaped(text: str, line: int) -> str:
 
 @dataclass(frozen=True)
 class Properties:
-    """What a properties file says. It lives as long as a client is being made, is never pickled, and shows no value."""
+    """The content of a properties file. It lives while a client is being made, is never pickled, and shows no value."""
 
     path: str
     values: Mapping[str, str] = field(repr=False)
@@ -229,10 +229,10 @@ class Properties:
             if not is_web_address(url):
                 self._refuse("schema.registry.url", "no address: give http://HOST:PORT or https://HOST:PORT")
             parts = urlsplit(url)
-            user_info, at, place = parts.netloc.rpartition("@")
+            user_info, at, host = parts.netloc.rpartition("@")
             if at:
                 auth = auth or unquote(user_info)
-                url = urlunsplit(parts._replace(netloc=place))
+                url = urlunsplit(parts._replace(netloc=host))
         if auth is not None and ":" not in auth:
             self._refuse("schema.registry.basic.auth.user.info", "no password in it: give NAME:PASSWORD")
         user, _, password = (auth or "").partition(":")
@@ -270,7 +270,7 @@ class Properties:
         return {"sasl_plain_username": user, "sasl_plain_password": Secret(password)}
 
     def _client(self) -> tuple[str, str, str, tuple[tuple[str, str], ...]]:
-        """The client of a token server: its name, its secret, the scope, and what is sent beside the token."""
+        """The client of a token server: its name, its secret, the scope, and the fields sent beside the token."""
         jaas = self.get("sasl.jaas.config")
         options = self._jaas_options(jaas, _OAUTH) if jaas else {}
         names = "sasl.oauthbearer.client.credentials.client"
@@ -428,7 +428,7 @@ class Properties:
                 )
 
     def _pem(self, store: str, path: str) -> bytes:
-        """The contents of a file in PEM. For a store of Java, the error says how to convert it."""
+        """The contents of a file in PEM. For a store of Java, the error has the command that converts it."""
         name = "ssl.key.location" if store == "key" else f"ssl.{store}.location"
         try:
             contents = Path(path).read_bytes()

@@ -1,6 +1,6 @@
-"""Sends records in order, and reports whether all of them were acknowledged.
+"""Sends records in order, and reports whether all were acknowledged.
 
-kafka-python keeps the order and sends nothing twice. This module adds what is missing: kafka-python's `flush` returns
+kafka-python keeps the order and sends nothing twice. This module closes two gaps: kafka-python's `flush` returns
 whether or not records arrived; after a failed batch kafka-python sends the next one under a new epoch, which would
 leave a gap; and it accepts records without limit while no broker answers.
 """
@@ -193,7 +193,7 @@ class Publisher:
         records: RecordColumns,
         size: int,
     ) -> None:
-        """Send records, none of them too large, those of each partition in order."""
+        """Send records, none too large, in order for each partition."""
         self._make_room(len(partitions), size)
         order = np.argsort(partitions, kind="stable")
         ends = np.flatnonzero(np.diff(partitions[order], append=-1)) + 1
@@ -287,7 +287,7 @@ class Publisher:
         self._end(self._connection.refused(problem, f"publishing to {topic}"))
 
     def _end(self, problem: KafkaRefused) -> None:
-        """Keep the first failure only: later ones are consequences of it."""
+        """Keep the first failure only: later ones are its consequences."""
         with self._lock:
             self._problem = self._problem or problem
         self._room.set()

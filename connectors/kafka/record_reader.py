@@ -27,7 +27,7 @@ STREAMS = {
 }
 """The topics of results, and the schemas of their records."""
 BY_KEY = ("importance", "site-importance", "refresh-schedule")
-"""Streams of which the newest record of a key holds. `LateRecords` tells which one is newer."""
+"""Streams of which the newest record of a key holds. `LateRecords` decides which one is newer."""
 POLICIES = "policies"
 SCHEMAS = {**STREAMS, POLICIES: "Policy"}
 """The topics that can be read, and the schemas of their records."""

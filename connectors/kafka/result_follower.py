@@ -1,4 +1,4 @@
-"""Follows the topics of results and of policies with one consumer: what is there from a time on, and what arrives."""
+"""Follows the topics of results and of policies with one consumer: the records from a time on, and new records."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ResultFollower:
     def __init__(
         self, connection: Connection, since_ms: Mapping[str, int | None], prefix: str = "", group: str | None = None
     ) -> None:
-        """`since_ms` has the streams, and the time from which each is read; None: all of it.
+        """`since_ms` has the streams, and the time from which each is read; None: from the beginning.
 
         `group` is a name under which the brokers keep how far was read (`commit`): it goes on from there.
         Raises `KafkaRefused` if no broker answers. Streams without a topic are `absent`.
@@ -86,7 +86,7 @@ class ResultFollower:
     def behind(self) -> int:
         """Return how many messages are not read yet.
 
-        Raises `KafkaRefused` if no broker answers, `TopicReplaced` if a topic ends before what was read.
+        Raises `KafkaRefused` if no broker answers, `TopicReplaced` if a topic ends before the position read.
         """
         with self._connection.doing("reading results"):
             try:
@@ -103,16 +103,20 @@ class ResultFollower:
         return sum(max(end - self._places[one], 0) for one, end in ends.items())
 
     def commit(self) -> None:
-        """Let the brokers keep how far was read: nobody who reads under this name gets the messages before again."""
-        with self._connection.doing("keeping how far results were read"):
-            places = {one: self._consumer.position(one, timeout_ms=_PROBE_MS) for one in self._starts}
-            read = {one: place for one, place in places.items() if place is not None and place > self._starts[one]}
+        """Let the brokers keep the position: a reader with this name gets no earlier message again."""
+        with self._connection.doing("keeping the position in the results"):
+            positions = {one: self._consumer.position(one, timeout_ms=_PROBE_MS) for one in self._starts}
+            read = {
+                one: position
+                for one, position in positions.items()
+                if position is not None and position > self._starts[one]
+            }
             if read:
-                self._consumer.commit({one: OffsetAndMetadata(place, "", -1) for one, place in read.items()})
+                self._consumer.commit({one: OffsetAndMetadata(position, "", -1) for one, position in read.items()})
 
     @property
     def read_part(self) -> float:
-        """How much was read of what was there at the start, or when all was to be read again."""
+        """The share read of the records that existed at the start, or when reading began again."""
         there = sum(goal - self._starts[one] for one, goal in self._goals.items())
         read = sum(min(self._places[one], goal) - self._starts[one] for one, goal in self._goals.items())
         return read / there if there > 0 else 1.0
@@ -135,7 +139,7 @@ class ResultFollower:
         return {stream: one[0] for stream, one in found.items() if one is not None} == self._ids
 
     def close(self) -> None:
-        """Let go of the brokers."""
+        """Disconnect from the brokers."""
         self._consumer.close()
 
 

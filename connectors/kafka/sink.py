@@ -30,7 +30,8 @@ class Message(NamedTuple):
 class PublishMessages(beam.PTransform[Any, Any]):
     """Sends messages, those of a key and bundle in order. Messages that are too large go to the output `rejects`.
 
-    A failure fails the bundle. A runner that retries the bundle sends all of it again, so messages may arrive twice.
+    A failure fails the bundle. A runner that retries the bundle sends the whole bundle again, so messages may arrive
+    twice.
     """
 
     def __init__(self, connection: Connection, timeout_seconds: float = 120.0, all_or_none: bool = False) -> None:

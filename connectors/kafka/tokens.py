@@ -44,7 +44,7 @@ class ClientTokens(AbstractTokenProvider):  # type: ignore[misc]
         return f"ClientTokens({self._url!r}, {self._client!r})"
 
     def extensions(self) -> dict[str, str]:
-        """Return what is sent to the broker beside the token."""
+        """Return the fields sent to the broker beside the token."""
         return self._extensions
 
     def token(self) -> str:

@@ -81,7 +81,7 @@ class TopicRange:
 
     @property
     def stored_bytes(self) -> None:
-        """Nobody knows."""
+        """Return None: the brokers do not report it."""
         return None
 
     @property
@@ -148,11 +148,11 @@ def _merge(reader: _Reader, input_range: TopicRange, writers: WriterOf) -> Itera
         size_bytes = sum(int(buffer.sizes[:count].sum()) for buffer, count in zip(left, counts, strict=True))
         taken = [buffer.take(count) for buffer, count in zip(left, counts, strict=True)]
         parts = [part for some, _ in taken for part in some]
-        places = np.argsort(chosen, kind="stable")  # of the records of the first partition, then of the next
+        target_rows = np.argsort(chosen, kind="stable")  # of the records of the first partition, then of the next
         passed = np.empty(len(chosen), np.int64)
-        passed[places] = np.concatenate([offsets for _, offsets in taken])
+        passed[target_rows] = np.concatenate([offsets for _, offsets in taken])
         ends = position + np.cumsum(passed)
-        decode = partial(_decode, parts, places, ends - 1, input_range, writers)
+        decode = partial(_decode, parts, target_rows, ends - 1, input_range, writers)
         yield TopicBatch(position, int(ends[-1]), decode, size_bytes, _progress(reader))
         position = int(ends[-1])
     rest = sum(buffer.take_rest() for buffer in reader.buffers)
@@ -193,13 +193,13 @@ def _progress(reader: _Reader) -> tuple[PartitionProgress, ...]:
 
 
 def _decode(
-    parts: Sequence[FetchedRecords], places: Ints, positions: Ints, input_range: TopicRange, writers: WriterOf
+    parts: Sequence[FetchedRecords], target_rows: Ints, positions: Ints, input_range: TopicRange, writers: WriterOf
 ) -> Decoded:
-    """Decode records. `places` has the row of each of them, which are those of their positions."""
-    messages = message_batch(parts, 0, 0, places)
+    """Decode records. `target_rows` has the row of each record, `positions` the position of each row."""
+    messages = message_batch(parts, 0, 0, target_rows)
     decoded = decode_messages(replace(messages, offsets=positions), input_range.source, writers)
-    partitions = np.empty(len(places), np.int64)
-    partitions[places] = np.repeat([part.partition for part in parts], [len(part) for part in parts])
+    partitions = np.empty(len(target_rows), np.int64)
+    partitions[target_rows] = np.repeat([part.partition for part in parts], [len(part) for part in parts])
     return decoded._replace(where=partial(_where, input_range.topic, positions, partitions, messages.offsets))
 
 
@@ -343,7 +343,7 @@ class _Reader:
         while missing := [pair for pair in zip(self.buffers, self._consumers, strict=True) if not pair[0].is_ready]:
             before = [buffer.fetched_to for buffer, _ in missing]
             for buffer, consumer in missing:
-                self._poll(buffer, consumer, 0)  # what was received; all consumers then fetch at the same time
+                self._poll(buffer, consumer, 0)  # records received already; all consumers then fetch at the same time
             if before == [buffer.fetched_to for buffer, _ in missing]:
                 self._poll(*missing[0], _POLL_MS)
             now = time.monotonic()

@@ -64,7 +64,7 @@ class TopicSpec:
     times: str
     retention_ms: int = _FOR_EVER
     least_retention_ms: int | None = None
-    """Of a log that may end: how long its records must stay. None: as `retention_ms` says."""
+    """How long the records of a log that may be trimmed must stay. None: for `retention_ms`."""
     most_bytes: int = _BROKERS_BYTES
     as_many: bool = False
     hosted: bool = False
@@ -164,7 +164,7 @@ class Finding:
         return f"{self.topic}: {self.setting} is {self.value}{should}: {self.why}: {self.advice}"
 
 
-# -- what is wrong -----------------------------------------------------------------------------------------------------
+# -- findings ----------------------------------------------------------------------------------------------------------
 
 
 def findings(described: Described | None, spec: TopicSpec, brokers: int) -> list[Finding]:
@@ -203,7 +203,7 @@ def _of_layout(topic: Described, spec: TopicSpec, brokers: int) -> Iterator[_Wro
             str(topic.partitions),
             str(spec.partitions),
             "records are assigned by their number and order",
-            "they cannot be changed in place: delete the topic if it is empty, or use another --prefix",
+            "their number cannot be changed later: delete the topic if it is empty, or use another --prefix",
         )
     replicas = min(MOST_REPLICAS, brokers)
     in_step = _number(topic, "min.insync.replicas", 1)

@@ -27,7 +27,7 @@ class StorageRefused(UserError):
 class StorageFolder:
     """A folder: a path, file:///…, s3://bucket/…, gs://bucket/… or abfs://…, by its URL.
 
-    Credentials come from where each service's own tools look for them (environment, files of the user, the machine's
+    Credentials come from the sources of each service's own tools (environment, files of the user, the machine's
     role), never from the URL: URLs are part of jobs and logs.
     """
 
@@ -45,7 +45,7 @@ class StorageFolder:
         if parts.password or (parts.username and not parts.scheme.startswith("abfs")) or settings & _SECRET_SETTINGS:
             raise StorageRefused(
                 f"{parts.scheme}://{parts.hostname}: the URL holds a key, which would be seen in logs: omit it, and "
-                "set the key where the service's own tools look for it, such as AWS_ACCESS_KEY_ID"
+                "set the key as for the service's own tools, for example in AWS_ACCESS_KEY_ID"
             )
         if unknown := settings - set(_S3_SETTINGS if parts.scheme == "s3" else ()):
             raise StorageRefused(f"{parts.scheme}: {sorted(unknown)[0]!r} is no setting of this storage")
@@ -70,7 +70,7 @@ class StorageFolder:
             return bytes(file.read(most_bytes + 1))
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file, in place of one that is there. Others may see a part of it if this ends half-way."""
+        """Write a file, or replace it. Others may see a part of it if this ends half-way."""
         with self._system() as (system, root):
             path = _joined(root, name)
             if self.url.startswith("file:"):

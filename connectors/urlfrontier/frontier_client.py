@@ -1,4 +1,4 @@
-"""A client of URL Frontier: what it knows of pages and queues, and pages that are sent to it."""
+"""A client of URL Frontier: reads its pages and queues, and sends pages to it."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from opicflow.connectors.urlfrontier.frontier_messages import SERVICE, FrontierR
 
 _CALLS_AT_ONCE = 128
 _ATTEMPTS = 3
-"""How often an item is sent that the service says may be sent again."""
+"""How often an item is sent if the service allows to send it again."""
 
 
 class KnownPage(NamedTuple):
-    """What a frontier knows of a page: from when it may be fetched (seconds since 1970; 0: never) and its metadata."""
+    """A frontier's record of a page: from when it may be fetched (seconds since 1970; 0: never) and its metadata."""
 
     date: int
     metadata: Mapping[str, Sequence[str]]
 
 
 class PageToSend(NamedTuple):
-    """A page for the queue of this key, with the whole of its metadata: what it had is replaced."""
+    """A page for the queue of this key, with the whole of its metadata, which replaces the old."""
 
     url: str
     key: str
@@ -57,12 +57,12 @@ class FrontierClient:
         return sorted(answer.values)
 
     def queues(self, keys: Sequence[str]) -> list[Any]:
-        """Return the statistics of the queues of these keys (`numberOfQueues` is 0 if there is none)."""
+        """Return the statistics of the queues with these keys (`numberOfQueues` is 0 if there is none)."""
         request = message_class("QueueWithinCrawlParams")
         return list(self._each("GetStats", [request(key=key, crawlID=self.crawl) for key in keys], "Stats"))
 
     def known(self, pages: Sequence[tuple[str, str]]) -> list[KnownPage | None]:
-        """Return what the frontier knows of pages: a URL and the key of its queue each. None: nothing."""
+        """Return the frontier's records of pages, given the URL and the key of the queue of each. None: no record."""
         request = message_class("URLStatusRequest")
         requests = [request(url=url, key=key, crawlID=self.crawl) for url, key in pages]
         return [_known(answer) for answer in self._each("GetURLStatus", requests, "URLItem")]
@@ -112,7 +112,7 @@ class FrontierClient:
             yield one
 
     def _each(self, method: str, requests: Sequence[Any], answer: str) -> Iterator[Any]:
-        """Yield the answer to each request, in order; None for what is not found. Some are under way at a time."""
+        """Yield the answer to each request, in order; None for an item not found. Some are under way at a time."""
         call = self._channel.unary_unary(
             f"/{SERVICE}/{method}",
             request_serializer=lambda message: message.SerializeToString(),
@@ -132,8 +132,8 @@ class FrontierClient:
     def _problem(self, problem: Any) -> FrontierRefused:
         detail = " ".join(str(problem.details()).split())[:200]
         return FrontierRefused(
-            f"{self}: {problem.code().name} ({detail}): see that the service runs there, and push again: what it "
-            "acknowledged stays"
+            f"{self}: {problem.code().name} ({detail}): check that the service runs there, and push again: pages "
+            "that it acknowledged stay"
         )
 
     def __str__(self) -> str:

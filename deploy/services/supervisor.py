@@ -97,7 +97,7 @@ class Services:
         processes.kill(self._some(name, process))
 
     def revive(self, name: str, process: str | None = None) -> list[str]:
-        """Start the ended processes of a service, or one of these, with the same ports and data.
+        """Start the ended processes of a service, or one process, with the same ports and data.
 
         Returns their names when the service is ready. Processes that run are left alone.
         """

@@ -22,7 +22,7 @@ def add_boundary_options(parser: argparse.ArgumentParser) -> None:
         help="choose boundaries by the pages of a crawl log, a replay's state or a graph: shards are even then",
     )
     parser.add_argument(
-        "--even", choices=["pages", "visits"], default="pages", help="what is to be even with --like (%(default)s)"
+        "--even", choices=["pages", "visits"], default="pages", help="make these even with --like (%(default)s)"
     )
 
 

@@ -85,7 +85,7 @@ class Configuration:
     def complete(self, options: argparse.Namespace) -> None:
         """Set every option that has a setting and was not given.
 
-        `options.configured` becomes their names, `options.defaulted` those of them that nobody has set.
+        `options.configured` becomes their names, `options.defaulted` the names of the options that keep their default.
         """
         options.configured, options.defaulted = set(), set()
         for name, value in self.values.items():

@@ -86,7 +86,7 @@ def _grade(text: str) -> float:
 
 
 def check_without_grades(options: argparse.Namespace) -> None:
-    """Refuse what is only for grades."""
+    """Refuse options that are only for grades."""
     for name in ("graph", "good", "resamples", "seed"):
         if getattr(options, name) is not None:
             raise InputRefused(f"--{name}: it is for grades: give --grades too")
@@ -104,7 +104,7 @@ def _check_with_grades(options: argparse.Namespace, files: Sequence[str]) -> Non
     if options.rank_b is not None:
         raise InputRefused("--rank-b: with --grades, name a column like ranks.csv#hubs")
     if [options.grades, *files].count(STDIN) > 1:
-        raise InputRefused("standard input: it is named twice: name a file for one of them")
+        raise InputRefused("standard input: it is named twice: name a file instead of one")
     if len(files) > len(_LETTERS):
         raise InputRefused(f"{len(files)} rankings: give at most {len(_LETTERS)}")
 
@@ -182,7 +182,7 @@ def _yardsticks(path: Path, grades: Grades) -> list[_Judged]:
 def _matched(grades: Grades, values_of: Callable[[Ids], Floats]) -> Floats:
     """Return the value of each graded page: that of its URL as written, or else of its canonical form.
 
-    Values are rounded: pages that only the roundings of a solver tell apart are equal.
+    Values are rounded: pages that differ only by the rounding of a solver are equal.
     """
     import numpy as np
 

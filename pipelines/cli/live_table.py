@@ -1,4 +1,4 @@
-"""Tables with columns of a fixed width: as lines, and on a terminal one that changes in its place."""
+"""Tables with columns of a fixed width: as lines, and on a terminal as one that is redrawn."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def line_of(columns: Sequence[Column], cells: Sequence[str]) -> str:
 
 
 class LiveTable:
-    """A table on a terminal that is drawn again in its place; it stays there when it is closed."""
+    """A table on a terminal that is redrawn; its last state stays when it is closed."""
 
     def __init__(self, columns: Sequence[Column]) -> None:
         from rich.console import Console
@@ -45,7 +45,7 @@ class LiveTable:
         return max(self._console.size.height - 4, 1)
 
     def show(self, rows: Sequence[Sequence[str]]) -> None:
-        """Draw these rows instead of those before."""
+        """Draw these rows instead of the earlier ones."""
         if not self._is_open:
             self._live.start()
             self._is_open = True

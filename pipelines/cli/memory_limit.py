@@ -75,7 +75,7 @@ def limit_reached() -> str:
 class MemoryLimit:
     """Ends the command that runs within it before it takes more than so many bytes.
 
-    `progress` returns how far the command is, in words, and `remedy` says what helps.
+    `progress` returns how far the command is, in words, and `remedy` describes what helps.
     """
 
     def __init__(self, most_bytes: int, progress: Callable[[], str], remedy: str) -> None:

@@ -93,7 +93,7 @@ def moment(option: str, text: str | None) -> int | None:
 def now_second_of(text: str | None) -> int | None:
     """Return the second of --now: a time, or `now` for that of this machine's clock."""
     if text == "now":
-        return int(datetime.now(timezone.utc).timestamp())  # noqa: TID251 - the user asks for this clock
+        return int(datetime.now(timezone.utc).timestamp())  # noqa: TID251 - the user requests this clock
     time_ms = moment("--now", text)
     return None if time_ms is None else time_ms // 1000
 
@@ -112,7 +112,7 @@ def latest_ms_of(text: str | None, now: str | None) -> int:
     time_ms = moment("--latest", text)
     if time_ms is not None:
         return time_ms
-    clock = datetime.now(timezone.utc).timestamp()  # noqa: TID251 - what is ahead of the clock is no past visit
+    clock = datetime.now(timezone.utc).timestamp()  # noqa: TID251 - a visit is not ahead of the clock
     return 1000 * max(int(clock), now_second_of(now) or 0) + MOST_AHEAD_MS
 
 
@@ -164,7 +164,7 @@ def state_of(options: argparse.Namespace) -> Path:
 def add_results(parser: argparse.ArgumentParser) -> None:
     """Add the results that a command reads instead of a state."""
     parser.add_argument(
-        "results", nargs="*", metavar="RESULT", help="the folder of a replay's results, or files of them, not a state"
+        "results", nargs="*", metavar="RESULT", help="the folder of a replay's results, or result files; not a state"
     )
 
 
@@ -175,7 +175,7 @@ def results_of(options: argparse.Namespace, kind: str, now_ms: int | None) -> Ro
 
     if options.results:
         if options.state is not None and "state" not in options.configured:
-            raise InputRefused(f"{options.results[0]}, --state: both have results: name one of them")
+            raise InputRefused(f"{options.results[0]}, --state: both have results: name one")
         return rows_of_files(kind, options.results, now_ms)
     if options.state is None:
         raise InputRefused(f"{options.command}: no results: name their folder or files, or a state with --state DIR")

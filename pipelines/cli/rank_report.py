@@ -1,4 +1,4 @@
-"""What `opicflow rank` prints: ranks of pages and of sites, as text, as JSON, and as lists of sites."""
+"""The output of `opicflow rank`: ranks of pages and of sites, as text, as JSON, and as lists of sites."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from opicflow.pipelines.results.site_ranks import SiteRankOptions, SiteRanks
 
 _LEAST_SCORE = 10.0
-"""Spam mass says little about pages with less: one link makes them what they are."""
+"""Below this score spam mass is meaningless: one link decides it."""
 
 
 def print_ranks(stored: StoredGraph, ranked: Sequence[Rank], top: int, seconds: float) -> None:
@@ -145,7 +145,7 @@ def sites_as_json(stored: StoredGraph, how: SiteRankOptions, ranked: SiteRanks, 
 
 
 def list_sites(ranked: SiteRanks, most: int | None) -> SiteList:
-    """Return the first sites as a list in the form of others: with what was computed, and their places among all."""
+    """Return the first sites as a list in the form of others: with the ranks computed, and positions among all."""
     import numpy as np
 
     from opicflow.connectors.files.site_lists import SiteList
@@ -161,7 +161,7 @@ def list_sites(ranked: SiteRanks, most: int | None) -> SiteList:
     return SiteList(
         names,
         importance[order].tolist(),
-        ranked.places(importance)[order].tolist(),
+        ranked.positions(importance)[order].tolist(),
         harmonic[order].tolist(),
-        ranked.places(harmonic)[order].tolist(),
+        ranked.positions(harmonic)[order].tolist(),
     )

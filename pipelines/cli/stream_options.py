@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from opicflow.pipelines.stream.submit import FlinkJob
 
 CUT_SECONDS = 5
-"""How long few amounts wait for a message, in new logs; older ones keep what they have."""
+"""How long few amounts wait for a message, in new logs; older logs keep their setting."""
 _FIRST_CYCLE_MINUTES = 1.0
 """How long a new crawl waits for its second orders, in new logs as well."""
 _CYCLE_HOURS = 1.0
@@ -194,7 +194,7 @@ def shards_of(options: argparse.Namespace, connection: Connection) -> int:
             print(finding)
         sys.stdout.flush()
         raise KafkaRefused(
-            f"{connection.brokers}: {counted(len(found), 'finding')}: correct what is listed, and start again"
+            f"{connection.brokers}: {counted(len(found), 'finding')}: correct the settings above, and start again"
         )
     return len(resolve(connection, topic))
 

@@ -59,7 +59,7 @@ class ShardOfPage:
         """Return the error for a page that the ledger does not have, or whose URL it does not have."""
         is_known = bool(self.ledger.estimate([self.page]).known[0])
         why = (
-            "the ledger knows its page id only: links lead to it, and its URL has not arrived: try again later"
+            "the ledger has its page id only: links lead to it, and its URL has not arrived: try again later"
             if is_known
             else "it was never fetched, linked or announced"
         )
@@ -72,7 +72,7 @@ class ShardOfPage:
     def payers_elsewhere(self, importance: float) -> list[Payer]:
         """Return the pages of all other shards that pay the page, whose importance is given.
 
-        It reads the logs of all shards, and holds the ledger of one of them at a time, beside that of the page.
+        It reads the logs of all shards, and holds one ledger at a time beside that of the page.
         """
         from opicflow.pipelines.results.reasons import payers_elsewhere
 
@@ -85,7 +85,7 @@ class ShardOfPage:
         return found
 
     def source(self, has_read_all: bool) -> dict[str, Any]:
-        """Return what was read, as JSON values."""
+        """Return the position and size of the logs read, as JSON values."""
         log = self.logs.by_shard[self.shard]
         return {
             "topic": self.logs.topic,

@@ -13,7 +13,7 @@ from opicflow.pipelines.experiments.task_runner import MeasureTask
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of a paper or of this project, its source, what was measured, and whether the claim holds by that."""
+    """A claim of a paper or of this project, its source, the measurement, and whether the claim holds by it."""
 
     statement: str
     source: str

@@ -17,9 +17,9 @@ def installed_command() -> Callable[[list[str]], int]:
 
 
 def run_quietly(main: Callable[[list[str]], int], arguments: list[str]) -> str:
-    """Run the command in this process, without its start of seconds; return what it printed.
+    """Run the command in this process, without its start of seconds; return its output.
 
-    Raises RuntimeError, with what it printed, if it does not succeed.
+    Raises RuntimeError, with its output, if it does not succeed.
     """
     out, errors = io.StringIO(), io.StringIO()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}

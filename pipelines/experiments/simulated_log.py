@@ -67,7 +67,7 @@ _SYNC_MARKER = b"opicflow-crawlog"
 _NOTHING_MORE = b"\x00\x00"
 """An event ends with its links, but for its `retry_after` and `quality`: two nulls."""
 _NO_LINKS, _SOME_LINKS, _ONE_LINK, _END = b"\x00" + _NOTHING_MORE, b"\x02", b"\x02\x02", b"\x00" + _NOTHING_MORE
-"""How Avro says null, a list, a list of one, and that a list is over, each up to the end of an event."""
+"""The Avro bytes of null, a list, a list of one, and the end of a list, each up to the end of an event."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +125,7 @@ def _url_of(name: str, path: str) -> str:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What a simulated crawl does, and what it meets. Shares are from 0 to 1.
+    """The settings of a simulated crawl and of its web. Shares are from 0 to 1.
 
     `seeds` = how many pages are announced, all others being found by links; None = all pages are announced.
     `history` = the history policy of the ledger whose cash the strategies greedy and xyleme follow.
@@ -264,10 +264,10 @@ class SimulatedCrawl:
         return self._ledger.estimate(self._ids[self._choice]).importance
 
     def _next_pages(self) -> Ints:
-        places = self._order.next(lambda: self._ledger.waiting_cash(self._ids[self._choice]))
+        rows = self._order.next(lambda: self._ledger.waiting_cash(self._ids[self._choice]))
         if isinstance(self._order, RandomOrder) and self.scenario.seeds is not None:
-            places = places[: max(1, len(self._choice) // _SHARE_FOUND)]  # what is found is to be chosen soon
-        return self._choice[places]
+            rows = rows[: max(1, len(self._choice) // _SHARE_FOUND)]  # pages found are to be chosen soon
+        return self._choice[rows]
 
     def _discover(self, read: Ints) -> None:
         """Find the pages that these ones link to."""
@@ -301,7 +301,7 @@ def usual_rate(visits: int, pages: int) -> float:
     return min(max(pages / _DAYS_PER_ROUND, visits / _MOST_DAYS), MS_PER_DAY)
 
 
-# -- what comes out ----------------------------------------------------------------------------------------------------
+# -- output ------------------------------------------------------------------------------------------------------------
 
 
 def write_log(path: Path, urls: Sequence[str], events: Iterable[SimulatedEvent]) -> None:

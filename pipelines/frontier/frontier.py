@@ -52,7 +52,7 @@ _MOST_HOSTS = 1 << 14
 """So many hashes of hosts are remembered."""
 _LEAST_NEWS = 64
 _PAGES_A_NEWS, _PAGES_A_NEWS_STARVED = 64, 1024
-"""A plan takes time for all pages: it is made again after one event for so many of them."""
+"""A plan takes time for all pages: it is made again after one event for so many pages."""
 _LONGEST_PLAN_SECONDS = 3600
 _LEAST_TAIL_BYTES = 32 << 20
 """Of the log since the last snapshot, before there is another one."""
@@ -68,7 +68,7 @@ class Flight(NamedTuple):
 
 
 class Frontier:
-    """What a crawler fetches next. Several threads may share one; a folder has one at a time.
+    """Returns what a crawler fetches next. Several threads may share one; a folder has one at a time.
 
     Close it, or use it in a `with` statement.
     """
@@ -169,7 +169,7 @@ class Frontier:
         """Report a fetch, also one that failed: an event as docs/guides/crawlers.md describes it.
 
         `fetched_at` is now if the event does not have it. When it returns, this survives a kill -9. Raises
-        `EventRefused` or `NotAPage` for what is no event of a page; then nothing has changed.
+        `EventRefused` or `NotAPage` if this is no event of a page; then nothing has changed.
         """
         with self._lock:
             now = self._clock()
@@ -205,7 +205,7 @@ class Frontier:
         return read, urls
 
     def _urls_of(self, event: CrawlEvent) -> list[bytes]:
-        """Return the canonical URL of an event, and of those that led to it. Raises `NotAPage`."""
+        """Return the canonical URL of an event, and of the URLs that led to it. Raises `NotAPage`."""
         return [canonical(url, None, self._rules.urls) for url in (event.url, *event.redirects)]
 
     def _land(self, urls: list[bytes], now: float) -> None:

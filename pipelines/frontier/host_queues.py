@@ -1,4 +1,4 @@
-"""Gives out the pages of a plan in their order: of a host one at a time, and none before its time. Knows no clock."""
+"""Gives out the pages of a plan in their order: of a host one at a time, and none before its time. Reads no clock."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class HostQueues:
         """The rank of the first page and the host, of hosts that are free; some are no longer so."""
         self._resting: list[tuple[float, int]] = []
         self._free_at: dict[int, float] = {}
-        """The second from which a host is free, if it is not; infinite while a page of it is in flight."""
+        """The second from which a host is free, if it is not; infinite while one of its pages is in flight."""
         self._later: list[tuple[float, float, int, int]] = []
         self._rank = 0.0
         """Of the page that was given out last."""
 
     def fill(self, pages: Iterable[QueuedPage], now: float) -> None:
-        """Replace all pages. What is known of hosts stays."""
+        """Replace all pages. The state of hosts stays."""
         self._queues, self._later, self._rank = {}, [], 0.0
         for rank, page, host, not_before in pages:
             if not_before > now:
@@ -72,7 +72,7 @@ class HostQueues:
         return None
 
     def rest(self, host: int, until: float) -> None:
-        """Let a host rest until a second. A page of it that was in flight no longer is."""
+        """Let a host rest until a second. Its page that was in flight no longer is."""
         if not self._one_each and self._free_at.get(host, until) > until:
             return
         self._free_at[host] = until

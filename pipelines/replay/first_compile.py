@@ -1,7 +1,7 @@
 """A first replay compiles kernels for half a minute: a second process compiles those of the ledger meanwhile.
 
-It applies an entry of three pages, and asks for what a replay asks for at its end. What it compiles goes to the cache
-of kernels on disk, where the replay finds it: of two processes that need a kernel, one compiles
+It applies an entry of three pages, and requests the results that a replay requests at its end. The compiled kernels go
+to the cache on disk, where the replay finds it: of two processes that need a kernel, one compiles
 (schemas/kernel_cache.py).
 """
 

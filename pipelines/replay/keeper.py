@@ -111,7 +111,7 @@ class KeeperConfig:
     now_second: int | None = None
     """Time passes up to this second when all input is read, with visits or without."""
     multiplier: int | None = field(default=None, compare=False, repr=False)
-    """Of the hash tables of the ledger: no result depends on it, and nobody may guess it (ledger.Ledger)."""
+    """Of the hash tables of the ledger: no result depends on it, and it must not be guessed (ledger.Ledger)."""
     space: Space = field(default=in_memory, compare=False, repr=False)
     """Where the ledger has its URLs and remembered links: no result depends on it."""
 

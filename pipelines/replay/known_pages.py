@@ -1,4 +1,4 @@
-"""The pages that a log, a state or a graph knows, with the page ids that a stream would give them.
+"""The pages of a log, a state or a graph, with the page ids that a stream would give them.
 
 Boundaries of shards are chosen from them before a stream begins.
 """

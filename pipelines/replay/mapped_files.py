@@ -1,4 +1,4 @@
-"""Columns in files that are mapped: the system keeps in memory what is used of them, and writes and reads the rest.
+"""Columns in files that are mapped: the system keeps the used parts in memory, and writes and reads the rest.
 
 A file has no name from its beginning on, so nothing is left of it when the process ends, in whatever way.
 """

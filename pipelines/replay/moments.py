@@ -151,8 +151,8 @@ def _importance_in(file: _MomentFile, page: int) -> float | None:
             data = os.pread(opened.fileno(), _BLOCK_BYTES, file.begin + block * _BLOCK_BYTES)
     except OSError:  # a replay has removed it
         return None
-    told = int.from_bytes(data[8 * _ROWS :], "little")
-    if len(data) != _BLOCK_BYTES or xxhash.xxh3_64_intdigest(data[: 8 * _ROWS]) != told:
+    digest = int.from_bytes(data[8 * _ROWS :], "little")
+    if len(data) != _BLOCK_BYTES or xxhash.xxh3_64_intdigest(data[: 8 * _ROWS]) != digest:
         return None
     rows = np.frombuffer(data, "<u8", _ROWS)
     row = int(rows[max(int(np.searchsorted(rows, last, "right")) - 1, 0)])

@@ -88,7 +88,7 @@ class ReplayRequest:
     samples: bool = False
     publications: bool = False
     sites: SiteKind | None = "domain"
-    """What sites are, whose importance is written. None: no sites."""
+    """The kind of sites whose importance is written. None: no sites."""
     runner: str = IN_PROCESS
     beam_options: tuple[str, ...] = ()
     segment_bytes: int = SEGMENT_BYTES
@@ -103,7 +103,7 @@ class ReplayRequest:
     to: Destination | None = None
     """Results to Kafka."""
     reading: Reading = ANY
-    """What users say about the records of logs."""
+    """The options of users about the records of logs."""
 
 
 @dataclass

@@ -23,7 +23,7 @@ _MOST_ROUTED = 4
 
 
 class ReplaySettings(NamedTuple):
-    """What the steps of a replay need to know. `files` are the names of the sources; later events are rejected."""
+    """The settings of the steps of a replay. `files` are the names of the sources; later events are rejected."""
 
     config: KeeperConfig
     rules: Rules

@@ -112,7 +112,7 @@ class StateFolder:
         elif not (path / "state.json").exists():
             raise StateRefused(f"{path}: no state of a replay: make one with opicflow replay LOG --state {path}")
         try:
-            lock = open(path / "lock", "w")  # noqa: SIM115 - what stands around it must not catch errors of its users
+            lock = open(path / "lock", "w")  # noqa: SIM115 - the handler must not catch errors of its users
         except OSError as problem:
             raise StateRefused(f"{path}: cannot be written to ({problem.strerror}): name another folder") from None
         with lock:
@@ -215,7 +215,7 @@ class StateFolder:
 
 
 def _link(before: Path | None, path: Path, data: bytes) -> bool:
-    """Make a file by another name for one of the snapshot before, if that has the same bytes: its head says so."""
+    """Link to a file of the snapshot before, if its head shows that it has the same bytes."""
     if before is None:
         return False
     try:
@@ -229,7 +229,7 @@ def _link(before: Path | None, path: Path, data: bytes) -> bool:
 
 
 _WRONG_VALUES = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What values of a wrong type or size raise where they are decoded. A digest proves only who wrote them, if that."""
+"""The errors of values of a wrong type or size when they are decoded. A digest does not prevent such values."""
 _MOST = (1 << 63) - 1
 _SNAPSHOT = re.compile(r"(snapshot-[0-9]{6,12})?")
 _STATE_KINDS = {"config": dict, "rules": list, "run": dict, "snapshot": str, "notes": str, "checkpoints": int}
@@ -240,7 +240,7 @@ _REPORT_KINDS = {"tally": dict, "rejects": dict, "samples": list, "refused_polic
 
 
 def _decode_state(values: dict[str, Any]) -> State:
-    """The state in values; one of `_WRONG_VALUES` for anything else. What it holds is judged, as deep as it is used."""
+    """The state in values; one of `_WRONG_VALUES` for anything else. All values that are used are checked."""
     state = State(**{**values, "sources": [_decode_source(source) for source in values["sources"]]})
     _check_kinds(vars(state), _STATE_KINDS)
     _ = state.rules_of_page_ids

@@ -201,7 +201,7 @@ class _ParquetWriter:
 
 
 class _Forward:
-    """A file, perhaps a pipe, that Arrow writes from front to back: it asks where it is, and pipes do not know.
+    """A file, perhaps a pipe, that Arrow writes from front to back: it reads its position, which a pipe does not have.
 
     After an error nothing more is written: Arrow would add a footer when its writer is collected.
     """

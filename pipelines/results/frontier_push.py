@@ -42,7 +42,7 @@ class _HeldDate(NamedTuple):
 
 
 class Decision(Enum):
-    """What is done with a page."""
+    """The ways to treat a page."""
 
     SEND = "send"
     UNCHANGED = "unchanged"
@@ -50,7 +50,7 @@ class Decision(Enum):
 
 
 def decide(known: KnownPage | None, date: int, now_second: int) -> Decision:
-    """Return what is done with a page that is to have this date, by what the frontier knows of it."""
+    """Return how to treat a page that is to have this date, from the frontier's record of it."""
     if known is None:
         return Decision.SEND
     if known.date == date:
@@ -59,7 +59,7 @@ def decide(known: KnownPage | None, date: int, now_second: int) -> Decision:
     return Decision.ASK_QUEUE if may_be_under_way else Decision.SEND
 
 
-def wanted_dates(rows: Rows, now_second: int, place: int = 0) -> Iterator[WantedDate]:
+def wanted_dates(rows: Rows, now_second: int, position: int = 0) -> Iterator[WantedDate]:
     """Yield the dates of the pages of a schedule, or of orders, of which so many came before.
 
     Orders that may be fetched at once get the first seconds of 1970, in their sequence: they come before what waits.
@@ -69,9 +69,9 @@ def wanted_dates(rows: Rows, now_second: int, place: int = 0) -> Iterator[Wanted
             if rows.kind == "schedule":
                 yield WantedDate(row.url, 0 if row.due is None else max(1, row.due // 1000))
             else:
-                place += 1
+                position += 1
                 begins = row.fetch_ms // 1000
-                yield WantedDate(row.url, place if begins <= now_second else begins)
+                yield WantedDate(row.url, position if begins <= now_second else begins)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class FrontierPush:
     def push(self, wanted: Iterable[WantedDate], wait_seconds: float) -> Counter[str]:
         """Send all dates. Pages that may be under way are tried again for so long.
 
-        It may be repeated: what is there already stays unchanged.
+        It may be repeated: pages that have their date already stay unchanged.
         """
         self._check_crawl()
         held: list[WantedDate] = []
@@ -115,7 +115,7 @@ class FrontierPush:
     def take(self, some: Sequence[WantedDate], wait_seconds: float) -> bool:
         """Send dates that have arrived, and those of before that wait. Returns whether none waits.
 
-        A page that may be under way waits for so long, and is tried again at every call; a later date takes its place.
+        A page that may be under way waits for so long, and is tried again at every call; a later date replaces it.
         """
         now = self.clock()
         some = list({page.url: page for page in some}.values())

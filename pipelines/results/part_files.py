@@ -50,7 +50,7 @@ def write_part(work: Path, part: Part, compressed: bool = False) -> None:
 
 
 def read_part(path: Path) -> bytes:
-    """Return a part, compressed or not: no columns, and no JSON, begin as what is compressed does."""
+    """Return a part, compressed or not: neither columns nor JSON begin like compressed data."""
     data = path.read_bytes()
     return zlib.decompress(data) if data.startswith(_COMPRESSED) else data
 

@@ -52,7 +52,7 @@ class Reasons:
     path: list[str]
     """How it was found: each page was found first in the one before; the last one is the page itself."""
     is_path_whole: bool
-    """False: of the first page of the path nobody knows how it was found."""
+    """False: it is not known how the first page of the path was found."""
     changes: SeenChanges
     rate_from: str
     rate_error: float
@@ -131,14 +131,14 @@ def _sites(payers: list[Payer]) -> list[Payer]:
 def _order(planned: Planned, row: int, cycle_hours: float) -> str:
     """Return why a page is ordered, or is not, in a sentence."""
     survey, orders = planned.survey, planned.orders
-    places = np.flatnonzero(orders.rows == row)
-    if len(places):
-        place = int(places[0])
-        alike = np.flatnonzero(orders.why == orders.why[place])
-        by = f" by {BY[orders.by[place]]}" if orders.by[place] else ""
-        number = 1 + int(np.searchsorted(alike, place))
-        not_before = iso_time(1000 * int(orders.not_before[place]))
-        return f"it is ordered: {WHY[orders.why[place]]}{by}, {number:,} of {len(alike):,}, not before {not_before}"
+    positions = np.flatnonzero(orders.rows == row)
+    if len(positions):
+        position = int(positions[0])
+        alike = np.flatnonzero(orders.why == orders.why[position])
+        by = f" by {BY[orders.by[position]]}" if orders.by[position] else ""
+        number = 1 + int(np.searchsorted(alike, position))
+        not_before = iso_time(1000 * int(orders.not_before[position]))
+        return f"it is ordered: {WHY[orders.why[position]]}{by}, {number:,} of {len(alike):,}, not before {not_before}"
     due, until = int(planned.shared.due[row]), survey.second + int(cycle_hours * 3600)
     when = f": next {iso_time(1000 * due)}" if due >= 0 else ""
     decided_by = int(survey.decided_by[row])
@@ -149,7 +149,7 @@ def _order(planned: Planned, row: int, cycle_hours: float) -> str:
     if survey.ordered[row] > 0:
         return f"it was ordered at {iso_time(1000 * int(survey.ordered[row]))}, and was not visited since"
     if survey.waits_until is not None and survey.waits_until[row] > survey.second:
-        return f"it is not ordered: its host asks to wait until {iso_time(1000 * int(survey.waits_until[row]))}"
+        return f"it is not ordered: its host wants no request before {iso_time(1000 * int(survey.waits_until[row]))}"
     if decided_by == DISCOVERY:
         ordered = int(((survey.decided_by == DISCOVERY) & survey.has_url).sum())
         return f"it is not ordered: of {ordered:,} unread pages {orders.discovered:,} are, and those come first"
@@ -161,7 +161,7 @@ def _order(planned: Planned, row: int, cycle_hours: float) -> str:
 
 
 def _by_quality(planned: Planned, row: int) -> str:
-    """Return what the quality of a page does to its place, if it is below 1."""
+    """Return how the quality of a page changes its position, if it is below 1."""
     quality = planned.survey.quality
     if quality is None or quality[row] >= 1.0 or planned.survey.decided_by[row] in _REASONS:
         return ""

@@ -170,7 +170,7 @@ def _times(seconds: Array) -> WithNulls:
 
 
 def hosts_of(urls: Texts) -> Texts:
-    """Return the hosts of canonical URLs: what is between the second and the third slash."""
+    """Return the hosts of canonical URLs: the text between the second and the third slash."""
     slashes = np.flatnonzero(urls.text == ord("/"))
     at = np.searchsorted(slashes, urls.starts)
     starts = slashes[at + 1] + 1

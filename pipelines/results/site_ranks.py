@@ -79,11 +79,11 @@ class SiteRanks:
         values = (column if isinstance(column, list) else column.tolist() for column in columns.values())
         return [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]
 
-    def places(self, values: Floats) -> Ints:
-        """Return the place of every site by these values, from 1; of equal ones the first by name is first."""
-        places = np.empty(len(values), np.int64)
-        places[_ordered(values, self.names)] = 1 + np.arange(len(values))
-        return places
+    def positions(self, values: Floats) -> Ints:
+        """Return the position of every site by these values, from 1; of equal ones the first by name is first."""
+        positions = np.empty(len(values), np.int64)
+        positions[_ordered(values, self.names)] = 1 + np.arange(len(values))
+        return positions
 
     def _columns(self, sites: Ints) -> dict[str, Any]:
         graph = self.graph
@@ -105,7 +105,7 @@ class SiteRanks:
 
 @dataclass(frozen=True)
 class SiteProgress:
-    """What is called while sites are ranked.
+    """The calls made while sites are ranked.
 
     `folding` with the parts of the scan of pages that are done, and how many there are; `ranking` after each step of
     importance, `scanning` after each scan for harmonic centrality, `searching` with the sites whose exact values are

@@ -5,7 +5,7 @@ from __future__ import annotations
 from scrapy.settings import BaseSettings
 
 from opicflow.pipelines.scrapy.frontier_scheduler import FrontierScheduler
-from opicflow.pipelines.scrapy.quality_teller import QualityTeller
+from opicflow.pipelines.scrapy.quality_middleware import QualityMiddleware
 from opicflow.pipelines.scrapy.visit_recorder import VisitRecorder
 
 _NEAREST_TO_THE_ENGINE = 10
@@ -25,4 +25,4 @@ class Addon:
         settings.set("SCHEDULER", FrontierScheduler, "addon")
         settings.setdefault("OPICFLOW_FOLDER", "opicflow", "addon")
         settings["DOWNLOADER_MIDDLEWARES"].set(VisitRecorder, _NEAREST_TO_THE_ENGINE, "addon")
-        settings["SPIDER_MIDDLEWARES"].set(QualityTeller, _NEAREST_TO_THE_SPIDER, "addon")
+        settings["SPIDER_MIDDLEWARES"].set(QualityMiddleware, _NEAREST_TO_THE_SPIDER, "addon")

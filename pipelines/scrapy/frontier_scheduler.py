@@ -48,10 +48,10 @@ class FrontierScheduler(Scheduler):
         self._ready: deque[str] = deque()
         self._out: set[str] = set()
         self._passed_over = self._to_pass_over = 0
-        """How often the frontier is not asked, and how often it still is not: it knew none of the pages that wait."""
-        self._asked_idle_at = 0.0
+        """How many choices are made without the frontier, which had no waiting page, and how many are left."""
+        self._last_idle_query_at = 0.0
         self._counts: Counter[str] = Counter()
-        """What the statistics of the crawl do not have yet: to count there takes longer than to look a page up."""
+        """Counts that the statistics of the crawl do not have yet: counting there takes longer than finding a page."""
         self._sender = self._new_sender(folder / LOG_NAME)
         return super().open(spider)
 
@@ -137,13 +137,13 @@ class FrontierScheduler(Scheduler):
         self._counts.clear()
 
     def _is_choice(self) -> bool:
-        """Whether the frontier has to be asked which page is next. A plan takes time for all pages known."""
+        """Whether the frontier has to choose which page is next. A plan takes time for all pages known."""
         if not self.requests.waiting:  # pages may be due again
             now = _clock()
-            is_long_ago = now - self._asked_idle_at >= _IDLE_SECONDS
-            self._asked_idle_at = now if is_long_ago else self._asked_idle_at
+            is_long_ago = now - self._last_idle_query_at >= _IDLE_SECONDS
+            self._last_idle_query_at = now if is_long_ago else self._last_idle_query_at
             return is_long_ago
-        if self.requests.waiting <= _AT_ONCE:  # all of them are fetched next
+        if self.requests.waiting <= _AT_ONCE:  # all are fetched next
             return False
         self._to_pass_over -= 1
         return self._to_pass_over < 0
@@ -154,7 +154,7 @@ def _clock() -> float:
 
 
 def quality_of(request: Request) -> float | None:
-    """Return the quality of a page that a spider has told, in the meta of its request; None if it has told none."""
+    """Return the quality that a spider has set in the meta of a request; None if it has set none."""
     quality = request.meta.get(QUALITY_KEY)
     if quality is None or (isinstance(quality, float | int) and 0.0 <= quality <= 1.0):
         return quality

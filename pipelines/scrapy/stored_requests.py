@@ -24,7 +24,7 @@ _PLAIN = _values_of(Request("data:,"))
 
 
 class StoredRequests:
-    """Requests by canonical URL. What was added survives the end of the process, also a kill -9."""
+    """Requests by canonical URL. Added requests survive the end of the process, also a kill -9."""
 
     def __init__(self, path: Path, spider: Spider) -> None:
         """Open a file, or make one. A last record that is not whole is cut off."""

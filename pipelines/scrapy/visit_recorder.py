@@ -1,4 +1,4 @@
-"""Writes what Scrapy fetches, and what it fails to fetch, to the log of a frontier."""
+"""Writes the fetches of Scrapy, also those that fail, to the log of a frontier."""
 
 from __future__ import annotations
 

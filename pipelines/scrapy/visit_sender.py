@@ -26,7 +26,7 @@ _ACKNOWLEDGED_SECONDS = 20.0
 
 
 class VisitSender:
-    """A thread that sends what is new in a log. How far it was acknowledged is kept beside the log.
+    """A thread that sends new visits of a log. The position that was acknowledged is kept beside the log.
 
     A broker that is away is tried again, also by the next crawl: every event is sent, some twice after a kill -9, which
     are recognised by their times.
@@ -49,7 +49,7 @@ class VisitSender:
         return self._log.stat().st_size - self._at
 
     def close(self) -> None:
-        """Send what is left, within half a minute. What was not acknowledged then is sent by the next crawl."""
+        """Send the rest, within half a minute. Visits not acknowledged by then are sent by the next crawl."""
         self._ended.set()
         self._thread.join(_LONGEST_END_SECONDS)
         if self.waiting_bytes:
@@ -69,10 +69,10 @@ class VisitSender:
                 pause = _PAUSE_SECONDS
             except KafkaRefused as problem:
                 _LOGGER.warning("opicflow: visits wait in the log: %s", problem)
-                self._let_go()
+                self._disconnect()
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
             if is_last:
-                self._let_go()
+                self._disconnect()
                 return
 
     def _send(self) -> None:
@@ -104,7 +104,7 @@ class VisitSender:
         written.write_text(str(self._at))
         os.replace(written, self._kept)
 
-    def _let_go(self) -> None:
+    def _disconnect(self) -> None:
         if self._publisher is not None:
             self._publisher.abandon()
             self._publisher = None

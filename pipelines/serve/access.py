@@ -55,7 +55,7 @@ def is_this_machine(host: str) -> bool:
 
 
 def is_token(given: str, token: str) -> bool:
-    """Whether this is the token; the time does not depend on how much of it is right."""
+    """Whether this is the token; the time taken does not depend on how many characters agree."""
     return hmac.compare_digest(given.encode("utf-8", "replace"), token.encode())
 
 

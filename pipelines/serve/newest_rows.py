@@ -85,7 +85,7 @@ class NewestRows:
             self._drop()
 
     def clear_floor(self) -> None:
-        """Forget what was dropped: all records are read again."""
+        """Forget that rows were dropped: all records are read again."""
         self.floor = -np.inf
 
     def columns(self, rows: Ints | None = None) -> dict[str, Array]:

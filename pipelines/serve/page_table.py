@@ -61,7 +61,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SiteRow:
-    """A host or a domain: sums over its pages, and what the next cycle fetches of it."""
+    """A host or a domain: sums over its pages, and its fetches in the next cycle."""
 
     name: str
     rank: int

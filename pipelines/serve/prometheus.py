@@ -20,7 +20,7 @@ def _lines(view: View) -> Iterator[str]:
             return ""
         return f"# HELP opicflow_{name} {meaning}\n# TYPE opicflow_{name} gauge\nopicflow_{name}{labels} {value!r}\n"
 
-    yield gauge("books", "The light for the books: 0 right, 1 look, 2 wrong", _LIGHTS[view.light.state])
+    yield gauge("books", "The light for the books: 0 right, 1 check it, 2 wrong", _LIGHTS[view.light.state])
     yield gauge("pages", "Pages known", view.pages)
     yield gauge("pages_read", "Pages read", view.pages_read)
     yield gauge("pages_waiting", "Pages that were never read", view.waiting)
@@ -32,7 +32,7 @@ def _lines(view: View) -> Iterator[str]:
     ):
         if ages.longer:
             yield gauge(f"{name}_longest_seconds", f"For how long the first of the {words} waits", ages.seconds)
-            yield f"# HELP opicflow_{name}_longer The {words} that wait for more seconds than the label says\n"
+            yield f"# HELP opicflow_{name}_longer The {words} that wait for more seconds than in the label\n"
             yield f"# TYPE opicflow_{name}_longer gauge\n"
             for (_, some), (_, span) in zip(ages.longer, SPANS, strict=True):
                 yield f'opicflow_{name}_longer{{seconds="{span}"}} {some}\n'

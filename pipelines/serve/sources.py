@@ -73,7 +73,7 @@ class LiveSource(PageSource, Protocol):
 
 
 class RereadView:
-    """A view that is read again when what it is made from has changed: by a thread of its own, so nobody waits for it.
+    """A view that is read again when its source has changed: by a thread of its own, so that no request waits for it.
 
     `stamp` returns what differs after a change; None: nothing can be read now. `read` gets the view before, if there
     is one, and may return it again.
@@ -113,7 +113,7 @@ class RereadView:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Let the collector of garbage skip what is made here: it would stop all threads and look at millions of sites."""
+    """Switch the garbage collector off meanwhile: it would stop all threads and visit millions of sites."""
     gc.disable()
     try:
         yield

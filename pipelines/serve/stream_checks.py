@@ -56,7 +56,7 @@ def _cash(verdict: Verdict, job: JobState | None) -> Check:
     if verdict.faults or drift:
         which = ", ".join(sorted({f"{one.law.value} of shard {one.shard}" for one in verdict.faults})[:3])
         detail = f"wrong are: {which}" if which else f"{drift:,} units are missing"
-        return Check("Cash", False, f"{detail}. Do not trust importance: opicflow audit says what to do")
+        return Check("Cash", False, f"{detail}. Do not trust importance: run opicflow audit, and do as it advises")
     if not verdict.shards:
         return Check("Cash", None, "no shard has published an audit in the last hour")
     if verdict.state is AuditState.BALANCED:
@@ -100,7 +100,7 @@ def _job(job: JobState) -> Iterator[Check]:
         yield Check("Job", False if job.problem else None, job.problem or "Flink has not answered yet")
         return
     if status.details.runs:
-        yield Check("Job", True, f"all its tasks run, says Flink, after {status.details.restarts} restarts")
+        yield Check("Job", True, f"Flink reports that all its tasks run, after {status.details.restarts} restarts")
     else:
         cause = next((one.cause for one in status.details.lasting_trouble), "no reason is known")
         yield Check("Job", False, f"{status.details.job.state}, not all its tasks run: {cause}")

@@ -262,13 +262,13 @@ class StreamSource:
             since = wording.minute(self._problem.since_ms)
             return [Check("Brokers", False, f"no new records since {since}")]
         if read_part < 1:
-            return [Check("Brokers", None, f"the topics are being read: {wording.percent(read_part)} of what is there")]
+            return [Check("Brokers", None, f"the topics are being read: {wording.percent(read_part)} is done")]
         return [Check("Brokers", True, "answer")]
 
     def _rates(self, job: JobState | None) -> list[tuple[str, float | None, str]]:
         rates: list[tuple[str, float | None, str]] = []
         if job is not None and job.status is not None:
-            is_silent = bool(job.status.silent_since_ms)  # what was said before it is not the present
+            is_silent = bool(job.status.silent_since_ms)  # an earlier report is out of date
             rates.append(("events a second", 0.0 if is_silent else job.events_per_second, "read by the stream"))
             lags = sorted(job.status.lags().items())
             rates += [(f"lag of {topic}", None if is_silent else lag, "records") for topic, lag in lags]

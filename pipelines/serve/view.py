@@ -66,8 +66,8 @@ class Check(NamedTuple):
 _BY_WEIGHT = ("Cash", "Events", "Brokers", "Workers", "Clock", "Job", "Lag", "Checkpoints")
 
 
-def _place_of(check: str) -> int:
-    """The place of a check among those that are equally right: what hurts most comes first, others as they are."""
+def _position_of(check: str) -> int:
+    """The position of a check among equally right ones: the most harmful first, others in their order."""
     return _BY_WEIGHT.index(check) if check in _BY_WEIGHT else len(_BY_WEIGHT)
 
 
@@ -80,7 +80,7 @@ class Light(NamedTuple):
 
 
 class Share(NamedTuple):
-    """A part of the orders, with its name, how many they are, and the address of what is behind it."""
+    """A part of the orders, with its name, how many they are, and the address of its details."""
 
     name: str
     orders: int
@@ -116,7 +116,7 @@ class Series(NamedTuple):
 
 @dataclass(frozen=True)
 class Live:
-    """The state of a stream, and how much of it is kept here. Times are of the clock, in ms."""
+    """The state of a stream, and how many of its records are kept here. Times are of the clock, in ms."""
 
     at_ms: int
     """The time of this view."""
@@ -154,7 +154,7 @@ class View:
     notes: Sequence[str] = ()
     options: Sequence[tuple[str, str]] = ()
     known_pages: int | None = None
-    """How many pages the crawl knows, where the table has only the first of them."""
+    """How many pages the crawl has, where the table has only the most important."""
     checks: Sequence[Check] | None = None
     """The checks of the books, where others than those of a replay are known."""
     live: Live | None = None
@@ -187,7 +187,7 @@ class View:
             self.orders_by_host,
             self.movers("rising"),
         )
-        if self.live is None:  # the table of a stream is replaced within seconds: most need none of these
+        if self.live is None:  # the table of a stream is replaced within seconds: few need indices
             self.table.make_indices()
         return self
 
@@ -258,7 +258,7 @@ class View:
         checks = tuple(
             sorted(
                 self._checks() if self.checks is None else self.checks,
-                key=lambda check: ((False, None, True).index(check.is_right), _place_of(check.name)),
+                key=lambda check: ((False, None, True).index(check.is_right), _position_of(check.name)),
             )
         )
         wrong = [check.name.lower() for check in checks if check.is_right is False]
@@ -267,7 +267,7 @@ class View:
         if self.is_stopped:
             return Light("wrong", f"The stream does not go on: {', '.join(wrong)}", checks)
         if wrong:
-            return Light("look", f"Look at this: {', '.join(wrong)}", checks)
+            return Light("look", f"Please check: {', '.join(wrong)}", checks)
         if not len(self.table):
             return Light("look", "There are no pages yet", checks)
         unknown = any(check.is_right is None for check in checks)

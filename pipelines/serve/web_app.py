@@ -1,4 +1,4 @@
-"""The addresses of `opicflow serve`: pages for people, JSON and metrics for programs. All of them only read.
+"""The addresses of `opicflow serve`: pages for people, JSON and metrics for programs. All only read.
 
 No page loads anything from elsewhere or runs a script but its own file: the content security policy forbids it.
 """
@@ -335,7 +335,7 @@ class _Pages:
         if self._viewers >= _MOST_VIEWERS:
             raise HTTPException(
                 HTTPStatus.SERVICE_UNAVAILABLE,
-                f"{_MOST_VIEWERS} browsers follow it already: load the page again to see what is new",
+                f"{_MOST_VIEWERS} browsers follow it already: load the page again to see changes",
             )
         return StreamingResponse(self._news(self._source), media_type="text/event-stream")
 

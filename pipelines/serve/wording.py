@@ -6,7 +6,7 @@ import math
 from datetime import datetime, timezone
 
 LONGEST_SHOWN = 160
-"""Longer text is cut in its middle; the API has all of it."""
+"""Longer text is cut in its middle; the API has the whole text."""
 _LAST_MS = 253_402_300_800_000  # the year 10000
 
 WORDS = {
@@ -21,7 +21,7 @@ WORDS = {
     "idle cash": "Cash that waits on pages which cannot pass it on. Importance is measured by the cash that moves.",
     "fresh": "The part of importance whose kept copies are expected to equal the page, under this plan.",
     "overdue": "The page should have been fetched before the end of the log, and was not.",
-    "order": "A fetch that a plan asks the crawler for, not before a time.",
+    "order": "A fetch that a plan requests from the crawler, not before a time.",
     "cycle": "The time from one plan to the next: an hour in a stream and a day in a replay, if not chosen otherwise.",
     "cash": "What a page passes on along its links at a visit. Its sum is known, so none can be lost unseen.",
     "shard": "A part of the pages, with books and a log of its own.",
@@ -31,13 +31,13 @@ WORDS = {
     "refused entry": "A record in the log of a shard that it cannot apply, such as one that is damaged.",
     "waiting": "Known by a link or an announcement, and never read.",
     "FETCHED": "The page answered with its content.",
-    "UNCHANGED": "The server said “not modified” (304): the content is as it was, and no links came with it.",
+    "UNCHANGED": "The server answered “not modified” (304): the content has not changed, and no links were sent.",
     "REDIRECTED": "The page leads to another one.",
     "ALIASED": "The page names another one as the page itself (canonical).",
-    "GONE": "The server said that there is no such page (404 or 410).",
+    "GONE": "The server answered that there is no such page (404 or 410).",
     "FAILED": "No answer, or an error of the server.",
     "BLOCKED": "Access was refused, by robots.txt or by the server.",
-    "BUSY": "The server asked to come back later (429 or 503).",
+    "BUSY": "The server wants the crawler to come back later (429 or 503).",
     "NONE": "Never visited.",
 }
 DECISIONS = {
@@ -65,7 +65,7 @@ REASONS = {
     "not-an-event": "there is JSON, but no event with a URL in it",
     "not-a-page": "the URL is not one of http or https, or no URL at all",
     "bad-field": "a field has a value that it cannot have",
-    "bad-time": "the time cannot be read, or lies in the future",
+    "bad-time": "the time cannot be read, or is in the future",
     "bad-weight": "the weight of a link is no number from 0",
     "empty-file": "the file has no bytes",
     "forgotten": "a policy has forgotten the page",

@@ -150,7 +150,7 @@ class Verdict:
     unsettled: int = 0
     """Shards whose importance has not settled yet, by their newest records."""
     loads: tuple[Load, ...] = ()
-    """What each shard has, by its newest record."""
+    """The load of each shard, by its newest record."""
 
     @property
     def in_transit(self) -> int:

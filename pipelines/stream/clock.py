@@ -21,7 +21,7 @@ from opicflow.pipelines.transforms.metrics import count
 _QUIET_SECONDS = 30.0
 """Between the ticks of a log in which nothing happens."""
 _BUSY_SECONDS = 45.0
-"""For so long after the last entry ticks go on: shards send what waits, and then tell each other of it."""
+"""Ticks continue for so long after the last entry: shards send waiting transfers, and then report them."""
 
 
 def poll_clock(timer: Any) -> Poll:
@@ -45,7 +45,7 @@ class WriteTicks(beam.DoFn):
         interval_seconds: float,
         ends: LogEnds | None = None,
     ) -> None:
-        """The logs are the partitions of `ledger_topic`. `ends` says where they end; without it, ticks go to all."""
+        """The logs are the partitions of `ledger_topic`. `ends` returns where they end; without it, ticks go to all."""
         self._topic = ledger_topic
         self._shards = shards
         self._interval_seconds = interval_seconds
@@ -76,7 +76,7 @@ class WriteTicks(beam.DoFn):
 
 @dataclass
 class _Log:
-    """What the clock knows of a log: where it ends if nobody but the clock writes, and when somebody did."""
+    """The end of a log if only the clock writes to it, and the last time when another writer did."""
 
     end: int = -1
     grown_at: float = -math.inf

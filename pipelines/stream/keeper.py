@@ -87,7 +87,7 @@ class LogRefused(UserError):
 
 @dataclass(frozen=True)
 class Placement:
-    """What gives every page its shard: the rules of page ids, and the ranges of the shards.
+    """The mapping of pages to shards: the rules of page ids, and the ranges of the shards.
 
     `opicflow topics create --like` writes it into the logs before a stream begins.
     """
@@ -157,7 +157,7 @@ class Origin:
     audit_seconds: int = 10
     quiet_until: dict[str, int] = field(default_factory=dict)
     sites: SiteKind | None = None
-    """What sites are, whose importance is published. None: no sites, as in older logs."""
+    """The kind of sites whose importance is published. None: no sites, as in older logs."""
     continues: Continuation | None = None
     """The logs of other shards that these continue. None: the ledgers begin without a page."""
     entry_form: int = field(default=ENTRY_FORM, compare=False)
@@ -170,7 +170,7 @@ class Origin:
 
     @property
     def placement(self) -> Placement:
-        """What gives every page its shard."""
+        """The mapping of pages to shards."""
         return Placement(self.rules.page_ids, self.ranges)
 
     def entry(self) -> bytes:
@@ -526,7 +526,7 @@ class LogKeeper:
             elif origin.entry_form > self.origin.entry_form:
                 self.origin, self._notes.origin = origin, dict(entry.values)
             return
-        if Placement.of(entry) is not None:  # what it says is in the settings too
+        if Placement.of(entry) is not None:  # its content is in the settings, too
             return
         if self.ledger is None:
             yield self._reject(Reason.REFUSED, "it comes before the settings of the ledger", offset, value)
@@ -595,7 +595,7 @@ class LogKeeper:
             if has_swept:
                 # A sweep leaves its unused records to the next: scores still change after the last visit.
                 most = int(origin.records_per_visit * ledger.visits) - notes.movers
-                # What is not certain to a share yet is not published for moving by less: records are saved for later.
+                # A move below the error of importance is not published: records are saved for later.
                 least_move = max(origin.least_move, ledger.certificate() or 0.0)
                 movers = publish_movers(ledger, min(most, ledger.pages), least_move)
                 if movers is not None:
@@ -724,7 +724,7 @@ def _reported(pairs: list[list[Any]]) -> list[dict[str, Any]]:
 
 
 def _deleted(entry: CrawlEntry, first: int) -> str:
-    """Return what is said once of a source whose oldest events are behind what a shard has of it."""
+    """Return the detail of the one reject for a source whose oldest events were deleted before a shard had them."""
     return (
         f"{entry.source}: the events from offset {first} to {entry.counted_from - 1} were deleted while the stream had "
         "no state: those of this shard among them, if there were any, are lost"

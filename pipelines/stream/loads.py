@@ -12,7 +12,7 @@ _FEWEST_PAGES = 10_000
 
 
 class Load(NamedTuple):
-    """What a shard has: pages, visits that it has applied, and what its content takes."""
+    """The load of a shard: its pages, the visits that it has applied, and the bytes of its content."""
 
     shard: int
     pages: int

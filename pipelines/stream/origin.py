@@ -67,7 +67,7 @@ def origin_of(connection: Connection, topic: str, snapshots: Snapshots | None = 
 def first_origin(
     connection: Connection, topic: str, logs: Sequence[PartitionRange], snapshots: Snapshots | None = None
 ) -> Origin:
-    """Return the origin in the first of these logs that has one. The others are not read: all have the same one."""
+    """Return the origin in the first of these logs that has one. The others are not read: all have the same origin."""
     for log in logs:
         origin = _beginning(connection, topic, log, snapshots).origin
         if origin is not None:

@@ -76,7 +76,7 @@ def first_rules(notes: Iterable[RulesNote], topic_id: str, partition: int, start
 
 
 def publish_rules(connection: Connection, events: str, policies: str, rules: Rules) -> tuple[int, ...]:
-    """Send rules to every partition of crawl-events, and a note of them to policies. Returns their offsets."""
+    """Send rules to every partition of crawl-events, and a note to policies. Return their offsets."""
     topic_id, partitions = partitions_of_topic(connection, events)
     with Publisher(connection) as publisher:
         sent = [publisher.deliver(events, [control_record(rules)], partition) for partition in range(partitions)]

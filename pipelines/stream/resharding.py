@@ -1,8 +1,8 @@
 """Another number of shards for a stream that is stopped: new logs, which begin with snapshots of new ledgers.
 
-1. Every ledger is restored from its newest snapshot, and its log is applied to the end. What it publishes on the way is
-   sent again: a follower sees it as after any restart.
-2. The shards exchange what is under way, and their pages go into the ledgers of the new shards.
+1. Every ledger is restored from its newest snapshot, and its log is applied to the end. Its publications on the way are
+   sent again: a consumer sees them as after any restart.
+2. The shards exchange transfers under way, and their pages go into the ledgers of the new shards.
 3. The new topic is made, and each log gets its first entry: the settings, with the fingerprints of all new ledgers.
 4. The snapshots of the new ledgers are written.
 
@@ -45,7 +45,7 @@ _STOP_AGAIN = "start the stream on its old logs, stop it with opicflow stream st
 
 
 class ReshardProgress(NamedTuple):
-    """How far it has come: what is done, with which shard, and of how many."""
+    """The progress: the current step, the current shard, and the number of shards."""
 
     step: str
     shard: int

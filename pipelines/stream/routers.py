@@ -135,7 +135,7 @@ class RouteEvents(_Router):
         """Connect to the schema registry in the worker."""
         # Seen URLs are not sent again. They last as long as this object, which Beam discards when a bundle fails, so
         # that the URLs of that bundle are sent again. Each partition has its own: when they are routed again, a ledger
-        # drops what it has of one, and must not miss in another what it has dropped.
+        # drops the URLs it has from one, and must not miss in another the URLs it has dropped.
         self._seen: dict[str, Seen] = {}
         self._seen_events: Counter[str] = Counter()
         self._canonicalisers: dict[Rules, Canonicaliser] = {}

@@ -1,7 +1,7 @@
 """Up to which record of its log each ledger of this process has sent its outputs, and they have arrived.
 
-The stages that keep ledgers and that send outputs are one after the other in a process, in bundles: a ledger says how
-far it has come behind the outputs of each batch, and when the bundle ends all of them have arrived.
+The stages that keep ledgers and that send outputs are one after the other in a process, in bundles: a ledger reports
+its position behind the outputs of each batch, and when the bundle ends all of them have arrived.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def may_go_on(run: str, shard: int, kept: LogHead, stored: LogHead) -> bool:
 
 
 def applied(run: str, shard: int, next_offset: int) -> bytes:
-    """Return what a ledger says behind the outputs of a batch."""
+    """Return the report of a ledger behind the outputs of a batch."""
     return json.dumps([run, shard, next_offset]).encode()
 
 
-def note_sent(said: bytes) -> None:
-    """Note what a ledger said, when its outputs have arrived."""
-    SENT.note(*json.loads(said))
+def note_sent(report: bytes) -> None:
+    """Note the report of a ledger, when its outputs have arrived."""
+    SENT.note(*json.loads(report))

@@ -3,7 +3,7 @@
     topic / shard / position-time-chain / part-00000 …
                                         / manifest.json
 
-The name of a snapshot tells the next offset of its log, the time of the last record that it has, and the beginning of
+The name of a snapshot has the next offset of its log, the time of the last record that it has, and the beginning of
 the hash of all records. A snapshot without a manifest was not finished, and is never used.
 """
 
@@ -34,11 +34,11 @@ _HOUR_MS = 3_600_000
 
 
 class SnapshotDamaged(UserError):
-    """A file of a snapshot is missing, or is not what was written."""
+    """A file of a snapshot is missing, or has other bytes than were written."""
 
 
 class NoSnapshots(UserError):
-    """A command needs snapshots and was not told where they are."""
+    """A command needs snapshots, and their folder was not given."""
 
 
 class StoredSnapshot(NamedTuple):
@@ -137,7 +137,7 @@ class SnapshotStore:
         return None if manifest is None else LogHead(**manifest["head"])
 
     def read(self, shard: int, snapshot: StoredSnapshot) -> Iterator[bytes]:
-        """Yield the chunks of a finished snapshot. Raises `SnapshotDamaged` where a part is not what was written."""
+        """Yield the chunks of a finished snapshot. Raises `SnapshotDamaged` where a part has other bytes."""
         manifest = self._manifest(shard, snapshot)
         if manifest is None:
             raise SnapshotDamaged(f"{self._path(shard, snapshot)}: it was not finished")
@@ -150,7 +150,7 @@ class SnapshotStore:
             except FileNotFoundError:
                 raise SnapshotDamaged(f"{name}: the file is missing") from None
             if len(data) != part.bytes or xxhash.xxh3_128_hexdigest(data) != part.digest:
-                raise SnapshotDamaged(f"{name}: the file is damaged: it is not what was written")
+                raise SnapshotDamaged(f"{name}: the file is damaged: it has other bytes than were written")
             begin = 0
             for size in part.chunks:
                 yield decompressor.decompress(data[begin : begin + size], max_output_size=_MOST_CHUNK_BYTES)
@@ -200,7 +200,7 @@ class SnapshotStore:
         except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):  # the writer ended half-way
             return None
         if digest != _digest(values):
-            raise SnapshotDamaged(f"{name}: the file is damaged: it is not what was written")
+            raise SnapshotDamaged(f"{name}: the file is damaged: it has other bytes than were written")
         if values["version"] != _VERSION:
             raise SnapshotDamaged(f"{name}: version {values['version']} needs a newer opicflow")
         if (values["topic_id"], values["shard"]) != (self.topic_id, shard):

@@ -181,7 +181,7 @@ def _fork(keeper: LogKeeper, file: IO[bytes]) -> int:
 
 
 def _packed_by(copy: int, file: IO[bytes]) -> PackedSnapshot:
-    """Wait for the copy of the process, and return what it has packed. Raises `SnapshotFailed`."""
+    """Wait for the copy of the process, and return the snapshot that it has packed. Raises `SnapshotFailed`."""
     _, status = os.waitpid(copy, 0)
     if status != 0:
         raise SnapshotFailed(f"the process that copies the ledger ended ({status}): see the worker's log")

@@ -1,4 +1,4 @@
-"""What `opicflow stream status` says of a running stream."""
+"""The output of `opicflow stream status` about a running stream."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class StreamStatus:
         return since if since and is_long else 0
 
     def values(self) -> dict[str, Any]:
-        """Return all of it, for JSON."""
+        """Return all values, for JSON."""
         details, checkpoints, last = self.details, self.checkpoints, self.checkpoints.last
         return {
             "job": details.job.id,

@@ -30,7 +30,7 @@ LATEST = "latest"
 """Instead of the path of a savepoint: the newest checkpoint or savepoint."""
 
 FLINK_VERSION = "1.19"
-"""Of the job server that Beam starts. Without it, it is that of the newest Flink that Beam knows."""
+"""The Flink version of the job server that Beam starts. Without it, Beam takes the newest one that it supports."""
 MOST_SLOTS = KEY_GROUPS
 """Of a stage. Another number loses all state."""
 

@@ -12,7 +12,7 @@ from opicflow.pipelines.stream.snapshot_store import Snapshots
 
 
 class Trim(NamedTuple):
-    """What may be deleted of a log."""
+    """The part of a log that may be deleted."""
 
     shard: int
     first: int

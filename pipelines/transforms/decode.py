@@ -230,7 +230,7 @@ class _Room:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Let nobody wait any more."""
+        """End all waiting."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()

@@ -240,10 +240,10 @@ def _in_parts(ledger: Ledger, pages: Ids, rate_sum: float, rows: int) -> Iterato
         if ledger.is_in_memory:
             yield ledger.estimate(some, rate_sum), ledger.urls(some)
             continue
-        order, places = _by_birth(ledger, some)
+        order, positions = _by_birth(ledger, some)
         estimates, (starts, text) = ledger.estimate(some[order], rate_sum), ledger.urls(some[order])
         for begin in range(0, max(len(some), 1), rows):
-            own = places[begin : begin + rows]
+            own = positions[begin : begin + rows]
             yield rows_of(estimates, own), _urls_at(starts, text, own)
 
 
@@ -251,8 +251,8 @@ def _urls_of(ledger: Ledger, pages: Ids) -> tuple[Ints, Bytes]:
     """Return the URLs of pages. From files they are read in the order of the files."""
     if ledger.is_in_memory:
         return ledger.urls(pages)
-    order, places = _by_birth(ledger, pages)
-    return _urls_at(*ledger.urls(pages[order]), places)
+    order, positions = _by_birth(ledger, pages)
+    return _urls_at(*ledger.urls(pages[order]), positions)
 
 
 def _by_birth(ledger: Ledger, pages: Ids) -> tuple[Ints, Ints]:

@@ -29,7 +29,7 @@ class _Sums:
             column.resize(sites, refcheck=False)
 
     def add(self, sites: Array, **values: Any) -> None:
-        """Add values of pages of these sites."""
+        """Add values of pages, whose sites are given."""
         for name, more in values.items():
             np.add.at(getattr(self, name), sites, more)
 

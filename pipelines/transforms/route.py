@@ -5,7 +5,7 @@ ledger may not have yet. The interpretation of events is here and nowhere else:
 
 - 2xx and unknown statuses are FETCHED; 304 is UNCHANGED; other 3xx are REDIRECTED to the first link; 404 and 410 are
   GONE; 401, 402, 403, 407, 451 and visits that a rule forbade are BLOCKED; 429, and 503 with a Retry-After, are BUSY:
-  the row has the time until which the host asks to wait; all others are FAILED.
+  the row has the time until which the host wants no request; all others are FAILED.
 - A page that names another one as canonical is ALIASED: that is its only link. Its other links are not those of the
   canonical page, which may belong to another site.
 - "Not modified" with an empty list of links means that there was no body: the links are unknown.
@@ -210,9 +210,9 @@ def _outcome_table() -> Bytes:
 
 
 def _waits_until(events: CrawlEvents) -> Ints:
-    """Return until when the host of each event asks to wait; 0 where it does not, or nobody knows since when."""
-    asks = (events.retry_seconds > 0) & (events.time_ms > 0)
-    return np.where(asks, events.time_ms + 1000 * events.retry_seconds, 0)
+    """Return until when the host of each event wants no request; 0 where it does not, or the time is unknown."""
+    waits = (events.retry_seconds > 0) & (events.time_ms > 0)
+    return np.where(waits, events.time_ms + 1000 * events.retry_seconds, 0)
 
 
 _OUTCOMES = _outcome_table()

@@ -208,7 +208,7 @@ def test_a_missing_report_delays_the_verdict_with_its_own_exit_code(topic: list[
         "cannot be judged yet: 1 of 3 shards have not reported (2): wait for a tick, or check with opicflow "
         "stream status whether the stream runs; with --since give an earlier time; 2 pairs without a common cut "
         "(0 -> 1, 1 -> 0): "
-        "wait until the receivers have read what was sent\n"
+        "wait until the receivers have read all transfers\n"
     )
     found = json.loads(audit("--json").out)
     assert (found["verdict"], found["shards_spoken"], len(found["not_yet"])) == ("not yet", 2, 2)

@@ -504,7 +504,7 @@ def test_options_become_a_policy_and_a_sentence(arguments: list[str], policy: Po
         (["--all", "--default"], "no setting of the whole crawl"),
         (["--url", "a.example", "--never"], "do you mean https://a.example ?"),
         (["--url", "https://a.example/", "--host", "a.example", "--never"], "not allowed with argument"),
-        (["nowhere.jsonl", "--host", "a.example"], "--host: a file has its own policies: omit one of them"),
+        (["nowhere.jsonl", "--host", "a.example"], "--host: a file has its own policies: omit one"),
         (["nowhere.jsonl"], "nowhere.jsonl: No such file"),
     ],
 )

@@ -126,9 +126,9 @@ def test_a_push_that_follows_sends_what_arrives_and_waits_for_pages_under_way(st
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--follow", "--state", "x"), "name one of them"),
+        (("--follow", "--state", "x"), "name only one source"),
         (("--group", "g"), "no brokers"),
-        (("results", "--brokers", "127.0.0.1:1"), "name one of them"),
+        (("results", "--brokers", "127.0.0.1:1"), "name only one source"),
     ],
 )
 def test_a_push_is_of_one_source(arguments: tuple[str, ...], said: str) -> None:

@@ -95,7 +95,7 @@ def test_a_terminal_gets_lines_only(log: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--out", "-", "--json"], "--out -, --json: both are for standard output: omit one of them"),
+        (["--out", "-", "--json"], "--out -, --json: both write to standard output: omit one"),
         (["--out", "-", "--parts", "2"], "--parts 2: only files have parts: name a folder with --out"),
         (["--parts", "2"], "--parts 2: only files have parts: name a folder with --out"),
         (["--out", "x", "--parts", "100000"], "--parts 100000: at most 99,999 files"),

@@ -343,7 +343,7 @@ def test_on_a_terminal_the_first_twenty_pages_are_shown(cluster: Cluster, monkey
         (["crawl-orders", "--min-score", "2"], "--min-score goes with importance: crawl-orders has no scores"),
         (["importance", "--min-score", "nan"], "--min-score nan: give a number"),
         (["importance", "--top", "0"], "'0' is not a positive whole number"),
-        (["importance", "--top", "3", "--follow", "--format", "jsonl"], "give --format table, or omit one of them"),
+        (["importance", "--top", "3", "--follow", "--format", "jsonl"], "give --format table, or omit one"),
         (["importance", "--since", "yesterday"], "--since yesterday: not a time"),
         (["importance", "--new"], "--new shows records published from now on: give --follow too"),
         (

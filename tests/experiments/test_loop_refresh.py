@@ -644,7 +644,7 @@ def test_the_command_writes_a_table_a_bandwidth_plots_and_bounds(three_days: tup
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        (("fig2", "--days", "30"), "--days: it is for loop and loop-refresh: omit it, or name one of them"),
+        (("fig2", "--days", "30"), "--days: it is for loop and loop-refresh: omit it, or add loop or loop-refresh"),
         (("loop", "--bandwidths", "5"), "--bandwidths: it is for loop-refresh alone: omit it, or name loop-refresh"),
         (("fig2", "--bandwidths", "5"), "--bandwidths: it is for loop-refresh alone"),
         (("loop-refresh", "--days", "3"), "--days 3: give 14 to 3650"),

@@ -433,7 +433,7 @@ def test_a_file_of_another_result_is_refused(tmp_path: Path) -> None:
     [
         (["importance", "--as", "nutch"], "no results: name their folder or files, or a state with --state DIR"),
         (["importance", "-", "--as", "nutch"], "standard input: results are read twice: name a file"),
-        (["importance", "FILE", "--state", "x", "--as", "nutch"], "both have results: name one of them"),
+        (["importance", "FILE", "--state", "x", "--as", "nutch"], "both have results: name one"),
         (["orders", "FILE", "--as", "opensearch"], "this format is for importance: export that"),
         (["orders", "FILE", "--as", "scrapy-redis"], "give the key with --name, such as spider:start_urls"),
         (["importance", "FILE", "--as", "csv", "--name", "x"], "this format names nothing: omit --name"),

@@ -304,7 +304,7 @@ def test_a_service_that_reads_slowly_holds_the_push_back(service: FrontierServic
 
 def test_a_service_that_does_not_answer_ends_the_push(service: FrontierService) -> None:
     service.may_go_on.clear()
-    refusal = r"DEADLINE_EXCEEDED.*see that the service runs there, and push again"
+    refusal = r"DEADLINE_EXCEEDED.*check that the service runs there, and push again"
     with served(service) as address, FrontierClient(address, limit_seconds=1) as client:
         one = FrontierPush(client, "host", lambda: service.now, lambda seconds: None)
         with pytest.raises(FrontierRefused, match=refusal):
@@ -324,7 +324,7 @@ def results(tmp_path: Path, expires_ms: int = 1 << 52) -> Path:
 def test_the_command_says_what_was_sent(service: FrontierService, tmp_path: Path) -> None:
     with served(service) as address:
         words: list[Any] = ["push", f"urlfrontier://{address}", "orders", results(tmp_path)]
-        assert command(*words) == (0, "         2  pages sent\n         2  of them new to the frontier\n", "")
+        assert command(*words) == (0, "         2  pages sent\n         2  new to the frontier\n", "")
         assert command(*words) == (0, "         0  pages sent\n         2  had this date already\n", "")
         code, out, _ = command(*words, "--json")
         assert code == 0 and json.loads(out) == {

@@ -28,7 +28,7 @@ def window() -> Iterator[Browser]:
 
 def test_the_first_screen_begins_with_the_answer(window: Browser) -> None:
     with served(GivenView()) as at:
-        window.look(1600)
+        window.resize(1600)
         window.open(at)
         text = window.run(TEXT)
         places = [
@@ -62,7 +62,7 @@ def test_the_first_screen_of_a_replay_is_that_of_its_state_and_of_its_results(
     source = StateSource(tmp_path / "state") if kind == "state" else ResultsSource(tmp_path / "out")
     with served(source) as at:
         for width in (360, 1600):
-            window.look(width)
+            window.resize(width)
             window.open(at)
             text, seen = window.run(TEXT), window.run("return document.querySelectorAll('#top tbody tr').length")
             assert "Cash ✓ not one unit of cash is missing" in text and "proven: within" in text and seen == 10
@@ -78,7 +78,7 @@ def test_the_first_screen_of_a_replay_is_that_of_its_state_and_of_its_results(
 def test_search_finds_as_one_types_and_the_keyboard_opens_it(window: Browser, kind: str) -> None:
     source = GivenView() if kind == "state" else GivenStream(live_view(SMALL))
     with served(source) as at:
-        window.look(1600)
+        window.resize(1600)
         window.open(at)
         window.write(".search input", "host3.example/docs")
         window.until("return document.querySelectorAll('.found a').length >= 5")
@@ -131,7 +131,7 @@ def test_the_policy_refuses_a_script_that_would_have_slipped_in(window: Browser)
 
 def test_a_state_without_pages_says_so(window: Browser) -> None:
     with served(GivenView(EMPTY)) as at:
-        window.look(360)
+        window.resize(360)
         for path in PAGES:
             window.open(at + path)
         window.open(at)
@@ -155,7 +155,7 @@ def test_no_page_scrolls_sideways(window: Browser, width: int, dark: bool) -> No
     with served(
         GivenView(hostile_view([*HOSTILE_URLS, *(SMALL.table.url(row) for row in range(40))], "long" * 300))
     ) as at:
-        window.look(width, dark=dark)
+        window.resize(width, dark=dark)
         for path in [*PAGES, f"/page/{int(SMALL.table.ids[0]):016x}", "/host/a.example", "/nothing"]:
             window.open(at + path)
             wide = window.run("return document.documentElement.scrollWidth")
@@ -191,7 +191,7 @@ def test_text_has_contrast_in_both_themes(window: Browser) -> None:
         .filter(([name, least]) => contrast(name, "--card") < least || contrast(name, "--ground") < least - 0.3)"""
     with served(GivenView()) as at:
         for dark in (False, True):
-            window.look(1600, dark=dark)
+            window.resize(1600, dark=dark)
             window.open(at)
             assert window.run(script) == []
 
@@ -204,7 +204,7 @@ FIRST = "return document.querySelector('#top tbody th').textContent"
 def test_a_live_page_changes_by_itself_and_the_reader_keeps_the_place(window: Browser) -> None:
     source = GivenStream(live_view(SMALL))
     with served(source) as at:
-        window.look(1600)
+        window.resize(1600)
         window.open(at)
         window.complaints()
         before = window.run(FIRST)
@@ -242,7 +242,7 @@ def test_what_arrives_live_runs_no_script(window: Browser) -> None:
 def test_a_live_page_says_when_its_server_is_away(window: Browser) -> None:
     source = GivenStream(live_view(SMALL))
     with served(source) as at:
-        window.look(360)
+        window.resize(360)
         window.open(at)
         assert window.run("return document.documentElement.scrollWidth") <= 360
         source.close()

@@ -213,6 +213,6 @@ def test_the_command_serves_a_stream_and_ends_when_interrupted(topics: Topics) -
 def test_a_stream_and_a_state_are_not_served_together() -> None:
     for words in (("--state", "x"), ("--results", "x")):
         result = command("serve", "--brokers", "127.0.0.1:1", *words)
-        assert result.code == 2 and "pages come from one of them" in result.err
+        assert result.code == 2 and "both are sources of pages" in result.err
     result = command("serve", "--state", "x", "--flink-master", "127.0.0.1:1")
     assert result.code == 2 and "--flink-master goes with a stream" in result.err

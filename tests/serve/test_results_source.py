@@ -98,4 +98,4 @@ def test_what_are_no_results_is_refused_in_one_line(tmp_path: Path) -> None:
         assert "\n" not in str(refused.value)
         (tmp_path / name).unlink()
     result = command("serve", "--state", tmp_path, "--results", tmp_path)
-    assert result.code == 2 and "omit the other" in result.err
+    assert result.code == 2 and "omit one" in result.err

@@ -148,9 +148,9 @@ def test_a_wrong_start_is_refused_with_its_reason(stream: LocalStream, tmp_path:
     other = (*start, "--name", "other")
     assert f"a job '{stream.name}' runs there already" in refused(*start)
     assert "its ledgers count with other options (damping: 0.85)" in refused(*other, "--damping", "0.7")
-    assert " findings: correct what is listed, and start again" in refused(*other, "--prefix", "missing-")
+    assert " findings: correct the settings above, and start again" in refused(*other, "--prefix", "missing-")
     assert "missing-page-ledger: topic is missing: " in command(*other, "--prefix", "missing-").out
-    assert "1 finding: correct what is listed, and start again" in refused(*other, "--shards", "12")
+    assert "1 finding: correct the settings above, and start again" in refused(*other, "--shards", "12")
     assert f"{stream.ledger_topic}: partitions is 4, should be 12: " in command(*other, "--shards", "12").out
     assert "a stream needs FlinkRunner" in refused(*other, "--runner", "DirectRunner")
     assert "slots are free" in refused(*other, "--parallelism", "99")

@@ -196,7 +196,7 @@ def test_a_page_whose_url_has_not_arrived_is_not_an_unknown_one() -> None:
     urls = [b"https://a.example/", b"https://b.example/"]
     a, b = PageIds().of_all(urls).tolist()
     cluster = written(ItemWriter().visit(a, [b], time_ms=1000, url=urls[0]))
-    assert "the ledger knows its page id only" in refusal(show(cluster, "https://b.example/", "--quiet"))
+    assert "the ledger has its page id only" in refusal(show(cluster, "https://b.example/", "--quiet"))
 
 
 def test_the_url_of_a_page_does_not_control_the_terminal() -> None:
@@ -264,7 +264,7 @@ def test_wrong_words_are_refused_before_anything_is_read(tmp_path: Path) -> None
     for words, wanted in (
         (["no url", *NOWHERE], "no url: "),
         (["mailto:x", *NOWHERE], "mailto:x: "),
-        ([URL, "--state", tmp_path, *NOWHERE], "a page is that of a state or of a stream: name one of them"),
+        ([URL, "--state", tmp_path, *NOWHERE], "the page is read from a state or from a stream: name one"),
         ([URL, "--state", tmp_path, "--ledger", "x"], "--state, --ledger: "),
         ([URL, "--all-shards", *NOWHERE], "--all-shards: "),
         ([URL, "--why"], "no state and no stream"),

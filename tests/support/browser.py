@@ -56,7 +56,7 @@ class Browser:
         (found,) = self._post("elements", {"using": "css selector", "value": selector})
         self._post(f"element/{next(iter(found.values()))}/value", {"text": text})
 
-    def look(self, width: int, height: int = 900, dark: bool = False) -> None:
+    def resize(self, width: int, height: int = 900, dark: bool = False) -> None:
         """Make the window so large, light or dark."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self._chrome("Emulation.setDeviceMetricsOverride", size)
@@ -64,12 +64,12 @@ class Browser:
         self._chrome("Emulation.setEmulatedMedia", {"features": [scheme]})
 
     def picture(self) -> bytes:
-        """What is seen, as PNG."""
+        """Return a screenshot, as PNG."""
         answer = requests.get(f"{self._session}/screenshot", timeout=60)
         return base64.b64decode(answer.json()["value"])
 
     def complaints(self) -> list[str]:
-        """What the browser complained of since it was last asked: scripts that were refused, files that are missing."""
+        """Return the browser's complaints since the last call: scripts that were refused, files that are missing."""
         return [one["message"] for one in self._post("se/log", {"type": "browser"})]
 
     def _chrome(self, command: str, values: dict[str, Any]) -> None:

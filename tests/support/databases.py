@@ -1,4 +1,4 @@
-"""PostgreSQL and Redis for tests, from the packages of the system: a test that finds none says so and is skipped."""
+"""PostgreSQL and Redis for tests, from the packages of the system: a test that finds none is skipped with a message."""
 
 from __future__ import annotations
 

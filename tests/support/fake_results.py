@@ -40,7 +40,7 @@ class StoredTopic:
 
 @dataclass(frozen=True)
 class FakeResults(Connection):
-    """A cluster with topics. `state["answers"]` says whether its broker answers."""
+    """A cluster with topics. `state["answers"]` is whether its broker answers."""
 
     topics: dict[str, StoredTopic] = field(default_factory=dict, compare=False)
     state: dict[str, Any] = field(default_factory=lambda: {"answers": True, "made": 0}, compare=False)

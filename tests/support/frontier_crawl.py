@@ -19,7 +19,7 @@ PAGES = 400
 
 
 class StandInClock:
-    """Seconds since 1970, which pass when the test says so."""
+    """Seconds since 1970, which a test moves forward."""
 
     def __init__(self) -> None:
         self.second = FIRST_MS / 1000.0

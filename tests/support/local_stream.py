@@ -115,7 +115,7 @@ class LocalStream:
         history: str | None = None,
         snapshots: Path | None = None,
     ) -> None:
-        """Create the topics. `history` is the history policy, if not the default; `snapshots` a folder of them."""
+        """Create the topics. `history` is the history policy, if not the default; `snapshots` their folder."""
         self.snapshots = snapshots
         self.state_backend, self.snapshot_mb, self.history = state_backend, snapshot_mb, history
         self.cluster, self.flink = cluster, cluster.flink

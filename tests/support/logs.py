@@ -64,7 +64,7 @@ class WebLog:
 
     @property
     def ledger(self) -> Ledger:
-        """The ledger. What was visited since the last look is applied now: few tests look at it."""
+        """The ledger. Visits since the last call are applied now: few tests read it."""
         later, self._later = self._later, []
         for apply in later:
             apply()

@@ -29,7 +29,7 @@ COLOURS = 64
 
 
 def main() -> None:
-    """Write what is seen of the example log: replayed, or with the word `live` in a stream."""
+    """Write screenshots of the example log: replayed, or with the word `live` in a stream."""
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         if "live" in sys.argv:
@@ -49,7 +49,7 @@ def picture_state() -> None:
             ("serve-narrow", "/", 360, 760),
             ("serve-page", "/search?q=https://docs.tern.example/install/", 1100, 640),
         ):
-            window.look(width, height)
+            window.resize(width, height)
             window.open(at + path)
             keep(name, window)
 
@@ -67,7 +67,7 @@ def picture_stream(folder: Path) -> None:
                 window.open(server.address)
                 return bool(window.run("return document.querySelector('#books').classList.contains('right')"))
 
-            window.look(1100, 700)
+            window.resize(1100, 700)
             wait_for("events are counted, and the ranks have settled", is_settled, 900)
             has_rate = "return /[1-9]\\S* events a second/.test(document.body.innerText)"
             wait_for("events a second are known", lambda: window.run(has_rate), 120)
@@ -76,7 +76,7 @@ def picture_stream(folder: Path) -> None:
 
 
 def keep(name: str, window: Browser) -> None:
-    """Write what is seen, with few colours."""
+    """Write a screenshot, with few colours."""
     seen = Image.open(io.BytesIO(window.picture()))
     seen.convert("RGB").quantize(COLOURS).save(PICTURES / f"{name}.png", optimize=True)
 

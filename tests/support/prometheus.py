@@ -109,7 +109,7 @@ def serving(metrics: Callable[[], str]) -> Iterator[str]:
 def running_prometheus(folder: Path, targets: Sequence[str], faster: Mapping[str, str]) -> Iterator[Prometheus]:
     """Run Prometheus with the files of deploy/monitoring, where it reads these targets.
 
-    `faster` has texts of the two files and what stands in their place, so that alerts fire within seconds.
+    `faster` has texts of the two files and their replacements, so that alerts fire within seconds.
     """
     folder.mkdir()
     changes = {"127.0.0.1:9249": ", ".join(targets), **faster}

@@ -1,4 +1,4 @@
-"""A made-up web on this machine for crawls by Scrapy: it counts what is fetched, and in which order."""
+"""A made-up web on this machine for crawls by Scrapy: it counts the fetches, and records their order."""
 
 from __future__ import annotations
 

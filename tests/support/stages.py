@@ -1,4 +1,4 @@
-"""Stages of a stream without a cluster: a topic that is watched, batches of it, and what a stage reads."""
+"""Stages of a stream without a cluster: a topic that is watched, its batches, and the input of a stage."""
 
 from __future__ import annotations
 

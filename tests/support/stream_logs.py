@@ -107,7 +107,7 @@ class StreamLogs:
 
 
 class LogCluster(Cluster):
-    """A fake cluster for commands: it is used in place of a connection."""
+    """A fake cluster for commands: it replaces a connection."""
 
     @contextmanager
     def connected(self) -> Iterator[None]:

@@ -28,8 +28,8 @@ def crossed(*values: Sequence[Any]) -> list[Any]:
         for number in range(max(map(len, values)))
     }
     found = []
-    for places in product(*(range(len(of)) for of in values)):
-        chosen = [of[place] for of, place in zip(values, places, strict=True)]
+    for choices in product(*(range(len(of)) for of in values)):
+        chosen = [of[choice] for of, choice in zip(values, choices, strict=True)]
         parts = [part for one in chosen for part in (one if isinstance(one, tuple) else (one,))]
-        found.append(pytest.param(*parts, marks=[] if places in by_default else [pytest.mark.soak]))
+        found.append(pytest.param(*parts, marks=[] if choices in by_default else [pytest.mark.soak]))
     return found

@@ -118,7 +118,7 @@ SMALL = view_of(
 
 @dataclass
 class GivenView(PageSource):
-    """A source that shows what it was given."""
+    """A source that shows a given view."""
 
     given: View = SMALL
     can_explain: bool = False
@@ -135,13 +135,13 @@ class GivenView(PageSource):
 
 @dataclass
 class GivenStream(GivenView):
-    """A live source that shows what it was given last."""
+    """A live source that shows the view given last."""
 
     watchers: Watchers = field(default_factory=Watchers)
     looked_for: list[str] = field(default_factory=list)
 
     def show(self, view: View) -> None:
-        """Show another view, and tell all who look."""
+        """Show another view, and notify all viewers."""
         self.given = view
         self.watchers.notify()
 

@@ -1,1 +1,1 @@
-"""The logs of other crawlers: a module for each format, which says how a record is recognised and what it means."""
+"""The logs of other crawlers: a module for each format, which recognises its records and turns them into events."""

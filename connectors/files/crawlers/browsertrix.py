@@ -23,8 +23,8 @@ def _fits(record: Record) -> bool:
 
 
 def _is_header(record: Record) -> bool:
-    told = record.get("format")
-    return isinstance(told, str) and told.startswith(_HEADER)
+    name = record.get("format")
+    return isinstance(name, str) and name.startswith(_HEADER)
 
 
 def _read(record: Record) -> CrawlEvent | None:

@@ -25,9 +25,9 @@ FORMATS: dict[str, RecordFormat] = {
     for module in (heritrix, stormcrawler, nutch, browsertrix, crawlee, katana, common_crawl)
 }
 MARKS = tuple(mark for one in FORMATS.values() for mark in one.marks)
-"""Names by which records of other crawlers are told from ours. A record with one of them is looked at closely."""
+"""Names of fields that distinguish records of other crawlers from ours. A record with one is examined closely."""
 BOM = b"\xef\xbb\xbf"
-"""What some programs write before UTF-8."""
+"""The bytes that some programs write before UTF-8."""
 _LINES = {one.name: one.line for one in FORMATS.values() if one.line is not None}
 
 
@@ -37,7 +37,7 @@ def format_of_record(record: Record) -> RecordFormat | None:
 
 
 def event_of_record(value: object, reading: Reading = ANY) -> CrawlEvent | None:
-    """Return the event of a record; None if it tells of no page. Raises `EventRefused`."""
+    """Return the event of a record; None if it is about no page. Raises `EventRefused`."""
     named = FORMATS.get(reading.format)
     if named is not None:
         if not isinstance(value, dict) or not named.recognises(value, is_named=True):
@@ -51,7 +51,7 @@ def event_of_record(value: object, reading: Reading = ANY) -> CrawlEvent | None:
 
 
 def event_of_line(line: bytes, called: str, reading: Reading = ANY) -> CrawlEvent | None:
-    """Return the event of a line, which is a JSON object, or one of another crawler's log; None if it tells of no page.
+    """Return the event of a line, which is a JSON object, or one of another crawler's log; None if it is about no page.
 
     `called` is how people call it: a line, a message. Raises `EventRefused`.
     """

@@ -15,7 +15,7 @@ from opicflow.schemas.json_events import MONTHS
 
 
 class _Meaning(NamedTuple):
-    """What a status of the crawldb says: an HTTP status, a failure, or an announcement if it has neither."""
+    """The meaning of a status of the crawldb: an HTTP status, a failure, or an announcement if it has neither."""
 
     status: int | None = None
     failure: str | None = None
@@ -74,7 +74,7 @@ def _read(record: Record) -> CrawlEvent:
     if code not in _MEANINGS:
         raise EventRefused(Reason.BAD_FIELD, f"statusCode: {code} is no status of Nutch's crawldb")
     meaning = _MEANINGS[code]
-    protocol, target = protocol_of(_told_by_protocol(record))
+    protocol, target = protocol_of(_protocol_status(record))
     failure = meaning.failure
     if code == _GONE:
         failure = FAILURES_OF_PROTOCOL.get(protocol, failure)
@@ -94,17 +94,17 @@ def _read(record: Record) -> CrawlEvent:
     )
 
 
-def _told_by_protocol(record: Record) -> object:
-    """Return what the protocol said of the last fetch."""
+def _protocol_status(record: Record) -> object:
+    """Return the protocol's status of the last fetch."""
     metadata = record.get("metadata", record.get("Metadata"))
     if isinstance(metadata, str):  # of CSV
         return next((one.removeprefix("_pst_:") for one in metadata.split("|||") if one.startswith("_pst_:")), None)
     return metadata.get("_pst_") if isinstance(metadata, dict) else None
 
 
-def protocol_of(told: object) -> tuple[int, str | None]:
+def protocol_of(status: object) -> tuple[int, str | None]:
     """Return the code of a status of the protocol (0 = none), and the target of a redirect."""
-    found = _PROTOCOL.fullmatch(told) if isinstance(told, str) else None
+    found = _PROTOCOL.fullmatch(status) if isinstance(status, str) else None
     if found is None or len(found[2]) > 8:
         return 0, None
     code = int(found[2])

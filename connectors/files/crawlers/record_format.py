@@ -1,4 +1,4 @@
-"""What a format of another crawler is: the signs of its records, and how one becomes an event."""
+"""A format of another crawler: the signs of its records, and how one becomes an event."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def _fits_always(record: Record) -> bool:
 class RecordFormat:
     """A format. A record is one of it that has all names of one of the `signs`, and `fits`.
 
-    `read` returns the event of a record, None if it tells of no page; it raises `EventRefused`. `marks` are the names
-    by which a record is told from one of ours that also has a URL. Where users name the format, `weak_signs` are
-    enough: records of others may have them, too. `lacks` says what a log of it does not have. `line`: its records may
+    `read` returns the event of a record, None if it is about no page; it raises `EventRefused`. `marks` are the names
+    that distinguish a record from one of ours that also has a URL. Where users name the format, `weak_signs` are
+    enough: records of others may have them, too. `lacks` names what a log of it does not have. `line`: its records may
     also be lines of text.
     """
 
@@ -60,7 +60,7 @@ def signs(*names: str) -> tuple[frozenset[str], ...]:
 
 
 def parsed_json(text: bytes | str, called: str = "") -> Any:
-    """Return a JSON value that stands within a record; `called` is how messages call it."""
+    """Return a JSON value within a record; `called` is its name in messages."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as problem:
@@ -68,7 +68,7 @@ def parsed_json(text: bytes | str, called: str = "") -> Any:
 
 
 def json_problem(problem: orjson.JSONDecodeError) -> str:
-    """Return what is wrong with JSON, without the place."""
+    """Return what is wrong with JSON, without the position."""
     return problem.msg.partition(": line")[0]
 
 

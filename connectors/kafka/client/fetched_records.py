@@ -22,7 +22,7 @@ _NEWLINE = 10
 class Record(NamedTuple):
     """The fields of a record that opicflow uses. A size is -1 where there is no key or no value.
 
-    A record whose value has the size -1 - n stands for n records that were not read: their batch is too large.
+    A record whose value has the size -1 - n replaces n records that were not read: their batch is too large.
     """
 
     leader_epoch: int
@@ -69,7 +69,7 @@ class FetchedRecords:
 
     @classmethod
     def unread(cls, epoch: int, partition: int, offset: int, time_ms: int, records: int) -> FetchedRecords:
-        """Return a record that stands for records that were not read."""
+        """Return a record that replaces records that were not read."""
         return cls(epoch, partition, b"", np.array([[offset], [time_ms], [0], [-1], [0], [-1 - records]], np.int64))
 
     def __len__(self) -> int:
@@ -126,15 +126,17 @@ class FetchedRecords:
         return map(_as_record, rows)
 
 
-def message_batch(parts: Sequence[FetchedRecords], start: int, end: int, places: Ints | None = None) -> MessageBatch:
+def message_batch(
+    parts: Sequence[FetchedRecords], start: int, end: int, target_rows: Ints | None = None
+) -> MessageBatch:
     """Return fetched records, which cover the offsets [start, end), as messages.
 
-    `places` has the row of the batch that each record becomes; without it they follow each other.
+    `target_rows` has the row of the batch that each record becomes; without it they follow each other.
     """
     bounds = [0, *accumulate(map(len, parts))]
     count = bounds[-1]
-    places = np.arange(count) if places is None else places
-    rows_of_parts = [places[first:last] for first, last in pairwise(bounds)]
+    target_rows = np.arange(count) if target_rows is None else target_rows
+    rows_of_parts = [target_rows[first:last] for first, last in pairwise(bounds)]
     offsets, times_ms, sizes = np.empty((3, count), np.int64)
     for part, rows in zip(parts, rows_of_parts, strict=True):
         offsets[rows], times_ms[rows], sizes[rows] = part.offsets, part.times_ms, part.value_sizes
@@ -150,6 +152,6 @@ def message_batch(parts: Sequence[FetchedRecords], start: int, end: int, places:
 def _copy_values(source: Any, begins: Any, sizes: Any, target: Any, target_begins: Any) -> None:
     for row in range(sizes.shape[0]):
         begin, to, size = begins[row], target_begins[row], max(sizes[row], 0)
-        value, place = source[begin : begin + size], target[to : to + size]
+        value, into = source[begin : begin + size], target[to : to + size]
         for index in range(size):  # of slices: numba then copies many bytes at once
-            place[index] = value[index]
+            into[index] = value[index]

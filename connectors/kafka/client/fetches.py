@@ -2,7 +2,7 @@
 
 A consumer given to `unpack_in_columns` returns `FetchedRecords`, one given to `unpack_in_records` returns `Record`s
 instead of kafka-python's own records. kafka-python still decides what to fetch and when, and what a failure means. It
-also unpacks the formats before Kafka 0.11. What is unpacked at once is bounded in bytes and in records: a batch may
+also unpacks the formats before Kafka 0.11. The records unpacked at once are bounded in bytes and in number: a batch may
 hold a thousand times its own bytes.
 """
 
@@ -131,7 +131,7 @@ def _next_batch(records: Any) -> Any:
     try:
         return records.next_batch()
     except (struct.error, AssertionError):  # of kafka-python, before it compares checksums
-        raise CorruptRecordError("a batch does not have the length that its head says") from None
+        raise CorruptRecordError("a batch does not have the length that is in its head") from None
 
 
 class PartitionRows(PartitionColumns):
@@ -142,7 +142,7 @@ class PartitionRows(PartitionColumns):
 
 
 def _unpack(batch: Any, partition: int, unpack_parts: _Unpacks) -> Iterator[FetchedRecords]:
-    """Yield the records of a batch. For one that is too large, a record that says so, at its last offset."""
+    """Yield the records of a batch. For one that is too large, yield a record that reports it, at its last offset."""
     try:
         yield from unpack_parts(batch, partition)
     except UnpacksTooLarge as problem:
@@ -197,8 +197,8 @@ def _scan(data: Any, at: Any, first_offset: Any, first_time_ms: Any, columns: An
 
     Returns the end of the last record, -1 if the data are corrupt. A record consists of length, attributes (1 byte),
     time and offset relative to the first, key, value and headers. All but the attributes are variable-length numbers,
-    or bytes after their length, where -1 = none. A length is compared with what is left, never added first: the sum of
-    a position and a hostile length wraps around.
+    or bytes after their length, where -1 = none. A length is compared with the rest of the batch, never added first:
+    the sum of a position and a hostile length wraps around.
     """
     size = data.shape[0]
     for row in range(columns.shape[1]):

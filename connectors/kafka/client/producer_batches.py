@@ -191,7 +191,7 @@ def is_sending(producer: KafkaProducer) -> bool:
 
 
 def stop_sending(producer: KafkaProducer) -> None:
-    """Make the sender thread drop what it has not sent: `close` would wait for it, and raise before it stops."""
+    """Make the sender thread drop its unsent records: `close` would wait for it, and raise before it stops."""
     producer._sender.force_close()
 
 

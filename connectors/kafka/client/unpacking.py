@@ -20,7 +20,7 @@ MOST_OLD_RECORDS = 100_000
 
 
 class UnpacksTooLarge(Exception):
-    """A batch has more bytes or records than it may have, decompressed; `records` of them, or more."""
+    """A batch has more bytes or records than it may have, decompressed: `records` records or more."""
 
     def __init__(self, records: int = 1) -> None:
         super().__init__(records)

@@ -217,7 +217,7 @@ def _reasons(verdict: Verdict) -> list[str]:
         named = _named([f"{a} -> {b}" for a, b in verdict.uncompared], verdict.uncompared_count)
         reasons.append(
             f"{counted(verdict.uncompared_count, 'pair')} without a common cut ({named}): wait until the "
-            "receivers have read what was sent"
+            "receivers have read all transfers"
         )
     for one in verdict.unreported:
         reasons.append(

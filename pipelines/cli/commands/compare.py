@@ -110,7 +110,7 @@ def run(options: argparse.Namespace) -> int:
         return run_grades(options)
     check_without_grades(options)
     if options.a == options.b == STDIN:
-        raise InputRefused("standard input: both A and B: name a file for one of them")
+        raise InputRefused("standard input: it is both A and B: name a file for one")
     a = _side("A", options.a, options.rank, options.normalise, options.by)
     b = _side("B", options.b, options.rank_b or options.rank, options.normalise, options.by)
     first, second, names = _rankings(a, b, options.normalise)

@@ -138,7 +138,7 @@ def _loops_of(options: argparse.Namespace) -> dict[str, Experiment]:
     if options.bandwidths is not None and not {"all", "loop-refresh"} & set(options.name):
         raise InputRefused("--bandwidths: it is for loop-refresh alone: omit it, or name loop-refresh")
     if not {"all", "loop", "loop-refresh"} & set(options.name):
-        raise InputRefused("--days: it is for loop and loop-refresh: omit it, or name one of them")
+        raise InputRefused("--days: it is for loop and loop-refresh: omit it, or add loop or loop-refresh")
     if options.days is not None and not LEAST_DAYS <= options.days <= MOST_DAYS:
         raise InputRefused(f"--days {options.days}: give {LEAST_DAYS} to {MOST_DAYS}")
     days = options.days or DAYS

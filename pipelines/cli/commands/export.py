@@ -41,7 +41,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         choices=_TARGETS,
         required=True,
         metavar="FORMAT",
-        help=f"of {', '.join(_TARGETS)}: docs/guides/export.md says which takes what",
+        help=f"of {', '.join(_TARGETS)}: see docs/guides/export.md for the results that each takes",
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="where to write it (standard output)")
     parser.add_argument("--name", metavar="NAME", help="of the index, the table or the key that takes it")

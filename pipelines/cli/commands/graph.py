@@ -85,7 +85,7 @@ def _build(options: argparse.Namespace) -> int:
     if bool(options.logs) == (options.links_of is not None):
         raise InputRefused("graph build: name logs, or a replay's state with --state DIR")
     if options.vertices is not None and options.links_of is not None:
-        raise InputRefused("--vertices, --state: a state has no numbered edges: omit one of them")
+        raise InputRefused("--vertices, --state: a state has no numbered edges: omit one")
     announce_compilation(options.quiet)
     reasons: dict[str, int] = {}
     are_reversed: bool | None = None
@@ -124,7 +124,7 @@ def _print_built(facts: dict[str, Any], reasons: dict[str, int], seconds: float)
         f"slice{'s' * (facts['slices'] != 1)}, {facts['bytes_per_link']:.2f} bytes a link; {seconds:,.1f} s"
     )
     print(
-        f"{facts['pages_read']:,} pages with known links, {facts['dangling']:,} of them have none; dropped: "
+        f"{facts['pages_read']:,} pages with known links, {facts['dangling']:,} without any; dropped: "
         f"{facts['links_to_themselves']:,} links of pages to themselves, {facts['links_merged']:,} repeated"
     )
     for reason, count in most_first(reasons).items():

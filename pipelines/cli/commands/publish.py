@@ -222,7 +222,7 @@ def _policies_of_file(options: argparse.Namespace, published_at_ms: int) -> list
     """Return the policies of a file, checked. Those without a time have the time of publishing."""
     given = _given(options, (*_TARGETS, *_STATEMENTS, "default", "expires"))
     if given:
-        raise PolicyRefused(f"{given[0]}: a file has its own policies: omit one of them")
+        raise PolicyRefused(f"{given[0]}: a file has its own policies: omit one")
     with open(options.file, "rb") as file:
         policies = policies_of(file, str(options.file))
     if not policies:

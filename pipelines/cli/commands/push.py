@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
 
 _WORDS = {
     "sent": "pages sent",
-    "new": "of them new to the frontier",
+    "new": "new to the frontier",
     "unchanged": "had this date already",
     "under way": "left alone: they may be under way, push again later",
     "refused": "refused by the frontier",
@@ -103,7 +103,7 @@ _WORDS = {
 
 
 def _is_of_stream(options: argparse.Namespace) -> bool:
-    """Whether the topics of a stream are pushed. What the command line names counts before what is configured."""
+    """Whether the topics of a stream are pushed. The command line counts before the configuration."""
     named = [
         name
         for name in ("brokers", "properties", "follow", "group")
@@ -111,15 +111,13 @@ def _is_of_stream(options: argparse.Namespace) -> bool:
     ]
     has_files = bool(options.results) or (options.state is not None and "state" not in options.configured)
     if named and has_files:
-        raise InputRefused(
-            f"--{named[0]}: what is pushed is that of files, of a state or of a stream: name one of them"
-        )
+        raise InputRefused(f"--{named[0]}: push reads files, a state or a stream: name only one source")
     has_stream = bool(options.brokers or options.properties)
     return bool(named) or (has_stream and not has_files and options.state is None)
 
 
 def _push_topic(options: argparse.Namespace, push: FrontierPush) -> Counter[str]:
-    """Push what the topic has, and with --follow what it gets, until the command is interrupted."""
+    """Push the records of the topic, and with --follow those that arrive, until the command is interrupted."""
     from opicflow.connectors.kafka.connection import KafkaRefused
     from opicflow.connectors.kafka.result_follower import ResultFollower
     from opicflow.pipelines.results.exports.result_rows import rows_of_values
@@ -127,7 +125,7 @@ def _push_topic(options: argparse.Namespace, push: FrontierPush) -> Counter[str]
 
     stream, counts = _STREAMS[options.what], push.counts
     connection = connection_of(options)
-    place, is_checked = 0, False
+    position, is_checked = 0, False
     with closing(ResultFollower(connection, {stream: None}, options.prefix, options.group)) as follower:
         if follower.absent:
             topic = options.prefix + stream
@@ -140,9 +138,9 @@ def _push_topic(options: argparse.Namespace, push: FrontierPush) -> Counter[str]
                     readable = [one for one in messages if one.is_readable]
                     counts["unreadable"] += len(messages) - len(readable)
                     rows = rows_of_values(options.what, [one.values for one in readable if one.values], 1000 * now)
-                    found = list(wanted_dates(rows, now, place))
+                    found = list(wanted_dates(rows, now, position))
                     counts["expired"] += rows.counts["expired"]
-                    place += len(found)
+                    position += len(found)
                     if options.what == "schedule":  # a page that was removed is not fetched again
                         dates = iter(found)
                         found = [next(dates) if one.values else WantedDate(one.key.decode(), 0) for one in readable]

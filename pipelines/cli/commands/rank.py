@@ -239,7 +239,7 @@ def _check_output(options: argparse.Namespace) -> None:
     if options.form is not None and options.by == "page":
         raise InputRefused(f"--as {options.form}: it is a list of sites: give --by host or --by domain")
     if options.form is not None and options.out is None and options.json:
-        raise InputRefused("--as, --json: both write to standard output: name a file with --out, or omit one of them")
+        raise InputRefused("--as, --json: both write to standard output: name a file with --out, or omit one")
     if options.out is not None:
         if options.form is None:
             check_name_of_ranks(options.out)
@@ -269,7 +269,7 @@ def _site_options(options: argparse.Namespace, how: RankOptions) -> SiteRankOpti
         if is_given:
             raise InputRefused(f"{option}, --by {options.by}: sites are ranked by one process, from the start: omit it")
     if how.settings.gauss_seidel and how.settings.dangling != "teleport":
-        raise InputRefused(f"--gauss-seidel, --by {options.by}: it goes with --dangling teleport: omit one of them")
+        raise InputRefused(f"--gauss-seidel, --by {options.by}: it goes with --dangling teleport: omit one")
     rules = SiteRules(options.by, options.site_links or "links", options.internal or 0.0)
     return SiteRankOptions(
         rules,
@@ -413,7 +413,7 @@ _OF_BUILDS = (
 
 
 def _add_measure_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("harmonic centrality instead of these ranks (docs/guides/ranks.md)")
+    group = parser.add_argument_group("harmonic centrality in place of the ranks above (docs/guides/ranks.md)")
     group.add_argument(
         "--measure",
         choices=["pagerank", "harmonic"],
@@ -432,7 +432,7 @@ def _add_measure_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _check_measure(options: argparse.Namespace) -> None:
-    """Refuse options that belong to what is not computed."""
+    """Refuse options of a measure that is not computed."""
     if options.measure == "harmonic":
         for name, default in options.defaults_of_pagerank.items():
             is_used = name in _OF_IMPORTANCE and _has_importance(options)

@@ -230,7 +230,7 @@ def _check_outputs(options: argparse.Namespace) -> None:
     if options.out != STDOUT:
         return
     if options.json:
-        raise InputRefused("--out -, --json: both are for standard output: omit one of them")
+        raise InputRefused("--out -, --json: both write to standard output: omit one")
     if sys.__stdout__ is None:
         raise InputRefused("--out -: standard output is closed: send it to a program or a file")
     if options.format != "jsonl" and sys.__stdout__.isatty():
@@ -311,7 +311,7 @@ def _topic(options: argparse.Namespace) -> Topic | None:
                 raise InputRefused(f"--{name}: files are read whole: omit it, or read a topic with --from")
         return None
     if options.logs:
-        raise InputRefused(f"{options.logs[0]}: a replay reads logs or a topic: omit one of them")
+        raise InputRefused(f"{options.logs[0]}: a replay reads logs or a topic: omit one")
     from opicflow.connectors.kafka.connection import Connection, parse_address
     from opicflow.connectors.kafka.topics import names
     from opicflow.pipelines.replay.topic_input import Topic

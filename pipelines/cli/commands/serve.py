@@ -80,24 +80,24 @@ def _source_of(options: argparse.Namespace) -> PageSource:
 
         return StateSource(state_of(options))
     if options.state is not None and "state" not in options.configured:
-        raise InputRefused("--state, --results: pages come from one of them: omit the other")
+        raise InputRefused("--state, --results: both are sources of pages: omit one")
     from opicflow.pipelines.serve.results_source import ResultsSource
 
     return ResultsSource(options.results)
 
 
 def _is_stream(options: argparse.Namespace) -> bool:
-    """Whether a stream is asked for: by an option, or by the configuration, if that names no state."""
+    """Whether a stream is requested: by an option, or by the configuration, if that names no state."""
     sources = ("state", "results", "brokers", "properties")
     given = [name for name in sources if getattr(options, name) is not None and name not in options.configured]
-    asks = "brokers" in given or "properties" in given
-    if asks and given[0] in ("state", "results"):
-        raise InputRefused(f"--{given[0]}, --{given[-1]}: pages come from one of them: omit the other")
+    is_stream = "brokers" in given or "properties" in given
+    if is_stream and given[0] in ("state", "results"):
+        raise InputRefused(f"--{given[0]}, --{given[-1]}: both are sources of pages: omit one")
     if not given:
-        asks = options.state is None and not (options.brokers is None and options.properties is None)
-    if not asks and options.flink_master is not None and "flink_master" not in options.configured:
+        is_stream = options.state is None and not (options.brokers is None and options.properties is None)
+    if not is_stream and options.flink_master is not None and "flink_master" not in options.configured:
         raise InputRefused("--flink-master goes with a stream: give --brokers HOST:PORT, too")
-    return asks
+    return is_stream
 
 
 def _stream_of(options: argparse.Namespace) -> PageSource:

@@ -155,13 +155,13 @@ class _Wanted:
 
 
 def _is_of_stream(options: argparse.Namespace) -> bool:
-    """Whether the page is one of a stream. What the command line names counts before what is configured."""
+    """Whether the page is one of a stream. The command line counts before the configuration."""
     has_state, has_stream = options.state is not None, bool(options.brokers or options.properties)
     names_state = has_state and "state" not in options.configured
     of_stream = [f"--{name.replace('_', '-')}" for name in ("ledger", "all_shards") if getattr(options, name)]
     of_stream += [f"--{name}" for name in ("brokers", "properties") if _is_named(options, name)]
     if names_state and of_stream:
-        raise InputRefused(f"--state, {of_stream[0]}: a page is that of a state or of a stream: name one of them")
+        raise InputRefused(f"--state, {of_stream[0]}: the page is read from a state or from a stream: name one")
     if options.all_shards and not options.why:
         raise InputRefused("--all-shards: it names the pages that pay a page: give --why too")
     if not of_stream and not has_state and not has_stream:
@@ -268,13 +268,13 @@ def _evidence(reasons: Reasons) -> list[str]:
     if reasons.rate_from == "POLICY":
         return ["a policy sets it"]
     if seen.intervals == 0:
-        return ["nothing of the page itself: no two visits; pages like it say what is likely"]
-    lines = [f"{seen.intervals} intervals between visits: it had changed in {seen.changed} of them"]
+        return ["not on the page itself, which has no two visits, but on similar pages"]
+    lines = [f"{seen.intervals} intervals between visits: it had changed in {seen.changed}"]
     if seen.returned:
         lines.append(f"{seen.returned} times an earlier content had come back")
     if seen.dated:
         believed = "believed" if seen.are_dates_believed else "not believed: visits have found them wrong"
-        lines.append(f"dates of its server for {seen.dated} of them, {believed}")
+        lines.append(f"dates of its server for {seen.dated} intervals, {believed}")
     lines.append(f"a rate {math.exp(min(reasons.rate_error, 9)):.2g} times as high or as low is plausible")
     return lines
 
@@ -287,7 +287,7 @@ def _visits(seen: SeenChanges) -> list[str]:
         last = f"; last answer at {iso_time(seen.answered_ms)}" if seen.answered_ms else ""
         lines.append(f"{visits} failed, or found it gone{last}")
     if seen.modified_ms:
-        lines.append(f"its server told of a change at {iso_time(seen.modified_ms)}")
+        lines.append(f"its server reported a change at {iso_time(seen.modified_ms)}")
     return lines
 
 
@@ -296,7 +296,7 @@ def _pages(count: int) -> str:
 
 
 def _worth(page: Pages, plan: dict[str, Any]) -> dict[str, Any]:
-    """Return why an unread page comes sooner or later than its importance says; empty for others."""
+    """Return why an unread page comes sooner or later than by its importance; empty for others."""
     from opicflow.pipelines.ledger.survey import DISCOVERY
 
     learnt = plan.get("discovery")

@@ -163,7 +163,7 @@ def _start_again(
 
 
 class _Ready(NamedTuple):
-    """What a stream is started with, checked."""
+    """The checked options that a stream starts with."""
 
     topic: str
     origin: Origin

@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
         ranked = " and ".join(name for name, table in _TABLES.items() if table.rank is not None)
         raise KafkaRefused(f"--top goes with {ranked}: {stream} is in order of arrival only")
     if options.top is not None and options.follow and not as_table:
-        raise KafkaRefused("--top with --follow is a table that changes: give --format table, or omit one of them")
+        raise KafkaRefused("--top with --follow is a table that changes: give --format table, or omit one")
     connection = connection_of(options)
     partition, url = None, ""
     if options.url is not None:

@@ -73,7 +73,7 @@ def _check(options: argparse.Namespace) -> None:
         if options.unread:
             raise InputRefused(f"--unread, {options.file}: it is for the pages of a state: omit it")
         if options.state is not None and "state" not in options.configured:
-            raise InputRefused(f"{options.file}, --state: both have ranks: name one of them")
+            raise InputRefused(f"{options.file}, --state: both have ranks: name one")
     elif options.rank != "importance":
         raise InputRefused("--rank: it is a column of a file of ranks: name the file")
     if options.form is not None and options.by is None:
@@ -81,7 +81,7 @@ def _check(options: argparse.Namespace) -> None:
     if options.out is not None and options.form is None:
         raise InputRefused("--out: it is for lists of sites: give --as tranco or --as commoncrawl")
     if options.form is not None and options.json:
-        raise InputRefused("--as, --json: a list has a form of its own: omit one of them")
+        raise InputRefused("--as, --json: a list has a form of its own: omit one")
     if options.out is not None:
         check_output(options.out, "sites.csv")
 

@@ -33,7 +33,7 @@ _RESULT_PARTITIONS, _EVENT_PARTITIONS = 8, 6
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the actions of the command, and their options."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    create = add_command(actions, "create", "create the topics that are missing, and check all of them")
+    create = add_command(actions, "create", "create missing topics, and check all topics")
     check = add_command(actions, "check", "check all topics; exit code 2 if one would lose data")
     for action in (create, check):
         action.add_argument("--shards", type=whole, metavar="N", help="partitions of page-ledger (8)")

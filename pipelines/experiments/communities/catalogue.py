@@ -229,7 +229,7 @@ def _figure2_tables(all_rows: Rows) -> list[ResultTable]:
         lines.append((strategy, f"{fine(best)} ({domain})", *shares))
     words = ("impact covered, %", "of its topic in the last round, %")
     heads = ("strategy", "best: L1 before over after", *(f"{kind}: {word}" for kind in kinds for word in words))
-    made.append(ResultTable("What was gained, and what was read for it", markdown(heads, lines)))
+    made.append(ResultTable("Gain, and pages read for it", markdown(heads, lines)))
     if len(webs := distinct(all_rows, "web")) > 1:
         made.append(_otherwise(where(all_rows, domain=_OTHERWISE), webs))
     return made
@@ -326,7 +326,7 @@ COMMUNITIES = (
         "table2",
         "Paper 004, table 2: topics",
         "The web is a crawl six links deep from the front pages of a topic. *Topic* are the pages within two links of "
-        "all of these, a *subtopic* are those within three links of ten of them.",
+        "all front pages, a *subtopic* are those within three links of ten front pages.",
         "community-topics",
         _tasks(TOPICS),
         lambda rows: [],
@@ -342,7 +342,7 @@ COMMUNITIES = (
         f"{CANDIDATES} random pages of the frontier: the scores of selections, and the effect of reading each page "
         "alone. *Gain* is how much nearer the estimate then comes to the true ranks. *At first*: before other pages "
         "are read, as in the paper; *half way*: after half of the rounds of SC-Select. "
-        "Plots are of the first seed, at first, of half of these candidates.",
+        "Plots are of the first seed, at first, of half of the candidates.",
         "influence",
         _tasks_of_figure1,
         _figure1,

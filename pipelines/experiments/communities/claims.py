@@ -151,7 +151,7 @@ def of_influence(rows: Rows) -> list[Claim]:
             all(one["linkers"][0][0] <= one["influence"][0][0] - _MUCH_WEAKER for one in found.values()),
         ),
         Claim(
-            "Influence by the true links, which nobody knows before, correlates strongly with the objective.",
+            "Influence by the true links, which are unknown before, correlates strongly with the objective.",
             "formula (7)",
             correlation_of("moved"),
             all(one["moved"][0][0] >= _STRONG for one in found.values()),
@@ -191,7 +191,7 @@ def of_community(all_rows: Rows) -> list[Claim]:
         claims.insert(
             1,
             Claim(
-                "In the first rounds the three strategies that look at links all outperform Random on sites.",
+                "In the first rounds the three strategies that use links all outperform Random on sites.",
                 "paper 004, 6.2",
                 f"L1 after {_EARLY} rounds: " + _listed(early),
                 early[RANDOM] > max(early[strategy] for strategy in (SC, PF, OUTLINKS)),

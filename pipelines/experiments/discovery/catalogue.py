@@ -80,7 +80,7 @@ def _tables(rows: Rows) -> list[ResultTable]:
         for web in distinct(rows, "web")
     ]
     heads = ("web", *(f"{order}, {mark} %" for order in ("at first", "learnt") for mark in _LATE))
-    title = "What was learnt: the share of orders that explore / the weight of siblings, in per cent"
+    title = "Learnt values: the share of orders that explore / the weight of siblings, in per cent"
     made.append(ResultTable(title, markdown(heads, lines)))
     return made
 
@@ -101,8 +101,8 @@ DISCOVERY = Experiment(
     "orders of a certified ledger, event by event; *learnt* is the rule of opicflow, by such orders. *Siblings* and "
     "*learnt at first* are the rule that was tried first, without and with exploring. *RankMass* is the PageRank of "
     "the graph seen personalised to the seeds (Cho and Schonfeld 2007), *fractional* that of Alam, Ha and Lee (2012) "
-    "with hosts, *Nutch's OPIC* hands out scores without a virtual page. *Greedy by truth* knows the exact importance "
-    "of what was found. On webs with traps hostile pages have no importance.",
+    "with hosts, *Nutch's OPIC* hands out scores without a virtual page. *Greedy by truth* has the exact importance "
+    "of the pages found. On webs with traps hostile pages have no importance.",
     "discovery",
     _tasks,
     _plots,

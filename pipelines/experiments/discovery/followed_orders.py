@@ -25,7 +25,7 @@ from opicflow.schemas.pages import PageIds
 
 RECOMPUTED, LEARNT, BY_COMMAND = "recomputed, by the ledger", "learnt", "learnt, by the command"
 BY_LEDGER = {RECOMPUTED: "importance", LEARNT: "learnt"}
-"""Orders of a ledger, and what it discovers by."""
+"""Orders of a ledger, and its option --discovery-by."""
 BY_COMMANDS: dict[str, tuple[str, ...]] = {
     "cash, by the command": ("--history", "interpolation", "--discovery-by", "cash"),
     "estimate, by the command": ("--history", "interpolation", "--discovery-by", "importance"),
@@ -37,7 +37,7 @@ _DAY, _FIRST_DAY, _DISCOVERY = 86_400, 20_000, 1
 
 
 class OrdersOfDays(Protocol):
-    """Gives the orders of each day, and is told what was read."""
+    """Gives the orders of each day, and receives the pages read."""
 
     def order(self, day: int) -> Ints:
         """Return the unread pages that are ordered at the beginning of a day, the first ones first."""

@@ -15,7 +15,7 @@ _OTHER_HOST = 2.0
 
 
 class DiscoveryOrder(ABC):
-    """An order of unread pages: `values` says which are best; it follows what is read."""
+    """An order of unread pages: `values` are highest for the best pages; it follows the pages read."""
 
     def __init__(self, web: CrawledWeb, ids: Ids) -> None:
         self.web, self.ids, self.graph = web, ids, web.pages.graph
@@ -39,7 +39,7 @@ class DiscoveryOrder(ABC):
 
 
 class BreadthFirst(DiscoveryOrder):
-    """What was found first is read first."""
+    """The page that was found first is read first."""
 
     def values(self) -> Floats:
         return -self.seen.found_at.astype(np.float64)
@@ -53,7 +53,7 @@ class AnyOrder(DiscoveryOrder):
 
 
 class InDegree(DiscoveryOrder):
-    """What most read pages link to is read first."""
+    """The page that most read pages link to is read first."""
 
     def values(self) -> Floats:
         return self.seen.linkers.astype(np.float64)
@@ -74,7 +74,7 @@ class RankMass(Recomputed):
 
 
 class GreedyByTruth(DiscoveryOrder):
-    """The exact importance, which no crawl knows: as good as an order that looks one step ahead can be."""
+    """The exact importance, which no crawl has: the best order that plans one step ahead."""
 
     def values(self) -> Floats:
         return self.web.exact
@@ -111,7 +111,7 @@ class _PayingOrder(DiscoveryOrder):
         """Pay for a page that is about to be read."""
 
     def end_of_round(self) -> None:
-        """Do what is due once a round, after the payments."""
+        """Do the work that is due once a round, after the payments."""
 
 
 class NutchOpic(_PayingOrder):
@@ -161,8 +161,8 @@ class Cash(_PayingOrder):
 class FractionalPageRank(_PayingOrder):
     """Fractional PageRank with hosts (Alam, Ha and Lee 2012), as we read it, without the titles of pages.
 
-    Every page begins with 1 - d. A page that is read hands out d times what it has, once; what falls to pages read
-    before is lost. A link to another host counts twice.
+    Every page begins with 1 - d. A page that is read hands out d times its amount, once; the shares of pages read
+    before are lost. A link to another host counts twice.
     """
 
     def __init__(self, web: CrawledWeb, ids: Ids) -> None:

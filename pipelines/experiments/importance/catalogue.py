@@ -418,7 +418,7 @@ IMPORTANCE = (
         "fig4",
         "Figure 4: the size of the window",
         "While N pages are read, a share of the pages has its in-degree halved or doubled. The web is "
-        "crawled ten times; errors are means of those after 6N to 10N. Plots are of Greedy. *Certified* is the history "
+        "crawled ten times; errors are means over 6N to 10N. Plots are of Greedy. *Certified* is the history "
         "policy of that name, which remembers links, with the same visits; *by its own cash*: where greedy follows its "
         "waiting cash.",
         "windows",
@@ -453,7 +453,7 @@ IMPORTANCE = (
     Experiment(
         "growing",
         "A web that grows",
-        "It grows from half of its pages to all of them while 5N visits are made, read greedily in batches. "
+        "It grows from half of its pages to all pages while 5N visits are made, read greedily in batches. "
         "*Certified* "
         "has the visits of the default; *by its own cash*: greedy follows its waiting cash.",
         "growing",

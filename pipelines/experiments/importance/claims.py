@@ -516,7 +516,7 @@ def of_stated(rows: Rows) -> list[Claim]:
 
 
 def of_trends(rows: Rows) -> list[Claim]:
-    """How many of the highest trends are of pages that really rose, and how many of these are found."""
+    """The share of the highest trends that are of pages that really rose, and the share of such pages found."""
     orders, days = ("cycle", "greedy", "random"), (12, 16, 20)
 
     def over_days(name: str, web: str, order: str, history: str) -> float:

@@ -107,7 +107,7 @@ def _proven(ledger: Ledger) -> Row:
 
 
 def moved(pages: int, seed: int, order: str, history: str) -> list[Row]:
-    """Measure what is left when a tenth of all links have moved after 3N visits, while the pages are read again.
+    """Measure the error when a tenth of all links have moved after 3N visits, while the pages are read again.
 
     A link moves to the target of a random link of the web. Errors are those against the web after the move.
     """
@@ -226,8 +226,8 @@ def trends(pages: int, seed: int, web: str, order: str, history: str) -> list[Ro
     """Measure published trends against those of exact ranks, day by day, N visits a day for 20 days.
 
     The web does not change for five days. Then, every day, the in-degrees of 1 % of its pages are halved or doubled
-    (`changing`), or a fiftieth of the first pages is added (`growing`). The exact trend of a page is what is published
-    as one, computed from the exact scores at the end of each day. `precision` is the share of the pages with the
+    (`changing`), or a fiftieth of the first pages is added (`growing`). The exact trend of a page is the published
+    trend, computed from the exact scores at the end of each day. `precision` is the share of the pages with the
     highest hundredth of trends whose exact trend is above 0, where that of `rose` of all pages is; `recall` the share
     of the pages with the highest hundredth of exact trends that are among those with the highest hundredth of
     published ones. All in per cent. `steepest` is the mean size of the published trends of the most important

@@ -58,7 +58,7 @@ POLICIES: dict[str, Callable[[float], History]] = {
 def windows(pages: int, seed: int, order: str, rate: float) -> list[Row]:
     """A web that changes at this rate, crawled ten times in some order, read by all policies at once.
 
-    A month is the time of N visits in this order. The errors are means of those after 6N, 7N, … 10N visits, each
+    A month is the time of N visits in this order. The errors are means over 6N, 7N, … 10N visits, each
     against the web as it was at that moment; `measures` is how many measures a page has at last. `by importance` takes
     another policy for the tenth of the pages that it finds most important than for the others (paper 000).
     """

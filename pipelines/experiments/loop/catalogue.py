@@ -55,7 +55,7 @@ def loop(days: int = DAYS) -> Experiment:
 _ABOUT = (
     "*Reading.* A crawl begins at ten random pages that link, finds the others by links, and reads each page once, a "
     "hundredth of the pages a day. *By the command*: every day `opicflow replay` reads the log of the day before into "
-    "its state, and the crawler reads what it orders. *Recomputed* is the PageRank of the graph seen, every day. "
+    "its state, and the crawler reads the ordered pages. *Recomputed* is the PageRank of the graph seen, every day. "
     "*Greedy by truth* takes the truly most important of the pages that were found, *omniscient* of all pages. "
     f"*Refreshing.* A living web has a twentieth of the pages; a crawler fetches {PERCENT:g} % of its pages a day, "
     "by the orders of the command for a refresh strategy, or by another scheduler. All get the same web, failures and "

@@ -150,7 +150,7 @@ def _of_trust(rows: Rows) -> ResultTable:
         "importance of all, %",
         "trust of all, %",
     )
-    return ResultTable("What trust says of the target, and of all pages of the manipulator", markdown(heads, lines))
+    return ResultTable("Trust of the target, and of all pages of the manipulator", markdown(heads, lines))
 
 
 def _of_orders_by_size(rows: Rows) -> ResultTable:
@@ -183,7 +183,7 @@ def _of_orders(rows: Rows, moment: str) -> ResultTable:
 
 MANIPULATION = Experiment(
     "manipulation",
-    "What a manipulator gains",
+    "Manipulation",
     "A target is linked by one honest page of median importance, and links back. Then its owner makes k pages. "
     "*Off line* are the exact ranks of the graph seen.",
     "manipulation",

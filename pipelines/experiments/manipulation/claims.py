@@ -38,8 +38,8 @@ NEAR_EXACT, SLOW, UNCHANGED, LARGE, MASS = 0.01, 0.5, 1.1, 100, 0.95
 EARLY, BOUNDED, EVADED = 3.0, 0.5, 0.9
 """How near certified importance is to exact ranks, as a share of them; how much of certified gains other histories have
 after a round at most; the factor of a target that gained nothing at most; from how many pages on a farm is large; the
-spam mass of its target at least; per cent of early orders at most; what limits of hosts leave of a trap's orders at
-most, and of those of subdomains at least."""
+spam mass of its target at least; per cent of early orders at most; the share of a trap's orders that limits of hosts
+leave at most, and of the orders of subdomains at least."""
 _PAGE = "docs/results/manipulation.md"
 
 
@@ -109,7 +109,7 @@ def _of_importance(rows: Rows) -> list[Claim]:
         ),
         Claim(
             "Other histories are slower: one round after a farm of 100 pages or more began, its target has at most "
-            f"{SLOW:.0%} of what it has under certified.",
+            f"{SLOW:.0%} of its importance under certified.",
             _PAGE,
             "; ".join(f"{how} {share:.0%} at most" for how, share in soon.items()),
             max(soon.values()) <= SLOW,
@@ -159,7 +159,8 @@ def _of_trust(rows: Rows) -> list[Claim]:
     masses = [float(row["mass"]) for row in exact if row["scheme"] in (FARM, SUBDOMAINS) and int(row["size"]) >= LARGE]
     return [
         Claim(
-            f"However many pages are made, trust of a target grows at most {most:.2f} times: by what comes back to it.",
+            f"However many pages are made, trust of a target grows at most {most:.2f} times: by the trust that comes "
+            "back to it.",
             _PAGE,
             f"{short(max(gained))} times at most",
             max(gained) <= most,
@@ -189,7 +190,7 @@ def _of_orders(rows: Rows) -> list[Claim]:
     }
     return [
         Claim(
-            f"While most of the web is unread, none of these gets more than {EARLY:g} % of the orders by default.",
+            f"While most of the web is unread, no scheme gets more than {EARLY:g} % of the orders by default.",
             _PAGE,
             f"{short(early)} % at most, of {len(SCHEMES)} schemes of up to "
             f"{max(int(size) for size in distinct(rows, 'size')):,} pages",

@@ -51,7 +51,7 @@ LEDGERS = {
 }
 """The history policies that are compared, and options that change importance, with the policy certified.
 
-`--internal-weight 0` stands for it and `--same-site domain`: links within a registrable domain do not count.
+`--internal-weight 0` here includes `--same-site domain`: links within a registrable domain do not count.
 """
 EXACT = "off line"
 WARM_UP, MARKS = 8, (1, 8)

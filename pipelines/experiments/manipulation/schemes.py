@@ -1,4 +1,4 @@
-"""What a manipulator can do with k pages, on a web of directories that is honest otherwise."""
+"""The schemes of a manipulator with k pages, on a web of directories that is honest otherwise."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def manipulated_web(pages: int, seed: int, scheme: str, size: int, inviter: int 
     - link farm: on own domains, a hundred pages each; the target links to all pages, and they link to the target.
     - subdomains: the same, each page on a subdomain of its own of the target's domain.
     - trap: pages of the target's host, to which the target links; each names eight new URLs of the host when read.
-    - announcements: pages of the target's host that are announced; nobody links to them.
+    - announcements: pages of the target's host that are announced; no page links to them.
     - redirect cycle: the target redirects to the first page, each page to the next one, and the last to the target.
 
     One honest page links to the target: `inviter`, or the page of median importance.

@@ -176,7 +176,7 @@ class StormCrawlerAdaptive:
 
     def order(self, day: int) -> DayOrders:
         candidates = self._crawler.known & (self.due <= day * DAY)
-        since = np.maximum(self.due, self._crawler.known_since)  # what was never read is due since it is known
+        since = np.maximum(self.due, self._crawler.known_since)  # a page never read is due since it was found
         return most_urgent(-since.astype(np.float64), candidates, day, self._allowance.next())
 
 

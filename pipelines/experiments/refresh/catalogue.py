@@ -72,11 +72,12 @@ def _about() -> str:
         f"send false dates, {_percent(servers[DATED])} true ones; {_percent(of.weak)} of the pages fail on "
         f"{_percent(of.weak_failing)} of the days, the others on {_percent(of.failing)}. A first crawl has read each "
         "page once, on the day before. All schedulers get the same web, failures and bandwidth. *Round robin* fetches "
-        "what was not tried for the longest time. *Nutch adaptive* is its AdaptiveFetchSchedule with its defaults; "
-        "pages that are due compete by true importance. *StormCrawler adaptive* is its AdaptiveScheduler with its "
-        "defaults. *LambdaCrawl* learns rates, and crawls at random moments at the rates that are best by true "
-        "importance. The *oracle* knows the true change rates and importance of the pages that the crawler knows, and "
-        "which exist, and fetches at the frequencies that maximise freshness. The longest interval is "
+        "the page that was not tried for the longest time. *Nutch adaptive* is its AdaptiveFetchSchedule with its "
+        "defaults; pages that are due compete by true importance. *StormCrawler adaptive* is its AdaptiveScheduler "
+        "with its defaults. *LambdaCrawl* learns rates, and crawls at random moments at the rates that are best by "
+        "true importance. The *oracle* has the true change rates and importance of the pages that the crawler has "
+        "found, and the list of pages that exist, and fetches at the frequencies that maximise freshness. The longest "
+        "interval is "
         f"{LONGEST_DAYS} days, of opicflow and the oracle."
     )
 

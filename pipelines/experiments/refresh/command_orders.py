@@ -56,7 +56,7 @@ class CommandOrders:
 
 
 def log_lines(web: LivingWeb, answers: ServerAnswers, announced: Ints) -> list[bytes]:
-    """Return the events of a crawl log: an announcement of each of these pages, and a visit for each answer."""
+    """Return the events of a crawl log: an announcement for each page, and a visit for each answer."""
     lines = [orjson.dumps({"kind": "announce", "url": web.urls[number]}) for number in announced.tolist()]
     columns = (answers.numbers, answers.seconds, answers.statuses, answers.contents, answers.modified)
     for number, second, status, content, modified in zip(*(column.tolist() for column in columns), strict=True):

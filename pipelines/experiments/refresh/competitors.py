@@ -20,7 +20,7 @@ class RoundRobin:
         self._allowance = Allowance(bandwidth)
 
     def receive(self, answers: ServerAnswers, announced: Ints) -> None:
-        """Learn nothing: the crawler knows which pages there are, and when each was tried."""
+        """Learn nothing: the crawler has the list of pages, and when each was tried."""
 
     def order(self, day: int) -> DayOrders:
         crawler = self._crawler
@@ -29,7 +29,7 @@ class RoundRobin:
 
 
 class Oracle:
-    """Knows the true change rate and importance of every page that the crawler knows, and whether it still exists.
+    """Has the true change rate and importance of every page that the crawler has found, and whether it still exists.
 
     Every day it orders the pages of which a fetch gains most freshness in the long run, within the same limits as
     opicflow: each page once a cycle at most, and once in the longest interval. Pages never read come before all others.
@@ -43,7 +43,7 @@ class Oracle:
         self._allowance = Allowance(bandwidth)
 
     def receive(self, answers: ServerAnswers, announced: Ints) -> None:
-        """Learn nothing: it knows everything."""
+        """Learn nothing: it has all true values."""
 
     def order(self, day: int) -> DayOrders:
         crawler, web = self._crawler, self._crawler.web
@@ -70,7 +70,7 @@ class SeenContents:
         return states
 
     def forget(self, numbers: Ints) -> None:
-        """The next content of these pages is their first."""
+        """Make the next content of these pages their first."""
         self._contents[numbers] = -1
 
 

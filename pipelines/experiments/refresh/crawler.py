@@ -1,4 +1,4 @@
-"""A crawler that fetches what it is ordered to, and keeps what the measures of a year need."""
+"""A crawler that follows orders, and keeps the data for the measures of a year."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class DayOrders(NamedTuple):
 
 
 class Scheduler(Protocol):
-    """What gives orders: a refresh strategy of opicflow, or one of those it is compared with."""
+    """A source of orders: a refresh strategy of opicflow, or a competitor."""
 
     def receive(self, answers: ServerAnswers, announced: Ints) -> None:
         """Learn what the last fetches brought, and which pages a sitemap has announced since."""
@@ -41,7 +41,7 @@ class CrawlHistory:
 
 
 class Crawler:
-    """What a crawler knows of a web: which pages there are, and when it tried and got each of them last."""
+    """The data of a crawler about a web: its pages, and when it last tried and last got each page."""
 
     def __init__(self, web: LivingWeb) -> None:
         self.web = web
@@ -67,7 +67,7 @@ class Crawler:
         return self._fetch(there, seconds)
 
     def follow(self, orders: DayOrders, day: int, bandwidth: float) -> ServerAnswers:
-        """Fetch what was ordered for a day at the pace of the bandwidth, each page as soon as it may be."""
+        """Fetch the orders of a day at the pace of the bandwidth, each page as soon as it may be."""
         self._orders.append(len(orders.numbers))
         first = np.argsort(orders.not_before, kind="stable")
         seconds = paced(orders.not_before[first], day * DAY, bandwidth)
@@ -97,7 +97,7 @@ class Crawler:
 
 
 def paced(not_before: Ints, begin: int, bandwidth: float) -> Ints:
-    """Return the seconds of fetches that may not be earlier than these (which ascend), spaced as the bandwidth says.
+    """Return the seconds of fetches that may not be earlier than these (which ascend), spaced by the bandwidth.
 
     Fetches that would come after the end of the day come in its last second.
     """

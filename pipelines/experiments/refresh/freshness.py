@@ -1,4 +1,4 @@
-"""What the copies of a crawl were worth over a year, counted from the changes that really happened.
+"""The value of a crawl's copies over a year, counted from the changes that really happened.
 
 A copy is *fresh* while its content is the content of the page. A page that returns to the content of a copy makes the
 copy fresh again. A page without a copy is not fresh.

@@ -19,7 +19,7 @@ from opicflow.schemas.arrays import Floats, Ints
 
 LAMBDA_CRAWL = "LambdaCrawl"
 SMOOTHING_DAYS = 0.5
-"""An imaginary interval with a change and one without, so long each, are added to what was seen of a page."""
+"""An imaginary interval with a change and one without, so long each, are added to the visits of a page."""
 SLOWEST_PER_DAY, FASTEST_PER_DAY = 0.0005, 7.0
 _PRECISION = 1e-4
 _LARGEST = 700.0  # of an exponent
@@ -72,7 +72,7 @@ class LambdaCrawl:
 
 
 def learnt_rates(changed_days: Sequence[Sequence[float]], unchanged_days: Floats) -> Floats:
-    """Return the rates that make what was seen most likely, in changes a day.
+    """Return the rates that make the observed changes most likely, in changes a day.
 
     `changed_days`: of each page the lengths of intervals in which it changed; `unchanged_days`: the sum of the others.
     """

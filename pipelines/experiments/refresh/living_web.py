@@ -26,7 +26,7 @@ NEVER = np.int64(1) << 40
 """The second of what does not happen."""
 
 DIGEST, DATED, NOT_MODIFIED, ALWAYS_NOW, NEVER_CHANGES = range(5)
-"""What servers send: a digest alone; also a true date; 304 if unchanged; one of two kinds of false dates."""
+"""The answers of servers: a digest alone; also a true date; 304 if unchanged; one of two kinds of false dates."""
 SERVER_SHARES = (0.5, 0.25, 0.1, 0.075, 0.075)
 _FALSE_DATE_DAYS = 500
 _HOSTS = 23
@@ -52,7 +52,7 @@ LIVING = (POWER_LAW, *WITH_DIRECTORIES)
 
 @dataclass(frozen=True)
 class Shares:
-    """What happens on a web, as shares from 0 to 1."""
+    """The events of a web, as shares from 0 to 1."""
 
     born: float = 0.2
     """Of all pages that there will ever be: those that are born during the year."""
@@ -63,14 +63,14 @@ class Shares:
     weak: float = 0.1
     """Of all pages: those whose server often fails."""
     weak_failing: float = 0.15
-    """Of the days of a weak page: those on which every fetch of it fails."""
+    """The share of days on which every fetch of a weak page fails."""
     failing: float = 0.01
     """The same of all other pages."""
 
 
 @dataclass(frozen=True, eq=False)
 class ServerAnswers:
-    """What servers answered, a row a fetch."""
+    """The answers of servers, a row a fetch."""
 
     numbers: Ints
     seconds: Ints

@@ -30,7 +30,7 @@ _BATCH = 512
 
 
 def site_ranks(pages: int, seed: int, web: str) -> list[Row]:
-    """Measure how alike two ranks of hosts are: Kendall's tau, and what they share of the best twenty, in per cent."""
+    """Measure how alike two ranks of hosts are: Kendall's tau, and what share of the best twenty is common."""
     made = crawled_web(web, pages, seed).pages
     values = _all_kinds(made.graph, made.site.astype(np.int64))
     rows: list[Row] = []
@@ -52,7 +52,7 @@ def site_ranks(pages: int, seed: int, web: str) -> list[Row]:
 
 
 def site_growth(pages: int, seed: int, web: str, times: int) -> list[Row]:
-    """Measure what a host gains by pages of its own: each links to its front page, which links to all of them.
+    """Measure the gain of a host by pages of its own: each links to its front page, which links to all these pages.
 
     The host is one of average size. `gain` is its rank over that before, as a share of all.
     """

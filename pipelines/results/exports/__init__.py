@@ -1,4 +1,5 @@
 """Results in the formats of other systems: one module for each, and a table of them in `targets`.
 
-A format is a function from rows, some at a time, to pieces of bytes: nothing of it depends on how many rows there are.
+A format is a function from rows, some at a time, to pieces of bytes, so its memory does not depend on the number of
+rows.
 """

@@ -1,4 +1,4 @@
-"""What an export is made of: the rows, and what the user says about the system that takes them."""
+"""The input of an export: the rows, and the user's options about the system that takes them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ExportJob:
 
     @property
     def kind(self) -> str:
-        """What the rows are: importance, schedule or orders."""
+        """The kind of the rows: importance, schedule or orders."""
         return self.rows.kind
 
     def dated(self) -> Iterator[list[Any]]:
@@ -45,7 +45,7 @@ class ExportJob:
         """
         left = self.rows.total
         for some in self.rows:
-            yield [(left - place, order.url) for place, order in enumerate(some)]
+            yield [(left - index, order.url) for index, order in enumerate(some)]
             left -= len(some)
 
 

@@ -1,7 +1,7 @@
 """Seed files of Apache Nutch's injector: a URL, then `nutch.score` and `nutch.fetchInterval`, with tabs between.
 
 The injector takes both for pages that are new; for pages that are in its database with `-update`. With `-overwrite` a
-page begins anew, and is due at once.
+page is replaced, and is due at once.
 """
 
 from __future__ import annotations

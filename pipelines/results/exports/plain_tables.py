@@ -14,7 +14,7 @@ from opicflow.pipelines.results.exports.result_rows import TIME_FIELDS, field_na
 
 
 def csv_table(job: ExportJob) -> Iterator[bytes]:
-    """Yield a line of names, and a line of CSV for each row. What is not there is empty."""
+    """Yield a line of names, and a line of CSV for each row. Missing values are empty."""
     yield _csv([field_names(job.kind)])
     for some in _with_times(job):
         yield _csv(some)

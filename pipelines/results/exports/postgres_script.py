@@ -15,7 +15,7 @@ _KEY = "page"
 """An index takes texts of up to 2,704 bytes: URLs can be longer."""
 _ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\b": "\\b", "\f": "\\f", "\v": "\\v", "\0": "%00"}
 _SPECIAL = re.compile("[\\\\\t\n\r\b\f\v\0]")
-"""What the text format of COPY escapes. A NUL cannot be in a text of Postgres."""
+"""The characters that the text format of COPY escapes. A NUL cannot be in a text of Postgres."""
 
 
 def table_script(job: ExportJob) -> Iterator[bytes]:

@@ -199,7 +199,9 @@ def _parquet_rows(name: str, file: Any, kind: str) -> Iterator[list[Any]]:
         for field_ in fields:
             if field_ not in table.schema_arrow.names:
                 raise _refusal(kind, name, field_)
-        for group in range(table.num_row_groups):  # one by one: Arrow keeps what it read of a file until its end
+        for group in range(
+            table.num_row_groups
+        ):  # one by one: Arrow keeps all that it reads until the end of an iterator
             for batch in table.iter_batches(_ROWS_AT_ONCE, [group], columns=list(fields), use_threads=False):
                 columns = {field_: _plain(batch.column(field_)) for field_ in fields}
                 for field_, types in fields.items():
@@ -248,7 +250,7 @@ _FIELD_TYPES: dict[str, dict[str, tuple[type, ...]]] = {
 
 
 def _rows(kind: str, objects: list[Any], where: Callable[[int], str]) -> list[Any]:
-    """Return rows; `where` says where an object is whose field is missing or has another type."""
+    """Return rows; `where` returns the position of an object whose field is missing or has another type."""
     row_type, fields = _ROW_TYPES[kind], _FIELD_TYPES[kind].items()
     rows = []
     for number, values in enumerate(objects):

@@ -1,4 +1,4 @@
-"""The systems that results are exported to: a row for each, with what it takes and how that is written."""
+"""The systems that results are exported to: a row for each, with the results it takes and their writer."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Target(NamedTuple):
     writers: Mapping[str, Writer]
     name: str | None = None
     named: str = ""
-    """What the name is of. With a name of None it must be given."""
+    """The thing that has the name. If the name is None, the user must give it."""
     routing: str | None = None
-    """The routing of updates if the user says nothing; None: the target knows none."""
+    """The routing of updates if the user gives none; None: the target has no routing."""
 
     def default_name(self, kind: str) -> str | None:
         """Return the name for a kind of result."""

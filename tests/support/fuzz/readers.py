@@ -1,4 +1,4 @@
-"""What one input of each reader must do, whatever it is: only refusals in one line, and nothing lost."""
+"""The rules for any input of each reader: refusals in one line only, and nothing lost."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from support.fuzz.worker import Work, journal, readers_named, write_failure
 from support.paths import TOP
 
 BOUNDS_CACHE = TOP / "build" / "fuzz-kernels"
-"""Kernels with checks of bounds: a cache of their own, as numba does not tell them from others."""
+"""Kernels with checks of bounds: a cache of their own, as numba does not distinguish them from others."""
 BUDGET_SECONDS = 10.0
 """How long one input may take."""
 COMPILE_SECONDS = 900.0
@@ -32,7 +32,7 @@ _MOST_STOPS = 20
 
 @dataclass
 class ReaderReport:
-    """What the inputs of one reader did."""
+    """The outcomes of the inputs of one reader."""
 
     reader: str
     inputs: int
@@ -107,7 +107,7 @@ class FuzzRun:
         )
 
     def _run_once(self, works: list[Work], path: Path, written: Any) -> tuple[str, str]:
-        """Run a process until it ends. Returns why it did not do all of its work, and what it wrote."""
+        """Run a process until it ends. Returns why its work is incomplete, and its output."""
         given = {
             "readers": self.kind,
             "seed": self.seed,

@@ -139,7 +139,7 @@ def snapshot_of_other_numbers(draw: random.Random) -> list[bytes]:
 
 
 def restored_or_refused_quietly(chunks: list[bytes]) -> bool:
-    """Numbers that no check can tell from others may be restored: then the ledger can be read and written."""
+    """Wrong numbers that no check can detect may be restored: then the ledger can be read and written."""
     try:
         ledger = Ledger.restore(chunks)
     except SnapshotRefused as problem:

@@ -1,4 +1,4 @@
-"""The process that reads inputs and may crash. It writes to a journal in shared memory what it does.
+"""The process that reads inputs and may crash. It records its work in a journal in shared memory.
 
 After a crash the journal has the reader and the number of the input, and the counts of all inputs before it.
 """
@@ -93,7 +93,7 @@ def _limit() -> None:
 
 
 def _outcome(readers: dict[str, FuzzedReader], seed: int, reader: str, number: int) -> Counts | str | None:
-    """The counts of an input, None if it is refused, or what went wrong."""
+    """The counts of an input, None if it is refused, or a text with the error."""
     try:
         data, draw = input_of(readers, seed, reader, number)
         return checked(readers[reader], data, draw)

@@ -1,4 +1,4 @@
-"""Tells a frontier the quality of pages that a spider has found out from their content."""
+"""A middleware that reports to a frontier the quality that a spider has found from the content of pages."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from scrapy.http import Response
 from opicflow.pipelines.scrapy.frontier_scheduler import QUALITY_KEY, FrontierScheduler, canonical_page, quality_of
 
 
-class QualityTeller:
+class QualityMiddleware:
     """A spider middleware. It changes nothing that a spider returns."""
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
 
     @classmethod
-    def from_crawler(cls, crawler: Crawler) -> QualityTeller:
+    def from_crawler(cls, crawler: Crawler) -> QualityMiddleware:
         """Make one for a crawl."""
         return cls(crawler)
 
     async def process_spider_output(self, response: Response, result: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """Pass on what a callback returns, then announce the page if the callback has told its quality."""
+        """Pass on what a callback returns, then announce the page if the callback has set its quality."""
         before = response.meta.get(QUALITY_KEY)
         async for each in result:
             yield each
