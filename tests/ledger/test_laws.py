@@ -675,6 +675,10 @@ class Shards:
         else:
             ledger_entry = entry
         applied = ledger.apply(ledger_entry)
+        gossips = [message.gossip for _, message in applied.sealed]
+        reference.told = [(gossip.rate_sum, gossip.shares) for gossip in gossips if gossip is not None]
+        state, _, book, _ = ledger.parts()
+        reference.told.append((state.times.sweep_rate_sum, int(book.counts[0].shares)))
         assert [as_sealed(*x) for x in applied.sealed] == reference.apply(entry)
         same_books(ledger, reference)
         for to, message in applied.sealed:
