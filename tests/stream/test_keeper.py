@@ -32,7 +32,7 @@ from opicflow.schemas.columns import pack, unpack
 from opicflow.schemas.records import Policy
 from opicflow.schemas.shards import ShardRanges
 from opicflow.schemas.urls import UrlRules
-from support.simulation import POISON
+from support.stream_state import POISON
 from support.thorough import thorough
 
 SHARDS = 3

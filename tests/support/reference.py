@@ -40,6 +40,10 @@ from opicflow.schemas.shards import ShardRanges
 TURN = 1 << 40
 MOST_LINK_WEIGHT = 65_535
 MOST_MEASURES = 16
+MANY_AMOUNTS = 64
+"""So many amounts for a shard are sent at a tick."""
+MOST_WAITING = 50
+"""After visits of one page in so many, a tick sends what waits to all."""
 SECONDS_PER_DAY = 86_400
 
 
@@ -702,13 +706,13 @@ class ReferenceLedger:
         """Whether a shard is sent what waits for it: much, or anything that waits for long, or an answer."""
         peer, amounts = self.peers[other], len(self._waiting_for(other))
         is_old = self.tick_second - peer.second >= self.config.cut_seconds
-        return amounts >= 64 or (is_old and (amounts > 0 or peer.awaits_answer))
+        return amounts >= MANY_AMOUNTS or (is_old and (amounts > 0 or peer.awaits_answer))
 
     def _is_whole_cut_due(self) -> bool:
         """Whether there were many visits; or none of this for half a minute, and there is news."""
         if self.last_whole is None:
             return True
-        if self.visits_since_cut and self.visits_since_cut * 50 >= len(self.pages):
+        if self.visits_since_cut and self.visits_since_cut * MOST_WAITING >= len(self.pages):
             return True
         second, news = self.last_whole
         everywhere = self.weighted_pages + sum(self._weighted_pages_elsewhere().values())
