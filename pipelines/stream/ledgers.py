@@ -10,6 +10,7 @@ import apache_beam as beam
 import numpy as np
 
 from opicflow.connectors.flink.key_groups import number_of
+from opicflow.connectors.kafka.partitions import RecordsDeleted, resolve
 from opicflow.connectors.kafka.source import PartitionReader, Poll, WatchedTopic, read_range
 from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper, LogRefused
 from opicflow.pipelines.stream.sent import SENT, applied, may_go_on
@@ -112,11 +113,27 @@ class KeepLogLedger(KeepLedger):
     ) -> Iterator[Output]:
         """Read the log for a limited time and apply its records."""
         shard = number_of(element[0])
+        try:
+            yield from self._read(element, shard, head_state, snapshot)
+        except RecordsDeleted:
+            if self._store is None or not self._has_moved(shard):
+                raise
+
+    def _has_moved(self, shard: int) -> bool:
+        """Whether a log begins later than this stage knew: next time it is read from a snapshot on."""
+        known = self._topic.partition(shard)
+        now = {one.partition: one.start for one in resolve(known.connection, known.topic)}
+        moved = tuple(replace(one, start=now[one.partition]) for one in self._topic.partitions)
+        self._topic = replace(self._topic, partitions=moved)
+        return now[shard] > known.start
+
+    def _read(self, element: Poll, shard: int, head_state: Any, snapshot: Any) -> Iterator[Output]:
         log = self._topic.partition(shard)
 
         def start() -> int:
             stored = head_state.read()
-            return LogHead.from_bytes(stored).next if stored else self._begin(shard, log.start)
+            at = LogHead.from_bytes(stored).next if stored else -1
+            return at if at >= log.start else self._begin(shard, log.start)  # the log after an old state was deleted
 
         def read(start: int, end: int) -> Iterator[LogBatch]:
             return map(log_batch, read_range(replace(log, start=start, end=end)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,14 +87,20 @@ def restore_newest(
 
 def oldest_kept(store: SnapshotStore, shard: int, first: int) -> tuple[StoredSnapshot, LogHead]:
     """Return the oldest finished snapshot from which a log that begins at `first` goes on. Raises `LogRefused`."""
-    for snapshot in reversed(store.newest_first(shard)):
-        head = store.head(shard, snapshot) if snapshot.next >= first else None
-        if head is not None:
-            return snapshot, head
+    for found in _kept(store, shard, first):
+        return found
     raise LogRefused(
         f"{store.topic}, partition {shard}: offsets 0 to {first - 1} were deleted, and {store.where.folder.shown} has "
         "no snapshot of its ledger behind them: name the folder of its snapshots, or rebuild into a new topic"
     )
+
+
+def _kept(store: SnapshotStore, shard: int, first: int) -> Iterator[tuple[StoredSnapshot, LogHead]]:
+    """Yield the finished snapshots from which a log that begins at `first` goes on, the oldest first."""
+    for snapshot in reversed(store.newest_first(shard)):
+        head = store.head(shard, snapshot) if snapshot.next >= first else None
+        if head is not None:
+            yield snapshot, head
 
 
 def keeper_of(store: SnapshotStore, shard: int, snapshot: StoredSnapshot) -> LogKeeper:
@@ -106,9 +112,20 @@ def keeper_of(store: SnapshotStore, shard: int, snapshot: StoredSnapshot) -> Log
 
 
 def origin_of_shard(store: SnapshotStore, shard: int, first: int) -> Origin | None:
-    """Return the settings of a ledger whose log begins at `first`, from its oldest snapshot. Raises `LogRefused`."""
-    snapshot, _ = oldest_kept(store, shard, first)
-    return LogKeeper.origin_in(next(store.read(shard, snapshot)))
+    """Return the settings of a ledger whose log begins at `first`, from its oldest snapshot that is not damaged.
+
+    Raises `LogRefused` if there is no snapshot, and `SnapshotDamaged` if all are damaged.
+    """
+    oldest_kept(store, shard, first)
+    problem: SnapshotDamaged | None = None
+    for snapshot, _ in _kept(store, shard, first):
+        try:
+            return LogKeeper.origin_in(next(store.read(shard, snapshot)))
+        except SnapshotDamaged as damaged:
+            problem = damaged
+            _log.warning("shard %d, %s: %s: another snapshot is tried", shard, snapshot.name, problem)
+    assert problem is not None
+    raise problem
 
 
 def _restore(

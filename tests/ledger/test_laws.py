@@ -39,9 +39,11 @@ from opicflow.pipelines.ledger import (
     TickEntry,
     TransfersEntry,
     Variable,
+    cuts,
 )
 from opicflow.pipelines.ledger.kernels import batches
 from opicflow.schemas.shards import ShardRanges
+from support import reference
 from support.ranges import any_ranges
 from support.reference import TURN, ReferenceLedger, Sealed
 from support.strategies import (
@@ -675,6 +677,10 @@ class Shards:
         else:
             ledger_entry = entry
         applied = ledger.apply(ledger_entry)
+        gossips = [message.gossip for _, message in applied.sealed]
+        reference.told = [(gossip.rate_sum, gossip.shares) for gossip in gossips if gossip is not None]
+        state, _, book, _ = ledger.parts()
+        reference.told.append((state.times.sweep_rate_sum, int(book.counts[0].shares)))
         assert [as_sealed(*x) for x in applied.sealed] == reference.apply(entry)
         same_books(ledger, reference)
         for to, message in applied.sealed:
@@ -705,6 +711,26 @@ def check_shards(shards: int, crawl: tuple[LedgerConfig, Log], seed: int) -> Non
 @pytest.mark.parametrize(("shards", "examples"), [(2, 15), (4, 8), (16, 2)])
 def test_shards_that_exchange_what_they_seal_are_what_the_rules_say(shards: int, examples: int) -> None:
     settings(max_examples=examples)(given(st.just(shards), crawls(), st.integers(0, 1 << 32))(check_shards))()
+
+
+@pytest.mark.slow
+def test_ticks_send_what_is_due_as_the_rules_say_where_visits_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a large web: a tick sends single shards what has waited, and all of them news after half a minute."""
+    monkeypatch.setattr(cuts, "_MOST_WAITING", 0)
+    monkeypatch.setattr(reference, "MOST_WAITING", 0)
+    monkeypatch.setattr(cuts, "ITEMS_PER_MESSAGE", 3)
+    monkeypatch.setattr(reference, "MANY_AMOUNTS", 3)
+    for seed in range(thorough(6, 60)):
+        chance = random.Random(seed)
+        web, steps, second = [chance.getrandbits(64) for _ in range(12)], list[Any](), 0
+        for number in range(60):
+            links = [PageLink(page) for page in chance.sample(web, 3)]
+            steps.append(Row(LogPosition(number, 0), Kind.VISIT, chance.choice(web), links, Outcome.FETCHED))
+            for _ in range(chance.choice([0, 0, 1, 3])):
+                second += chance.choice([1, 1, 5, 30])
+                steps.append(Tick(second))
+        config = LedgerConfig(cut_seconds=chance.choice([1, 5, 20]), cut_visits_per_1000_pages=1000)
+        check_shards(chance.choice([2, 3, 5]), (config, steps), seed)
 
 
 @pytest.mark.slow

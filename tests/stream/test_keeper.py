@@ -34,7 +34,7 @@ from opicflow.schemas.shards import ShardRanges
 from opicflow.schemas.urls import UrlRules
 from support.fuzz.stored_inputs import sealed_entry
 from support.old_entries import encode_old_entry
-from support.simulation import POISON
+from support.stream_state import POISON
 from support.thorough import thorough
 
 SHARDS = 3

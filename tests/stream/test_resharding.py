@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
+import gzip
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from opicflow.connectors.kafka import sink
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.partitions import resolve
 from opicflow.connectors.kafka.publisher import Publisher
-from opicflow.connectors.kafka.record_reader import records
-from opicflow.connectors.kafka.topics import make, specs
+from opicflow.connectors.kafka.record_reader import STREAMS, records
+from opicflow.connectors.kafka.topics import TopicSpec, make, specs
 from opicflow.connectors.storage.folder import StorageFolder
 from opicflow.pipelines.ledger import Certified, Interpolation, LedgerConfig, PolicyEntry, TickEntry
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.ledger.entries import LogPosition
+from opicflow.pipelines.stream import resharding
 from opicflow.pipelines.stream.keeper import LogBatch, LogKeeper, LogRefused
 from opicflow.pipelines.stream.rebuilt import Logs, rebuild
-from opicflow.pipelines.stream.resharding import Resharding, ReshardProgress
+from opicflow.pipelines.stream.resharding import NewLogs, Resharding, ReshardProgress
 from opicflow.pipelines.stream.snapshot_store import Snapshots
 from opicflow.schemas.records import Audit, Policy
+from opicflow.schemas.shards import ShardRanges
 from support.commands import command
+from support.guides import LOG
+from support.memory_folder import MemoryFolder
+from support.memory_kafka import MemoryCluster, MemoryConnection
 from support.services import LocalKafka
-from support.stream_logs import example_logs
+from support.stream_logs import StreamLogs, example_logs
 
 INTERPOLATION = LedgerConfig(Interpolation())
 CERTIFIED = LedgerConfig(Certified())
+
+
+class Killed(Exception):
+    """The process ended."""
 
 
 class Stopped:
@@ -93,9 +105,6 @@ def test_an_interrupted_run_goes_on_and_makes_the_same(kafka: LocalKafka, topic_
     steps: list[ReshardProgress] = []
     stream.to(3, f"{stream.topic}-steps").run(steps.append)
     assert [one.step for one in steps] == ["old ledgers"] * 2 + ["new ledgers"] * 3 + ["snapshots"] * 3
-
-    class Killed(Exception):
-        pass
 
     for last in range(len(steps)):
 
@@ -189,3 +198,77 @@ def test_the_command_says_what_it_needs(kafka: LocalKafka, topic_prefix: str, tm
     assert "give the new number of shards with --shards" in command(*words).err
     result = command(*words, "--shards", 3, "--to-ledger", f"{topic_prefix}page-ledger")
     assert result.code == 2 and "name another topic with --to-ledger" in result.err
+
+
+class MortalRun:
+    """A resharding of a stream in memory, whose process ends at one of the moments at which it changes anything."""
+
+    def __init__(self, logs: StreamLogs, patch: pytest.MonkeyPatch) -> None:
+        self.cluster = MemoryCluster(1, 0)
+        for name in STREAMS:
+            self.cluster.make(name, 2, has_broker_times=True)
+        topic = self.cluster.make("page-ledger", len(logs.logs), has_broker_times=True)
+        for shard, log in enumerate(logs.logs):
+            for _, time_ms, value in log.records:
+                topic.append(shard, time_ms, value)
+        self.old = [list(one.records) for one in topic.partitions]
+        self.folder = MemoryFolder()
+        self.left = 1 << 30
+        arrive, write = MemoryConnection.arrive, MemoryFolder.write
+        patch.setattr(MemoryConnection, "arrive", lambda one: self._lives(one.waiting != []) and arrive(one))
+        patch.setattr(MemoryFolder, "write", lambda *given: self._lives() and write(*given))
+        patch.setattr(resharding, "make", self._make)
+        self._arrive = arrive
+
+    def _lives(self, changes: bool = True) -> bool:
+        self.left -= changes
+        if self.left == 0 and changes:
+            raise Killed
+        return True
+
+    def _make(self, connection: Connection, wanted: Sequence[TopicSpec], replication: int | None) -> None:
+        for spec in wanted:
+            if self._lives() and spec.name not in self.cluster.topics:
+                self.cluster.make(spec.name, spec.partitions, has_broker_times=True)
+
+    def run(self, changes: int = 1 << 30) -> NewLogs:
+        """Run in a new process, which ends before so many changes. Of what it had sent a part arrives."""
+        self.left = changes
+        connection = MemoryConnection(cluster=self.cluster)
+        try:
+            return Resharding(connection, "", "page-ledger", "new-ledger", 3, Snapshots(self.folder)).run()
+        except Killed:
+            self._arrive(connection, 0.5)
+            raise
+
+    def records(self) -> list[list[bytes | None]]:
+        return [[one.value for one in log.records] for log in self.cluster.topics["new-ledger"].partitions]
+
+    def fingerprints(self) -> list[str]:
+        logs = resolve(MemoryConnection(cluster=self.cluster), "new-ledger")
+        return [rebuild(log, snapshots=Snapshots(self.folder)).fingerprint() for log in logs]
+
+
+def test_a_run_that_ends_before_any_of_its_changes_goes_on_and_the_old_logs_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    logs = StreamLogs(CERTIFIED, ShardRanges.equal(2)).read(gzip.decompress(LOG.read_bytes()).splitlines()[:300])
+    with monkeypatch.context() as patch:
+        whole = MortalRun(logs, patch)
+        made = whole.run()
+        expected, fingerprints = whole.records(), whole.fingerprints()
+    changes, finished = 0, False
+    while not finished:
+        changes += 1
+        with monkeypatch.context() as patch:
+            patch.setattr(sink, "_publishers", {})
+            stream = MortalRun(logs, patch)
+            try:
+                stream.run(changes)
+                finished = True
+            except Killed:
+                pass
+            assert [one.records for one in stream.cluster.topics["page-ledger"].partitions] == stream.old
+            assert stream.run() == made
+            assert stream.records() == expected and stream.fingerprints() == fingerprints
+    assert changes > 12

@@ -19,10 +19,18 @@ from opicflow.connectors.storage.folder import StorageFolder
 from opicflow.pipelines.ledger import LedgerConfig, TickEntry
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.stream import ledgers, snapshot_reader, snapshot_store, snapshot_writer
-from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper, LogKeeperFactory, Origin, request_fingerprint
+from opicflow.pipelines.stream.keeper import (
+    LogBatch,
+    LogHead,
+    LogKeeper,
+    LogKeeperFactory,
+    LogRefused,
+    Origin,
+    request_fingerprint,
+)
 from opicflow.pipelines.stream.ledgers import KeepLogLedger
 from opicflow.pipelines.stream.sent import SENT, applied, note_sent
-from opicflow.pipelines.stream.snapshot_reader import restore_newest
+from opicflow.pipelines.stream.snapshot_reader import origin_of_shard, restore_newest
 from opicflow.pipelines.stream.snapshot_store import (
     PackedSnapshot,
     SnapshotDamaged,
@@ -38,8 +46,8 @@ from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas.message_columns import MessageBatch
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.shards import ShardRanges
-from support.simulation import Bag, Value
 from support.stages import FakeReader, batch, watched
+from support.stream_state import Bag, Value
 
 HEAD = LogHead(12, "c0ffee" * 5 + "00", 11, "abcd")
 HOUR_MS = 3_600_000
@@ -273,6 +281,23 @@ def test_a_damaged_snapshot_is_passed_over_and_more_of_the_log_is_applied(
         assert found.snapshot_ms == 1000 * left[0]
 
 
+@pytest.mark.parametrize("damaged", [(), (10,), (10, 20), (10, 20, 30)])
+def test_the_settings_of_a_trimmed_log_come_from_any_whole_snapshot(tmp_path: Path, damaged: tuple[int, ...]) -> None:
+    store, log = store_in(tmp_path), log_of(50)
+    for records in (10, 20, 30):
+        keeper = keeper_at(records, log)
+        name = write(store, list(keeper.chunks()), keeper.head, shard=0)
+        if records in damaged:
+            next(tmp_path.glob(f"**/{name}/part-00000")).write_bytes(b"")
+    if len(damaged) < 3:
+        assert origin_of_shard(store, 0, 5) == ORIGIN
+    else:
+        with pytest.raises(SnapshotDamaged):
+            origin_of_shard(store, 0, 5)
+    with pytest.raises(LogRefused, match="no snapshot of its ledger behind them"):
+        origin_of_shard(store, 0, 31)
+
+
 def test_a_snapshot_of_another_log_is_passed_over(tmp_path: Path) -> None:
     store, log = store_in(tmp_path), log_of(50)
     other = [log[0], request_fingerprint(), *log[2:]]
@@ -458,6 +483,19 @@ def test_without_state_a_ledger_begins_at_its_newest_snapshot_also_if_the_log_be
     stored.apply(newest, 45)
     assert LogKeeperFactory().decode_head(stored.head.value) == keeper_at(45 * MANY, stored.log).head
     assert not stored.read_again
+
+
+def test_a_state_before_the_beginning_of_its_log_goes_on_from_the_newest_snapshot(stored: Stored) -> None:
+    """An old savepoint, and the log was trimmed since."""
+    old = b""
+    for at in range(0, 40, 5):
+        stored.apply(at, at + 5)
+        old = old or stored.head.value or b""
+    newest = stored.snapshots()[0]
+    stored.lose_process()
+    stored.head, stored.first = Value(old), newest * MANY
+    stored.apply(newest, 45)
+    assert LogKeeperFactory().decode_head(stored.head.value) == keeper_at(45 * MANY, stored.log).head
 
 
 def test_a_snapshot_in_state_of_an_older_version_is_used_and_then_removed(stored: Stored) -> None:

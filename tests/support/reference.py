@@ -3,7 +3,7 @@
 Dicts, lists, Python's whole numbers and floats; one object a page; nothing cached. Where the rules say single
 precision, numpy rounds. It takes the same entries, but expects each row once: marks, audits and refusals are
 tested on the fast ledger itself. Sweeps leave no trace here, for they move no cash: a `Sealed` holds everything of
-a message but the sum of rates.
+a message but the sum of rates and the shares. Whether these have changed is told by the fast ledger (`told`).
 """
 
 from __future__ import annotations
@@ -40,6 +40,10 @@ from opicflow.schemas.shards import ShardRanges
 TURN = 1 << 40
 MOST_LINK_WEIGHT = 65_535
 MOST_MEASURES = 16
+MANY_AMOUNTS = 64
+"""So many amounts for a shard are sent at a tick."""
+MOST_WAITING = 50
+"""After visits of one page in so many, a tick sends what waits to all."""
 SECONDS_PER_DAY = 86_400
 
 
@@ -263,6 +267,9 @@ class Peer:
     """Another shard: totals of the cash sent to it, and its latest gossip."""
 
     sent_total: int = 0
+    cut: int = 0
+    second: int = -1
+    awaits_answer: bool = False
     has_gossip: bool = False
     advance: int = 0
     minted: int = 0
@@ -295,8 +302,11 @@ class ReferenceLedger:
         self.visits = self.duplicates = self.late = 0
         self.recent: set[tuple[int, int]] = set()
         self.recent_before: set[tuple[int, int]] = set()
-        self.cuts = 0
         self.outbox: dict[int, int] = {}
+        self.last_whole: tuple[int, tuple[object, ...]] | None = None
+        """When the last cut went to all shards, and what it said."""
+        self.told: list[tuple[float, int]] = []
+        """Sum of rates and shares, as the fast ledger said in each message of this entry, and says now."""
         self.peers = {s: Peer() for s in range(self.ranges.count) if s != shard}
         self.tick_second = -1
         self.days: list[tuple[int, int]] = []
@@ -388,6 +398,7 @@ class ReferenceLedger:
                 self.virtual += amount
             else:
                 self._credit(page, amount)
+        self.peers[entry.source_shard].awaits_answer |= len(entry.pages) > 0 or entry.virtual > 0
         if entry.last and entry.gossip is not None:
             self.received += entry.virtual
             self.virtual += self._dividend(entry.virtual)
@@ -420,7 +431,9 @@ class ReferenceLedger:
             gone = page.latest_ms // 1000 - page.gone_since
             if often and page.gone_since and gone >= self.config.refresh.seconds_to_be_gone:
                 self._remove(page)
-        return self._cut()
+        if not self.config.cut_seconds or not self.peers or self._is_whole_cut_due():
+            return self._cut()
+        return self._seal({shard: 0 for shard in self.peers if self._is_message_due(shard)})
 
     def _remove(self, page: Page) -> None:
         slot = self.slots.index(page)
@@ -648,27 +661,63 @@ class ReferenceLedger:
         return amount - quotient * weighted
 
     def _cut(self) -> list[Sealed]:
+        """All that waits goes to all shards, with their parts of the virtual account."""
         self.visits_since_cut = 0
+        self.last_whole = self.tick_second, self._news()
+        weighted = self._weighted_pages_elsewhere()
         own = self.weighted_pages
-        weighted = {s: peer.weighted_pages if peer.has_gossip else own for s, peer in self.peers.items()}
         everywhere = own + sum(weighted.values())
         q, r = divmod(max(self.virtual, 0), everywhere) if everywhere else (0, 0)
+        sealed = self._seal({s: q * w + (r * w // everywhere if everywhere else 0) for s, w in weighted.items()})
+        self.virtual = self._dividend(self.virtual)
+        return sealed
+
+    def _seal(self, parts: dict[int, int]) -> list[Sealed]:
+        """What waits for these shards goes to them, with their parts of the virtual account."""
         sealed = []
-        for other, peer in self.peers.items():
-            first, last = self.ranges.bounds(other)
-            transfers = {p: a for p, a in sorted(self.outbox.items()) if first <= p <= last and a > 0}
-            part = q * weighted[other] + (r * weighted[other] // everywhere if everywhere else 0)
+        for other, part in parts.items():
+            peer, transfers = self.peers[other], self._waiting_for(other)
+            self.outbox = {page: amount for page, amount in self.outbox.items() if page not in transfers}
             self.virtual -= part
             self.sent += part
             peer.sent_total += part + sum(transfers.values())
-            pages = len(self.pages)
+            pages, own = len(self.pages), self.weighted_pages
             sealed.append(
-                Sealed(other, self.cuts, transfers, part, peer.sent_total, self.own_advance, self.minted, pages, own)
+                Sealed(other, peer.cut, transfers, part, peer.sent_total, self.own_advance, self.minted, pages, own)
             )
-        self.outbox = {}
-        self.virtual = self._dividend(self.virtual)
-        self.cuts += 1
+            peer.cut += 1
+            peer.second, peer.awaits_answer = self.tick_second, False
+        del self.told[: len(sealed)]
         return sealed
+
+    def _waiting_for(self, other: int) -> dict[int, int]:
+        first, last = self.ranges.bounds(other)
+        return {p: a for p, a in sorted(self.outbox.items()) if first <= p <= last and a > 0}
+
+    def _weighted_pages_elsewhere(self) -> dict[int, int]:
+        own = self.weighted_pages
+        return {s: peer.weighted_pages if peer.has_gossip else own for s, peer in self.peers.items()}
+
+    def _news(self) -> tuple[object, ...]:
+        """What others are told of this shard, without the time."""
+        return self.own_advance, self.minted, len(self.pages), self.weighted_pages, *self.told[:1]
+
+    def _is_message_due(self, other: int) -> bool:
+        """Whether a shard is sent what waits for it: much, or anything that waits for long, or an answer."""
+        peer, amounts = self.peers[other], len(self._waiting_for(other))
+        is_old = self.tick_second - peer.second >= self.config.cut_seconds
+        return amounts >= MANY_AMOUNTS or (is_old and (amounts > 0 or peer.awaits_answer))
+
+    def _is_whole_cut_due(self) -> bool:
+        """Whether there were many visits; or none of this for half a minute, and there is news."""
+        if self.last_whole is None:
+            return True
+        if self.visits_since_cut and self.visits_since_cut * MOST_WAITING >= len(self.pages):
+            return True
+        second, news = self.last_whole
+        everywhere = self.weighted_pages + sum(self._weighted_pages_elsewhere().values())
+        has_units = everywhere > 0 and self.virtual >= everywhere
+        return self.tick_second - second >= 30 and (has_units or self._news() != news)
 
 
 # -- links and rows ------------------------------------------------------------------------------------------------

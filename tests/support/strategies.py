@@ -109,6 +109,7 @@ def configs(draw: st.DrawFn, policy: str | None = None) -> LedgerConfig:
         remember_links=draw(st.booleans()),
         newcomer_history=draw(st.sampled_from([True, True, False])),
         cut_visits_per_1000_pages=draw(st.sampled_from([10, 1, 100, 300, 1000])),
+        cut_seconds=draw(st.sampled_from([0, 0, 1, 5, 60])),
         remembered_visits=draw(st.sampled_from([1 << 20, 1 << 20, 3, 2, 1, 0])),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -17,7 +17,7 @@ from opicflow.pipelines.cli import streams
 from opicflow.pipelines.ledger import CrawlItems, LedgerConfig, TickEntry
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.replay.keeper import hours
-from opicflow.pipelines.stream.keeper import LogKeeper, Origin
+from opicflow.pipelines.stream.keeper import LogBatch, LogKeeper, Origin
 from opicflow.pipelines.transforms.decoded_batch import route_rows, urls_of
 from opicflow.pipelines.transforms.outputs import TRANSFERS
 from opicflow.pipelines.transforms.route import Seen
@@ -28,10 +28,26 @@ from opicflow.schemas.shards import ShardRanges
 from opicflow.schemas.urls import Canonicaliser
 from support.fake_topic import Cluster, Partition, Record
 from support.guides import LOG
-from support.simulation import Log
 
 _SOURCE = "crawl-events/0"
 _HOUR = 3600
+
+
+@dataclass
+class Log:
+    """The log of a shard: its records (offset, time, value)."""
+
+    records: list[tuple[int, int, bytes]] = field(default_factory=list)
+    end: int = 0
+
+    def append(self, time_ms: int, value: bytes) -> None:
+        """Append a record."""
+        self.records.append((self.end, time_ms, value))
+        self.end += 1
+
+    def batch(self, start: int, end: int) -> LogBatch:
+        """Return the records between two offsets."""
+        return LogBatch.of(start, self.records[start:end], end)
 
 
 class StreamLogs:

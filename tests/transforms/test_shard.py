@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,17 +10,47 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opicflow.pipelines.ledger import CrawlEntry, ItemWriter, Kind, Ledger, LedgerConfig, LogPosition, PolicyEntry
+from opicflow.pipelines.ledger import (
+    CrawlEntry,
+    CrawlItems,
+    ItemWriter,
+    Kind,
+    Ledger,
+    LedgerConfig,
+    LogPosition,
+    PolicyEntry,
+)
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.transforms import shard as shard_module
 from opicflow.pipelines.transforms.shard import Sharder, SourceState, ToShard
 from opicflow.schemas.records import Policy
 from opicflow.schemas.shards import ShardRanges
-from support.simulation import Rows
 
 SOURCE = "kafka/topic/0"
 CONFIG = LedgerConfig(remembered_visits=1 << 10)
 PAGES = [number << 60 | number for number in range(16)]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The events of a source at offsets 0 to `end`, as rows."""
+
+    items: CrawlItems
+    end: int
+
+    def between(self, start: int, end: int, seen: set[int] | None = None) -> CrawlItems:
+        """Return the rows of these events, without sightings of pages in `seen`."""
+        first, last = np.searchsorted(self.items.offset, [start, end]).tolist()
+        items = self.items.rows(first, last)
+        if seen is None:
+            return items
+        kept = []
+        for row, (kind, page) in enumerate(zip(items.kind.tolist(), items.page.tolist(), strict=True)):
+            if kind != Kind.SIGHTING or page not in seen:
+                kept.append(row)
+            if kind == Kind.SIGHTING:
+                seen.add(page)
+        return items.take(np.array(kept, np.int64))
 
 
 @st.composite
