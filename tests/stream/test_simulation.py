@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from opicflow.connectors.kafka import sink
-from opicflow.connectors.kafka.late_records import LateRecords
 from opicflow.connectors.kafka.sink import SendingDoFn
 from opicflow.pipelines.ledger import LedgerBroken, ledger
 from opicflow.pipelines.ledger.cuts import Cuts
@@ -76,9 +75,9 @@ def test_a_hole_in_a_log_is_refused_and_heals(seed: int) -> None:
 
 
 @pytest.mark.soak
-def test_simulation_of_thousands_of_schedules(seed: int) -> None:
-    run_schedules(1_000_000 * seed + SCHEDULES, 3000)
-    run_schedules(1_000_000 * seed + SCHEDULES, 300, Faults(hole=60))
+def test_simulation_of_a_thousand_schedules(seed: int) -> None:
+    run_schedules(1_000_000 * seed + SCHEDULES, 1000)
+    run_schedules(1_000_000 * seed + SCHEDULES, 100, Faults(hole=60))
 
 
 # -- mutations -----------------------------------------------------------------------------------------------------
@@ -99,6 +98,11 @@ def rewrite(patch: pytest.MonkeyPatch, owner: Any, name: str, old: str, new: str
     exec(code, plain.__globals__, space)
     patch.setattr(owner, name, space[name])
     return Simulation
+
+
+def often(simulation: type[Simulation], **faults: int) -> Callable[[int], Simulation]:
+    """Return a simulation in which these faults happen more often."""
+    return lambda seed: simulation(seed, Faults(**faults))
 
 
 class CommitsBeforeItSends(Simulation):
@@ -132,7 +136,9 @@ MUTATIONS: dict[str, Mutation] = {
     "a ledger ahead of its state goes on though its outputs were lost": lambda patch: rewrite(
         patch, ledgers, "may_go_on", " and SENT.cover(run, shard, kept.next)", ""
     ),
-    "a snapshot is finished before the outputs of its ledger have arrived": lambda patch: FinishesTooEarly,
+    "a snapshot is finished before the outputs of its ledger have arrived": lambda patch: often(
+        FinishesTooEarly, half=250, crash=20
+    ),
     "a keeper applies records before its head": lambda patch: rewrite(
         patch, LogKeeper, "take", " or batch.end <= self.head.next", ""
     ),
@@ -227,9 +233,6 @@ MUTATIONS: dict[str, Mutation] = {
     "a note of rules is taken for a policy": lambda patch: rewrite(
         patch, RoutePolicies, "_route", "if value is not None and value.startswith(CONTROL):", "if False:"
     ),
-    "a reader believes a record that came late": lambda patch: rewrite(
-        patch, LateRecords, "is_late", "if time_ms < newest:", "if False:"
-    ),
     "a ledger counts its outputs as arrived when they are sent": lambda patch: rewrite(
         patch, SendOutputs, "process", "self._applied[element.to_shard] = element.data", "self._on_sent(element.data)"
     ),
@@ -242,12 +245,12 @@ MUTATIONS: dict[str, Mutation] = {
     "a ledger is rebuilt from its snapshot alone": lambda patch: rewrite(
         patch, JournalInLog, "since", "self._read(keeper.head.next, head.next)", "()"
     ),
-    "a ledger is rebuilt beyond its head": lambda patch: rewrite(
+    "a ledger is rebuilt short of its head": lambda patch: rewrite(
         patch,
         JournalInLog,
         "since",
         "self._read(keeper.head.next, head.next)",
-        "self._read(keeper.head.next, head.next + 5)",
+        "self._read(keeper.head.next, head.next - 1)",
     ),
     "the cache ignores the head": lambda patch: rewrite(
         patch, KeepLogLedger, "is_usable", "keeper.head == head", "True"
@@ -265,11 +268,16 @@ MUTATIONS: dict[str, Mutation] = {
 
 
 FOUND_BY = {
-    "a ledger ahead of its state goes on though its outputs were lost": 12,
+    "a snapshot is finished before the outputs of its ledger have arrived": 19,
+    "the cache ignores the head": 24,
+    "another count of a source is compared with the old one": 33,
+    "the visits before another count are forgotten": 33,
+    "a ledger ahead of its state goes on though its outputs were lost": 20,
     "a keeper applies a whole batch after half of it was applied": 6,
     "amounts are sent and wait on": 5,
     "a partition that was added later begins with the first rules": 24,
-    "a ledger counts its outputs as arrived when they are sent": 12,
+    "a ledger counts its outputs as arrived when they are sent": 20,
+    "a quiet ledger publishes": 9,
 }
 """Schedules that are played first, where others than the first one find a mutation, or sooner."""
 

@@ -438,11 +438,12 @@ class Simulation:
     def drain(self) -> None:
         """Process all input and all transfers, and request the fingerprints of all ledgers."""
         self.known += self.unknown
+        self.folder.faults["away"] = False
+        self._work_until_done()
         for zombie in self.zombies:
             zombie.connection.arrive(self.chance.random())
             zombie.end()
         self.zombies = []
-        self.folder.faults["away"] = False
         self._work_until_done()
         self.log.clock_errors_ms = [0] * self.shards
         self.sender_error_ms = 0
