@@ -714,6 +714,7 @@ def test_shards_that_exchange_what_they_seal_are_what_the_rules_say(shards: int,
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_ticks_send_what_is_due_as_the_rules_say_where_visits_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a large web: a tick sends single shards what has waited, and all of them news after half a minute."""
     monkeypatch.setattr(cuts, "_MOST_WAITING", 0)
