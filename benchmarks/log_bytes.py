@@ -22,7 +22,7 @@ from benchmarks.placement import PLACEMENTS, PlacedPages, WebOfSites
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.messages import decode_messages, writer_of
 from opicflow.connectors.kafka.partitions import LogEnds
-from opicflow.pipelines.cli.stream_options import CUT_SECONDS
+from opicflow.pipelines.cli.stream_options import for_new_logs
 from opicflow.pipelines.ledger import Certified, History, Interpolation, LedgerConfig
 from opicflow.pipelines.stream.clock import WriteTicks
 from opicflow.pipelines.stream.keeper import LogBatch, LogKeeper, Origin
@@ -76,7 +76,7 @@ def _log_bytes(
     lines: list[bytes], placed: PlacedPages, name: str, history: History, per_second: int
 ) -> Iterator[Figure]:
     shards, warm = placed.ranges.count, len(lines) // 2
-    logs = _Logs(placed, LedgerConfig(history=history, cut_seconds=CUT_SECONDS))
+    logs = _Logs(placed, for_new_logs(LedgerConfig(history=history)))
     logs.run(lines[:warm], 20_000)  # a first visit of every page: URLs are sent once
     logs.bytes.clear()
     count = min(len(lines) - warm, 60 * per_second)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from opicflow.pipelines.stream.snapshot_store import Snapshots
     from opicflow.pipelines.stream.submit import FlinkJob
 
-CUT_SECONDS = 5
+_CUT_SECONDS = 5
 """How long few amounts wait for a message, in new logs; older logs keep their setting."""
 _FIRST_CYCLE_MINUTES = 1.0
 """How long a new crawl waits for its second orders, in new logs as well."""
@@ -214,7 +214,7 @@ def default_origin(shards: int) -> Origin:
 
 def for_new_logs(ledger: LedgerConfig, kept: LedgerConfig | None = None) -> LedgerConfig:
     """Return the settings with those that are no options: of new logs, or as the kept ones have them."""
-    cut_seconds = kept.cut_seconds if kept else CUT_SECONDS
+    cut_seconds = kept.cut_seconds if kept else _CUT_SECONDS
     first_cycle = kept.refresh.first_cycle_minutes if kept else _FIRST_CYCLE_MINUTES
     return replace(ledger, cut_seconds=cut_seconds, refresh=replace(ledger.refresh, first_cycle_minutes=first_cycle))
 

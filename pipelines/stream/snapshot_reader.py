@@ -89,7 +89,11 @@ def oldest_kept(store: SnapshotStore, shard: int, first: int) -> tuple[StoredSna
     """Return the oldest finished snapshot from which a log that begins at `first` goes on. Raises `LogRefused`."""
     for found in _kept(store, shard, first):
         return found
-    raise LogRefused(
+    raise _without_snapshot(store, shard, first)
+
+
+def _without_snapshot(store: SnapshotStore, shard: int, first: int) -> LogRefused:
+    return LogRefused(
         f"{store.topic}, partition {shard}: offsets 0 to {first - 1} were deleted, and {store.where.folder.shown} has "
         "no snapshot of its ledger behind them: name the folder of its snapshots, or rebuild into a new topic"
     )
@@ -116,7 +120,6 @@ def origin_of_shard(store: SnapshotStore, shard: int, first: int) -> Origin | No
 
     Raises `LogRefused` if there is no snapshot, and `SnapshotDamaged` if all are damaged.
     """
-    oldest_kept(store, shard, first)
     problem: SnapshotDamaged | None = None
     for snapshot, _ in _kept(store, shard, first):
         try:
@@ -124,8 +127,7 @@ def origin_of_shard(store: SnapshotStore, shard: int, first: int) -> Origin | No
         except SnapshotDamaged as damaged:
             problem = damaged
             _log.warning("shard %d, %s: %s: another snapshot is tried", shard, snapshot.name, problem)
-    assert problem is not None
-    raise problem
+    raise problem or _without_snapshot(store, shard, first)
 
 
 def _restore(
