@@ -1,4 +1,4 @@
-"""Hosts that ask to wait: until then no page of them is ordered.
+"""Hosts that are busy: none of their pages is ordered before the time that they name.
 
 After a visit that ends BUSY (429, or 503 with a Retry-After) the host of its page waits as long as the answer says. If
 it says nothing, the host waits a quarter of an hour; twice as long after each answer in a row that comes when the wait

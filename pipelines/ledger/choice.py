@@ -33,7 +33,7 @@ from opicflow.schemas.ranking import highest
 WHY = ("OTHER", "DISCOVERY", "REFRESH", "REQUESTED")
 """The words of the published schema, by the numbers that columns hold."""
 BY = ("", "worth", "exploring")
-"""What unread pages are chosen by, by the numbers that columns hold; empty for others, and where it is not learnt."""
+"""The names of the reasons for which unread pages are chosen; empty for other pages, and without learnt discovery."""
 
 EXPLORING = BY.index("exploring")
 _DISCOVERY, _REFRESH, _REQUESTED = range(1, 4)
@@ -145,7 +145,7 @@ def _to_explore(survey: Survey, worth: Worth, is_new: Bools, most: int) -> tuple
 
 
 def _within_domains(survey: Survey, worth: Worth, is_new: Bools, priority: Floats, most: int) -> Bools:
-    """The `most` unread pages with the highest priority, of one domain no more than its share of them."""
+    """The `most` unread pages with the highest priority, and of one domain no more than its share."""
     limits = np.full(int(worth.domain.max(initial=-1)) + 1, max(1, int(worth.at_once * most)))
     is_first = np.zeros(len(survey), np.bool_)
     is_first[best(priority, survey.pages, worth.domain, limits, most, is_new)] = True
@@ -153,7 +153,7 @@ def _within_domains(survey: Survey, worth: Worth, is_new: Bools, priority: Float
 
 
 class _Columns:
-    """What the choice is made by, for any rows of a survey: there may be very many pages, so columns are few."""
+    """The columns that a choice reads, for any rows of a survey: few, as there may be very many pages."""
 
     def __init__(self, survey: Survey, shared: Sharing, config: RefreshConfig, budget: Budget, until: int) -> None:
         self._survey, self._shared, self._config = survey, shared, config
@@ -161,13 +161,13 @@ class _Columns:
         self._until = until
 
     def times(self, is_refresh: Bools) -> tuple[Bools, Bools, Bools]:
-        """Of these pages: which are due in the cycle, which others may be fetched in it, and which of those soon."""
+        """Return which pages are due in the cycle, which others may be fetched in it, and which of the others soon."""
         is_due, is_early, is_soon = (np.zeros(len(self._survey), np.bool_) for _ in range(3))
         for rows in _parts(np.flatnonzero(is_refresh)):
             begins, nearness = self.begins(rows), self.nearness(rows)
             due = begins if self._is_greedy else self.due(rows)
             is_due[rows] = due <= self._until
-            has_time = self._survey.fetched[rows] > 0  # without one nobody knows whether it was fetched yesterday
+            has_time = self._survey.fetched[rows] > 0  # without one it may have been fetched yesterday
             is_early[rows] = ~is_due[rows] & has_time & (begins <= self._until)
             is_soon[rows] = is_early[rows] & (nearness >= _SOON)
         return is_due, is_early, is_soon
@@ -222,7 +222,7 @@ class _Columns:
         return tier
 
     def priority(self) -> Floats:
-        """What an old copy of each page costs at the end of the cycle; of unread pages what they are worth."""
+        """Return the cost of an old copy of each page at the end of the cycle; of unread pages, their worth."""
         survey = self._survey
         priority = np.empty(len(survey))
         for first in range(0, len(survey), _PAGES_AT_ONCE):
@@ -272,7 +272,7 @@ class _GroupLimit:
     of: Ints
     left: Ints
     kept: Ints
-    """By group: how many of them are for unread pages."""
+    """By group: the number of fetches for unread pages."""
     of_discovery: bool = False
     """Whether it limits the orders of discovery alone."""
 

@@ -184,7 +184,7 @@ class RefreshConfig:
 
 @dataclass(frozen=True)
 class DomainLimits:
-    """What pages of one registrable domain that were never read may be and hold; None = no limit.
+    """Limits of the unread pages of one registrable domain, in number and cash; None = no limit.
 
     No more than `most_unread` are known, and no more than `most_announced` are learnt a day from announcements. Under
     `certified` all of them together have at most `most_share` of what pages are given for being known: of the
@@ -211,7 +211,7 @@ class DomainLimits:
 
 
 DISCOVERIES = ("learnt", "importance", "cash", "found")
-"""What discovery may choose unread pages by; the first found come first, of the others the highest."""
+"""The values by which discovery may order unread pages: the first found comes first, or the highest value."""
 
 _OLD_DISCOVERIES = {"estimate": "importance"}  # in configurations that older versions have stored
 

@@ -27,7 +27,7 @@ from opicflow.schemas.arrays import Ids, Ints
 from opicflow.schemas.shards import Shard
 
 ITEMS_PER_MESSAGE = 64
-"""With fewer visits or amounts, messages would cost more than what they carry."""
+"""With fewer visits or amounts, messages would cost more than their content."""
 _WHOLE_CUT_SECONDS = 30
 _MOST_WAITING = 50
 """Of a web in which visits of one page in so many come faster, importance is worse the longer cash waits."""
@@ -63,11 +63,11 @@ class Cuts:
 
     @property
     def number(self) -> int:
-        """How many messages the shard with most of them was sent: the number of the next cut, if all are whole."""
+        """The largest number of messages that one shard was sent: that of the next cut, if all are whole."""
         return max((peer.cut for peer in self._peers.by_shard.values()), default=0)
 
     def seal_at_tick(self) -> Sealed:
-        """Seal what is due at a tick."""
+        """Seal the cuts that are due at a tick."""
         self._room.sum_outbox()
         if not self._config.cut_seconds or self._is_whole_due():
             return self.seal_whole()
@@ -105,7 +105,7 @@ class Cuts:
         return sealed
 
     def _is_whole_due(self) -> bool:
-        """Whether all others should hear of this shard, and have not for a while."""
+        """Whether a message to all other shards is due, because the last one is old."""
         last = self.last_whole
         counts = self._room.book.counts[0]
         visits = int(counts.visits_since_cut)

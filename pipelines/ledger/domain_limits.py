@@ -39,7 +39,7 @@ class Domains:
         self._shard = shard
 
     def begin(self) -> None:
-        """Fill the limits of a new ledger, which knows no page."""
+        """Fill the limits of a new ledger, which has no pages."""
         domains = self._room.book.domains
         if not len(domains):
             return
@@ -49,7 +49,7 @@ class Domains:
 
     @property
     def not_learnt(self) -> int:
-        """How often a page was not learnt because of these limits."""
+        """How often a page was not added because of the limits."""
         return int(self._room.book.domains[:, at.NOT_LEARNT].sum())
 
     # -- at ticks --------------------------------------------------------------------------------------------------

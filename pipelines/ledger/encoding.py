@@ -6,7 +6,7 @@
     name of the source, as UTF-8, of crawl entries
     columns
 
-Nothing has a name: the version says what is where. A new field is a new version, and older code refuses that by name.
+No field has a name: the version defines their order. A new field is a new version, which older code refuses by name.
 
 **Columns of whole numbers** are a byte with a width, the least number, and of each number its distance from the least
 in so many bytes: a column whose numbers are all the same has width 0. A column that rises is its first number and the
@@ -69,7 +69,7 @@ from opicflow.schemas.number_lists import decode_numbers, encode_numbers
 from opicflow.schemas.varint import MOST_BYTES
 
 ENTRY_FORM = 2
-"""The version of what is written. Entries of version 1 are packed columns."""
+"""The version that is written. Entries of version 1 are packed columns."""
 _MARK = b"OE"
 _START = struct.Struct("<2sQBB")
 _CHECKED_FROM = 10
@@ -274,8 +274,8 @@ def _encode_transfers(entry: TransfersEntry) -> tuple[Any, ...]:
 
 
 def _decode_transfers(body: _Body) -> TransfersEntry:
-    source_shard, cut, first, last, virtual, total, digest, rows, *told = body.numbers
-    sent, received = told[-2:] if len(told) > _GOSSIP_NUMBERS else (0, 0)
+    source_shard, cut, first, last, virtual, total, digest, rows, *gossip = body.numbers
+    sent, received = gossip[-2:] if len(gossip) > _GOSSIP_NUMBERS else (0, 0)
     room = len(body.data) - body.at
     if last > 1 or rows * (LOW_BYTES + 1) > room or sent + received > _MOST_FLOWS:
         raise ValueError("its columns are longer than the bytes that follow")
@@ -296,7 +296,7 @@ def _decode_transfers(body: _Body) -> TransfersEntry:
         virtual,
         total,
         digest,
-        _gossip_of(*told, sent=sizes[:sent], received=sizes[sent:]) if told else None,
+        _gossip_of(*gossip, sent=sizes[:sent], received=sizes[sent:]) if gossip else None,
     )
 
 

@@ -1,6 +1,6 @@
 """The entries of a shard log, as columns. A ledger is a function of them.
 
-An entry names its source and the range of it that it holds (from `start` up to but not including `end`), so that a
+An entry names its source and the range of offsets that it holds (from `start` up to but not including `end`), so that a
 ledger can skip what it has applied and refuse an entry that would leave a hole. Page ids are uint64, made from site and
 URL (schemas/pages.py).
 """
@@ -57,7 +57,7 @@ class Outcome(IntEnum):
     FAILED = 6
     BLOCKED = 7
     BUSY = 8
-    """The host asks to wait: the fetch says nothing about the page."""
+    """The host was busy: the fetch gave no information about the page."""
 
 
 class Fate(IntEnum):
@@ -229,7 +229,7 @@ class ResidualSums:
     """Sums over the pages of a `certified` shard, or of all shards, from which a certificate is computed.
 
     `sent` and `received` have one value for each shard: the sizes of all amounts ever sent to it, or received from it.
-    At its own place in `sent` a shard has the size of all amounts that it has not sent yet.
+    A shard's own element of `sent` is the size of all amounts that it has not sent yet.
     """
 
     bases: int
@@ -249,7 +249,7 @@ class ResidualSums:
 
 @dataclass(frozen=True)
 class Gossip:
-    """What a shard sends to the others at a cut: its advance of the turn clock, cash minted, pages, and sums."""
+    """The message of a shard to the others at a cut: its advance of the turn clock, cash minted, pages, and sums."""
 
     advance: int
     minted: int

@@ -58,7 +58,7 @@ REFRESH_ROW = np.dtype(
 )
 
 FIRST_REFRESH_ROW = np.dtype([(name, REFRESH_ROW[name]) for name in (REFRESH_ROW.names or ())[:10]])
-"""The rows of older snapshots: what they do not have is 0."""
+"""The rows of older snapshots: columns that they lack are 0."""
 
 # Notes of a page that concern its refreshing.
 MISTRUST = np.uint8(15)  # how much its dates of change are mistrusted
@@ -138,7 +138,7 @@ COUNTS = _accounts(
     "long_gone",  # visits since the last tick that found a page gone often enough to remove it
     "url_stale",  # bytes of URLs of removed pages
 )
-"""What the shard holds and has counted."""
+"""The cash and the counts of a shard."""
 
 TRANSIENT_COUNTS = ("generation", "sightings", "recent_side")
 """Counts that are no part of the ledger's state: a sighting that is sent again changes nothing else."""
@@ -189,7 +189,7 @@ SUMS = _accounts(
     "residual",  # the residuals of all pages
     "residual_size",  # their absolute values
     "lost",  # what links carry to pages that are not in the ledger
-    "lost_to_zero",  # in snapshots: the part of it for the page id 0
+    "lost_to_zero",  # in snapshots: the part for the page id 0
     "lost_rows",  # in snapshots: how many other pages have a part
     "links",  # remembered links
     "sent",  # what links carry to pages of other shards
@@ -198,7 +198,7 @@ SUMS = _accounts(
 """The sums of the policy `certified`."""
 
 SUMS_OF_ONE_SHARD = 8
-"""How many of them older snapshots have."""
+"""The number of columns in older snapshots."""
 
 STORE = _accounts(
     np.int64,
@@ -236,8 +236,8 @@ def flat(accounts: Any) -> Array:
 UNREAD = 0  # unread pages
 UNREAD_MOST = 1  # with so many, none is born
 ANNOUNCED_LEFT = 2  # pages that may yet be born today because they are announced
-BASES_LEFT = 3  # what is left of the bases that unread pages may have together (certified)
-NOT_LEARNT = 4  # how often a page was not born because of these limits
+BASES_LEFT = 3  # the rest of the bases that unread pages may have together (certified)
+NOT_LEARNT = 4  # how often a page was not added because of the limits
 DOMAIN_COLUMNS = 5
 UNLIMITED = 1 << 60
 

@@ -133,7 +133,7 @@ class Applied:
 
 
 class LedgerParts(NamedTuple):
-    """What a ledger holds."""
+    """The parts of a ledger."""
 
     state: LedgerState
     table: at.Table
@@ -440,7 +440,7 @@ class Ledger:
         return tuple(self._seal_cut())
 
     def _seal_cut(self, at_tick: bool = False) -> list[tuple[int, TransfersEntry]]:
-        """Push residuals, and seal what is due for other shards."""
+        """Push residuals, and seal the cuts that are due."""
         counts = self._room.book.counts[0]
         visits = int(counts.visits_since_cut)
         if isinstance(self.config.history, Certified):
@@ -495,7 +495,7 @@ class Ledger:
         return self._sweeps.publish_movers(most, least_move)
 
     def change_refreshing(self, refresh: RefreshConfig) -> None:
-        """Plan fetches by other options from here on. What was counted so far does not change."""
+        """Plan fetches with other options from now on. Earlier counts do not change."""
         config = replace(self.config, refresh=refresh)
         if not self.config.counts_alike(config):
             raise ConfigRefused("estimator, alpha, gone_days and gone_visits hold for as long as a ledger does")
@@ -558,7 +558,7 @@ class Ledger:
         self._room.move_urls(space)
 
     def all_bytes(self) -> int:
-        """What all columns take, room to grow included, wherever they are."""
+        """The bytes of all columns in memory and in files, with their room to grow."""
         return self._room.all_bytes()
 
     def put_aside(self) -> None:
@@ -566,7 +566,7 @@ class Ledger:
         self._room.put_aside()
 
     def take_up(self) -> None:
-        """Move columns that were put aside back to memory, as it happens before any of them grows."""
+        """Move columns that were put aside back to memory, as a ledger does before one grows."""
         self._room.take_up()
 
     @property
@@ -594,7 +594,7 @@ class Ledger:
         return snapshots.write(values, self.config, table, book._replace(counts=counts), judged, quality)
 
     def parts(self) -> LedgerParts:
-        """What the ledger holds, as it is, for those who read all of it. They must not change it."""
+        """The columns of the ledger themselves, for readers of all pages, which must not change them."""
         state = LedgerState(
             marks=self._marks,
             peers=self._peers.by_shard,
@@ -741,7 +741,7 @@ class Ledger:
         return dict(zip(hosts.tolist(), until.tolist(), strict=True))
 
     def estimate(self, pages: Ids | Iterable[int], rate_sum: float | None = None) -> Estimates:
-        """Estimates of these pages, now. For many pages in parts, get `rate_sum()` once and pass it every time."""
+        """Return the present estimates of pages. For many parts, call `rate_sum()` once and pass its result."""
         return self._reader.estimate(pages, rate_sum)
 
     def estimate_all(self) -> Estimates:
@@ -763,7 +763,7 @@ class Ledger:
     def payers(self, pages: Ids, importance: Floats, most: int) -> tuple[Ids, npt.NDArray[np.float32]]:
         """The pages that pay each of all pages most along remembered links, and the part of its importance from each.
 
-        Both are [pages, most], the page that pays most first; a part of 0 stands for none.
+        Both are [pages, most], the page that pays most first; a part of 0 means none.
         """
         return self._reader.payers(pages, importance, most)
 
@@ -790,12 +790,12 @@ class Ledger:
         return self._reader.finders(page, most)
 
     def quality(self, page: int) -> float:
-        """The last quality that was told of a page; 1 if none was."""
+        """The last quality that an event gave of a page; 1 without any."""
         values = self._qualities.of(self._reader.slots_of(np.array([page], np.uint64)))
         return 1.0 if values is None else float(values[0])
 
     def seen_changes(self, page: int) -> SeenChanges:
-        """What visits have seen of a page, which is known, and of its changes."""
+        """The observations of visits to a page of the ledger, and its changes."""
         return self._reader.seen_changes(page)
 
     def rate_sum(self) -> float:
@@ -826,7 +826,7 @@ class Ledger:
         return self._reader.has_url(pages)
 
     def order_of_births(self, pages: Ids) -> Ints:
-        """The rows of these pages in the order in which the pages were born, which is that of columns and URLs."""
+        """Return the rows of pages in the order in which they were added, which is that of columns and URLs."""
         return self._reader.order_of_births(pages)
 
     def categories(self, pages: Ids) -> Bytes:
@@ -861,7 +861,7 @@ class Ledger:
         return self._room.link_bytes()
 
     def content_bytes(self) -> int:
-        """What pages, URLs and remembered links take, without room to grow: a function of the log alone."""
+        """The bytes of pages, URLs and remembered links without room to grow: a function of the log alone."""
         return self._room.content_bytes()
 
     def refresh_bytes_per_page(self) -> float:
@@ -875,7 +875,7 @@ class Ledger:
 
     @property
     def discovery(self) -> Discovery:
-        """What discovery has learnt: as it begins where it is not learnt."""
+        """The values that discovery has learnt: the initial ones if it does not learn."""
         return self._unread.reviews.discovery
 
     @property
@@ -936,7 +936,7 @@ class Ledger:
 
     @property
     def cut(self) -> int:
-        """The number of the next cut; of several, that of the shard with most of them."""
+        """The number of the next cut; where shards differ, the largest one."""
         return self._cuts.number
 
     @property
@@ -964,6 +964,6 @@ class Ledger:
 
 
 def _rows_below(mark: LogPosition, items: CrawlItems) -> int:
-    """How many of these rows, whose positions rise, are below a mark."""
+    """Return the number of rows, which are in the order of positions, that are below a mark."""
     first, last = (int(np.searchsorted(items.offset, mark.offset, side)) for side in ("left", "right"))
     return first + int(np.searchsorted(items.within[first:last], mark.within))

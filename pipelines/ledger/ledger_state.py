@@ -115,18 +115,18 @@ class Credits:
 
 
 class HostWait(NamedTuple):
-    """A host that asks to wait (busy_hosts.py), in seconds since 1970."""
+    """The wait of a busy host (busy_hosts.py), in seconds since 1970."""
 
     since: int
     """When it last answered so."""
     until: int
     answers: int
-    """How many answers in a row asked to wait, without those during a wait."""
+    """The number of busy answers in a row, without those during a wait."""
 
 
 @dataclass
 class Reviews:
-    """What discovery has learnt: when the last review began, and the rest."""
+    """The values that discovery has learnt, and the time of its last review."""
 
     second: int = -1
     read: int = 0

@@ -35,7 +35,7 @@ _Values = dict[str, Any]
 _Columns = dict[str, Array]
 
 _QUALITY, _WITH_QUALITY = "quality", 2
-"""The column of a crawl entry in which a quality is told, and the version of such entries; others have version 1."""
+"""The column of qualities in a crawl entry, and the version of entries that have one; others have version 1."""
 
 
 def pack_entry(entry: PolicyEntry | ControlEntry, note: _Values) -> bytes:
@@ -81,7 +81,7 @@ def unpack_entry(data: bytes) -> tuple[LogEntry, _Values]:
     return entry, note
 
 
-# Decoders take what they decode out of `values` and `columns`; what is left over is refused.
+# Decoders remove the fields they decode from `values` and `columns`; a field that remains is refused.
 
 
 def _decode_crawl(values: _Values, columns: _Columns) -> CrawlEntry:

@@ -12,7 +12,7 @@ from opicflow.pipelines.refresh.strategies import Allocation, Costs, costs, solv
 from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints
 
 _MOST_RETRIES = 0.25  # of the bandwidth for refreshing
-_MOST_HURRIED = 0.5  # of what is left
+_MOST_HURRIED = 0.5  # of the rest
 _PAGES_AT_ONCE = 1 << 16  # there may be very many pages
 _LONGEST_SECONDS = 1e12  # longer intervals count as never, and would not fit into 64 bits
 
@@ -29,7 +29,7 @@ class Sharing:
     due: Ints
     """The second of the next fetch of every page; -1 = there is none."""
     reasons: Bytes
-    """What decides about it, as numbers of words in `DECIDED_BY`."""
+    """The reason of the decision, as a number of a word in `DECIDED_BY`."""
     discovery_per_day: float
     refresh_per_day: float
     """Retries included."""

@@ -190,7 +190,7 @@ class Planner:
         return Planned(surveyed, shared, orders, np.flatnonzero(surveyed.has_url))
 
     def _are_among(self, slots: Ints, pages: Ids) -> Bools:
-        """Whether the page at each slot is one of these."""
+        """Whether the page of each slot is among the pages given."""
         chosen, found = np.zeros(int(slots.max(initial=-1)) + 1, np.bool_), self._reader.slots_of(pages)
         chosen[found[found >= 0]] = True
         are_among: Bools = chosen[slots]

@@ -1,7 +1,7 @@
 """The quality of pages, as classifiers see it: a number from 0 to 1 by which plans multiply importance.
 
-The last one that was told of a page holds: by an announcement, or by a visit that is not late. Without any it is 1.
-Cash and importance know nothing of it.
+The last one holds, from an announcement or from a visit that is not late. Without any it is 1.
+Cash and importance do not depend on it.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from opicflow.pipelines.ledger.reader import Reader
 from opicflow.schemas.arrays import Bytes, Floats, Ints
 from opicflow.schemas.event_columns import BEST_QUALITY, quality_of
 
-_BEST = 0  # a page without a step has the quality 1: what was told of it, or nothing, leaves no trace
+_BEST = 0  # a page without a step has the quality 1, whether an event gave it or not
 _VALUES = np.array([1.0, *(quality_of(step) for step in range(1, BEST_QUALITY + 1))])
 _ROOM = 1.25
 
 
 class Qualities:
-    """A step of quality at every slot. There are no steps as long as no page was told to be below 1."""
+    """A step of quality at every slot. There are no steps as long as no page has a quality below 1."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._steps: Bytes = np.zeros(0, np.uint8)
 
     def note(self, items: CrawlItems, fates: Bytes) -> None:
-        """Take what these rows, which were applied, tell of their pages."""
+        """Take the qualities in rows that were applied."""
         rows = np.flatnonzero(items.quality)
         if not len(rows):
             return

@@ -28,23 +28,23 @@ _PAGES_AT_ONCE = 1 << 16
 
 
 class SeenChanges(NamedTuple):
-    """What visits have seen of a page and of its changes."""
+    """The observations of visits to a page, and its changes."""
 
     intervals: int
-    """Between visits: the last eight, and those before them if all of these had a change."""
+    """Intervals between visits: the last eight, and earlier ones if all eight had a change."""
     changed: int
-    """Of these, in so many it has changed."""
+    """The number of intervals in which the page has changed."""
     returned: int
     """Of the last eight, in so many an earlier content came back."""
     dated: int
-    """Of so many its server has told when it had changed."""
+    """The number of changes for which the server gave a time."""
     are_dates_believed: bool
     failures: int
     """Visits in a row, the last one among them, that did not answer."""
     answered_ms: int
     """The last visit that answered, or found it gone first; 0 = none."""
     modified_ms: int
-    """The latest change that its server has told; 0 = none."""
+    """The time of the latest change that the server gave; 0 = none."""
     ordered_ms: int
     """An order that no visit has answered; 0 = none."""
 
@@ -123,7 +123,7 @@ class Reader:
         return self._peers.residual_sums(residual_sums(book)).scale
 
     def estimate(self, pages: Ids | Iterable[int], rate_sum: float | None = None) -> Estimates:
-        """Estimates of these pages. `rate_sum` is this shard's, counted from the columns unless it is given."""
+        """Return the estimates of pages. `rate_sum` is that of this shard; None = summed from the columns."""
         ids = np.asarray(pages if isinstance(pages, np.ndarray) else list(pages), np.uint64)
         slots = self.slots_of(ids)
         own = self.rate_sum() if rate_sum is None else rate_sum
@@ -178,7 +178,7 @@ class Reader:
     def payers(self, pages: Ids, importance: Floats, most: int) -> tuple[Ids, npt.NDArray[np.float32]]:
         """For each page, the pages that pay it most along remembered links, and the part of its importance from each.
 
-        `pages` are all pages, with their importance. Both results are [pages, most]; a part of 0 stands for none.
+        `pages` are all pages, with their importance. Both results are [pages, most]; a part of 0 means none.
         """
         room, slots = self._room, self.slots_of(pages)
         by_slot = np.zeros(int(room.book.counts[0].slots), np.float64)
@@ -252,7 +252,7 @@ class Reader:
         return found
 
     def seen_changes(self, page: int) -> SeenChanges:
-        """What visits have seen of a page and of its changes."""
+        """The observations of visits to a page, and its changes."""
         row = self._room.table.refresh[int(self.slots_of(np.array([page], np.uint64))[0])]
         intervals, dated = (kept_intervals(np.array([row[name]], np.uint64)) for name in ("intervals", "dated"))
         return SeenChanges(
@@ -270,7 +270,7 @@ class Reader:
     # -- single columns --------------------------------------------------------------------------------------------
 
     def waiting_cash(self, pages: Ids | None) -> Ints:
-        """The waiting cash of these pages, -1 for unknown ones; without pages that of all, in slot order."""
+        """Return the waiting cash of pages, -1 for unknown ones; without `pages` that of all, in the order of slots."""
         if pages is None:
             return self.waiting(self.live()[1])
         slots = self.slots_of(pages)
@@ -323,7 +323,7 @@ class Reader:
         return has_url
 
     def order_of_births(self, pages: Ids) -> Ints:
-        """The rows of these pages in the order in which the pages were born, which is that of columns and URLs."""
+        """Return the rows of pages in the order in which they were added, which is that of columns and URLs."""
         order: Ints = np.argsort(self.slots_of(pages), kind="stable")
         return order
 

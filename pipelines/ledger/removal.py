@@ -25,7 +25,7 @@ _EVICTED_SHARE = 64
 
 
 class Removal:
-    """Removes pages, and keeps what was removed since `begin` for the result of an entry."""
+    """Removes pages, and keeps the removed ones since `begin` for the result of an entry."""
 
     def __init__(
         self,

@@ -72,7 +72,7 @@ _DIVIDED = (
     "virtual_income",
     "absorbed",
 )
-"""What belongs to a shard, and to none of its pages."""
+"""The values of a shard that belong to none of its pages."""
 _LENGTH_BYTES = 2
 """Before a URL in the arena."""
 
@@ -146,7 +146,7 @@ def _check(ledgers: Sequence[Ledger]) -> None:
         if _rules_of(one) != _rules_of(ledgers[0]):
             raise ReshardRefused(f"shard {one.shard} has other rules or policies than shard 0")
         if int(one.parts().book.clocks[0].theta) != int(ledgers[0].parts().book.clocks[0].theta):
-            raise ReshardRefused(f"shard {one.shard} has another clock than shard 0: exchange what is under way")
+            raise ReshardRefused(f"shard {one.shard} has another clock than shard 0: exchange pending amounts first")
 
 
 def _rules_of(ledger: Ledger) -> tuple[Any, ...]:
@@ -188,7 +188,7 @@ class _OldShard:
         return self._slots[self._ends[shard] : self._ends[shard + 1]]
 
     def part(self, shard: int) -> float:
-        """Return the part of it that goes to a new shard."""
+        """Return the part for a new shard."""
         return self.weights[shard] / sum(self.weights)
 
 
@@ -205,7 +205,7 @@ class _Whole:
         scale = ResidualSums(bases, 0, residual, 0, 0).scale if self.is_certified else 1.0
         self.old = [_OldShard(one, ranges, scale) for one in ledgers]
         self.divided = {name: self._divide(name) for name in _DIVIDED}
-        """What each new shard has of the counts that belong to no page."""
+        """The parts of new shards of the counts that belong to no page."""
         self.minted = sum(int(one.book.counts[0].minted) for one in self.old)
         self.latest = max(self.old, key=lambda one: (one.state.times.tick_second, -one.first_id))
         """It has the latest tick, and so only policies that still hold."""
@@ -336,7 +336,7 @@ class _NewShard:
         return {QUALITY_COLUMN: column} if column.any() else {}
 
     def _urls(self) -> tuple[Array, Any, int]:
-        """Return where URLs start, and the arena of them, and its length."""
+        """Return the starts of URLs, their arena, and its length."""
         spans = []
         for one in self._old:
             starts = one.table.url_start[one.slots(self.number)]
@@ -357,7 +357,7 @@ class _NewShard:
         return np.where(every > 0, ends - every + 1, 0), column, done
 
     def _links(self) -> tuple[Array, Array]:
-        """Return where remembered links start, and all of them."""
+        """Return the starts of remembered links, and all links."""
         starts, stored, before = [], [], 0
         for one in self._old:
             its_starts, its_links = links_of(one.table, one.book, one.slots(self.number))
@@ -379,7 +379,7 @@ class _NewShard:
         return UNITS_PER_PAGE * self.births
 
     def gossip(self) -> Gossip:
-        """Return what it would send to the others."""
+        """Return the amounts that are pending for the others."""
         return Gossip(
             advance=0,
             minted=self._minted,
@@ -460,7 +460,7 @@ class _NewShard:
         return ids[here], until[here]
 
     def _certified_columns(self) -> dict[str, Array]:
-        """Return the sums, and what links carry to absent pages. What they carry to other shards is counted later."""
+        """Return the sums, and the amounts of links to absent pages. Those to other shards are counted later."""
         ids, amounts = (
             np.concatenate([getattr(one.book, name)[: int(one.book.store[0].absent)] for one in self._old])
             for name in ("absent_ids", "absent_amounts")
@@ -616,7 +616,7 @@ def _take_sent(ledger: Ledger) -> None:
 
 
 def _common_sites(ids: tuple[int, int], others: tuple[int, int]) -> tuple[slice, slice]:
-    """Return the rows of the sites that two shards have in common, in each of them."""
+    """Return the rows of the sites that two shards have in common, for each shard."""
     shift = 64 - SITE_BITS
     first, last = max(ids[0], others[0]) >> shift, min(ids[1], others[1]) >> shift
     here, there = ids[0] >> shift, others[0] >> shift

@@ -37,7 +37,7 @@ _LEAST_MULTIPLE = 2
 
 @dataclass(frozen=True)
 class Settled:
-    """The exact ranks of the graph seen, as near as the certificate says: a bound of the sum of all differences."""
+    """The exact ranks of the graph seen, within the certificate, which is a bound of the sum of all differences."""
 
     pages: Ids
     importance: Floats

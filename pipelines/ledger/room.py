@@ -537,11 +537,11 @@ class Room:
         return sum(getattr(table, name).nbytes for name in (*names, "id_index", "id_index_old"))
 
     def all_bytes(self) -> int:
-        """What all columns take, room to grow included, wherever they are."""
+        """The bytes of all columns in memory and in files, with their room to grow."""
         return sum(column.nbytes for column in (*self.table, *self.book))
 
     def content_bytes(self) -> int:
-        """What pages, URLs and remembered links take, without room to grow and without the index."""
+        """The bytes of pages, URLs and remembered links, without room to grow and without the index."""
         counts, table = self.book.counts[0], self.table
         of_a_page = sum(int(getattr(table, name)[:1].nbytes) for name in self._used)
         links = int(link_numbers(table.link_count[: int(counts.slots)]).sum(dtype=np.int64))

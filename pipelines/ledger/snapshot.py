@@ -35,7 +35,7 @@ CHUNK_BYTES = 4 << 20
 _HEADER = struct.Struct("<4sHHII")
 _CHECKSUM = struct.Struct("<Q")
 HEAD_BYTES = _HEADER.size + _CHECKSUM.size
-"""A chunk begins with so many bytes of what it is and a checksum of all of it."""
+"""The number of bytes at the beginning of a chunk: its kind, and a checksum of the whole."""
 _MAGIC = b"OPLS"
 _MANIFEST, _COLUMN, _URLS = 0, 1, 2
 _KINDS = ("manifest", "column", "urls")
@@ -47,7 +47,7 @@ _ROWS = {at.PAGE_ROW: "page-row-2", at.REFRESH_ROW: "refresh-row-2", at.FIRST_RE
 _OLDER = {at.REFRESH_ROW: (at.FIRST_REFRESH_ROW,)}
 _ANY = -1  # the checksum of a chunk that is not known
 WRONG_VALUES = (ArithmeticError, AttributeError, LedgerError, LookupError, MemoryError, TypeError, ValueError)
-"""What values of a wrong type or size raise where they are used. A snapshot's content may be anything."""
+"""The errors that values of a wrong type or size cause where they are used: a snapshot may contain anything."""
 PAYLOAD_BYTES = CHUNK_BYTES - HEAD_BYTES
 
 BOOK_COLUMNS = (
@@ -64,7 +64,7 @@ BOOK_COLUMNS = (
 )
 CERTIFIED_COLUMNS = ("sums", "lost_ids", "lost_amounts")
 ANNOUNCED_COLUMNS = ("announced_sites", "announced_counts")
-"""What announcements are worth. Older snapshots, and crawls without announcements, do not have them."""
+"""The worth of announcements. Older snapshots, and crawls without announcements, do not have it."""
 JUDGED_COLUMNS = ("judged_pages", "judged_explored", "judged_own", "judged_siblings")
 """The pages by which discovery learns; there only where it does, as is the order of URLs."""
 QUALITY_COLUMN = "quality"
@@ -382,7 +382,7 @@ def _certified_columns(book: Book) -> dict[str, Array]:
 
 
 def _pieces(parts: Iterable[memoryview]) -> Iterator[memoryview]:
-    """Divide the bytes of all parts together into payloads; only what goes over the end of a part is copied."""
+    """Divide the bytes of all parts together into payloads; only bytes beyond the end of a part are copied."""
     rest = b""
     for data in parts:
         begin = 0

@@ -156,7 +156,7 @@ def recent_problem(config: LedgerConfig, book: Book, latest: Array, before: Arra
 
 
 def announced_problem(book: Book, sites: Array, counts: Array) -> str:
-    """What is wrong with the stored worth of announcements; empty if nothing is."""
+    """Return the first fault of the stored worth of announcements; empty if there is none."""
     if len(sites) != len(counts) or (len(sites) and not 0 <= int(sites[0]) <= int(sites[-1]) < len(book.announced)):
         return "sites of announcements are not those of the shard"
     if (np.diff(sites) <= 0).any() or (counts[:, IN_USE] != 1).any():
@@ -167,7 +167,10 @@ def announced_problem(book: Book, sites: Array, counts: Array) -> str:
 
 
 def domains_problem(book: Book, domains: Array, before: Array) -> str:
-    """What is wrong with the stored limits of domains; empty if nothing is. `before` is their column in a new book."""
+    """Return the first fault of the stored limits of domains; empty if there is none.
+
+    `before` is their column in a new book.
+    """
     if len(domains) != len(before):
         return "domains with limits are not those of the shard"
     least, most = np.array([0, 0, 0, -at.UNLIMITED, 0]), np.array([book.counts[0].pages, *[at.UNLIMITED] * 4])
@@ -262,7 +265,7 @@ def _policies_problem(values: Any, categories: int) -> str:
         is_whole(number, 1, values["count"]) and is_whole(second, 0, _MOST) for number, second, _ in listed
     ):
         return "a policy has no number or time"
-    found = Policies.from_json(values, PageIds())  # whatever their rules: only what was stored is checked
+    found = Policies.from_json(values, PageIds())  # whatever their rules: only the stored values are checked
     if found.to_json() != values:
         return "its policies are out of order"
     for one in found:
@@ -322,7 +325,7 @@ def _reviews_problem(reviews: Any) -> str:
 def judged_problem(columns: dict[str, Array], sizes: list[int]) -> str:
     """The first problem of the pages that discovery will learn from; empty if there is none."""
     if any(len(column) != sum(sizes) for column in columns.values()):
-        return "the pages read in its reviews are not as many as it says"
+        return "the pages read in its reviews are not as many as its state has"
     if (columns["judged_explored"] > 1).any():
         return "a page read in its reviews was neither explored nor not"
     worth = [np.abs(columns[name]) for name in ("judged_own", "judged_siblings")]
@@ -341,7 +344,7 @@ def quality_problem(table: Table, book: Book, quality: Array) -> str:
 
 
 def discovery_problem(table: Table, book: Book, reviews: Reviews, tick_second: int) -> str:
-    """The first problem of what discovery knows of pages, after `column_problem`; empty if there is none."""
+    """Return the first fault of the pages of discovery, after `column_problem`; empty if there is none."""
     flags = table.pages["flags"]
     if reviews.second > tick_second or reviews.read != int(((flags & at.READ_BEFORE) != 0).sum()):
         return "its last review is none"

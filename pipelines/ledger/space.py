@@ -14,7 +14,7 @@ _ROWS_AT_ONCE = 1 << 20
 
 
 class LongColumn(Protocol):
-    """A column that grows in its place."""
+    """A column that grows without being copied."""
 
     def resized(self, rows: int) -> Array:
         """Return the column with so many rows. It keeps those that it had; new ones may hold anything.

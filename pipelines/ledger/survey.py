@@ -111,7 +111,7 @@ class Survey:
     """0 = none, or not known."""
     importance: Floats
     quality: Floats | None
-    """As it was told of each page; None where that of all pages is 1."""
+    """The quality of each page; None where that of all pages is 1."""
     valued: Floats
     """Importance times the quality of the page: what orders and shares go by."""
     waiting: Ints
@@ -124,13 +124,13 @@ class Survey:
     known_from: Bytes
     decided_by: Bytes
     fetched: Ints
-    """The second of the last visit, but for those that the host asked to wait at; 0 = never, or not known."""
+    """The second of the last visit, without those to a busy host; 0 = never, or not known."""
     ordered: Array
     """The second of an order that no visit has answered, as the column has it; 0 = none."""
     requested: Bools
     """Whether a policy requests it and it was not fetched since."""
     announced: Floats
-    """How many changes an announcement since the fetch is worth; 0 = none was made, or it says nothing."""
+    """The worth of an announcement since the fetch, in changes; 0 = none was made, or a worthless one."""
     unannounced_per_day: Floats
     """The changes a day that happen without an announcement, as far as the site has shown."""
     retry_seconds: Floats
@@ -144,9 +144,9 @@ class Survey:
     domains: DomainGroups | None
     """None where domains have no limits."""
     waits_until: Ints | None
-    """The second until which the host of each page asks to wait; 0 = it does not. None where no host does."""
+    """The second until which the host of each page is busy; 0 = it is not. None where no host is."""
     worth: Worth | None
-    """What pages are worth; None where it is not learnt."""
+    """The worth of pages; None where it is not learnt."""
     suspended: str
     """A message about pins that do not fit into the bandwidth; empty if all do."""
 
@@ -159,7 +159,7 @@ class Survey:
         return weights
 
     def reasons(self) -> Bytes:
-        """What decides when each page is fetched next, as numbers of words in `DECIDED_BY`."""
+        """The reason for the time of the next fetch of each page, as a number of a word in `DECIDED_BY`."""
         return np.where(self.requested, _REQUESTED, self.decided_by).astype(np.uint8)
 
 
@@ -201,7 +201,7 @@ def survey(
     notes, failures, fetched = of_refresh("notes"), of_refresh("failures"), of_page("last_visit_ms") // 1000
     sent_away = np.flatnonzero(of_page("outcome") == Outcome.BUSY)
     fetched[sent_away] = table.refresh["checked"][slots[sent_away]]
-    fetched[fetched > second + MOST_AHEAD_DAYS * DAY] = 0  # by a wrong clock: nobody knows when
+    fetched[fetched > second + MOST_AHEAD_DAYS * DAY] = 0  # by a wrong clock: the real time is unknown
     believed = (notes & at.MISTRUST) <= BELIEVED
     found = _change_rates(table.refresh[taken], believed, config, categories, budget.shard, pages)
     is_set = ~np.isnan(stated.changes_per_day)
@@ -294,7 +294,7 @@ def _set(column: Array, is_set: Bools, values: Any) -> Any:
 
 
 def _announced(book: Book, pages: Ids, changes: Floats, is_announced: Bools) -> tuple[Floats, Floats]:
-    """What an announcement since the fetch of each page is worth, and the changes a day that nobody announces."""
+    """Return the worth of an announcement since the fetch of each page, and its changes a day without one."""
     if not is_announced.any() and not book.announced.any():  # as in most crawls: no columns for nothing
         is_high = len(changes) == 0 or float(changes.min()) >= LEAST_RATE
         return np.broadcast_to(np.float64(0.0), len(pages)), changes if is_high else np.maximum(changes, LEAST_RATE)

@@ -26,7 +26,7 @@ _LEAST_VISITS_OF_TRENDS = 2
 
 
 class Sweeps:
-    """Sweeps a ledger at ticks, and reads what is to be published of it."""
+    """Sweeps a ledger at ticks, and reads the values to publish."""
 
     def __init__(self, config: LedgerConfig, room: Room, reader: Reader, times: Times, shards: int) -> None:
         self._config = config

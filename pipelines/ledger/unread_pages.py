@@ -1,4 +1,4 @@
-"""Which unread pages a ledger would read next, as the discovery `learnt` says.
+"""The unread pages that a ledger would read next, by the discovery `learnt`.
 
 A review begins at a tick, when a cycle has passed since the last one, and at least one in 64 of the pages known was
 read for the first time since then: the log alone decides when. A review learns from the pages that were read, and marks
@@ -30,10 +30,10 @@ _FLOOR_SHARE = 100
 
 
 class Worth(NamedTuple):
-    """What pages of a survey are worth, a row for each; logarithms of importance."""
+    """The worth of the pages of a survey, a row for each; logarithms of importance."""
 
     siblings: Array
-    """How far the mean of its siblings lies above the page; 0 where its URL is not known. Single precision."""
+    """The mean of its siblings minus the value of the page; 0 where its URL is not known. Single precision."""
     unread: Array
     """The share of the other pages of its host that were not read."""
     marked: Bools
@@ -47,7 +47,7 @@ class Worth(NamedTuple):
     """The share of the other orders that one domain may have while there are others."""
 
     def rise(self, rows: Ints | slice) -> Floats:
-        """By how much the worth of these pages lies above their importance."""
+        """Return the worth of pages minus their importance."""
         rise: Floats = self.siblings_weight * self.siblings[rows].astype(np.float64)
         return rise
 
@@ -80,7 +80,7 @@ class UnreadPages:
         """How many pages had been removed when the order of URLs was updated; -1: it was not."""
 
     def change_options(self, config: LedgerConfig) -> None:
-        """Go on with another configuration. What was learnt is forgotten if it does not learn."""
+        """Go on with another configuration. Learnt values are forgotten if it does not learn."""
         self._config = config
         if not config.learns_discovery:
             self.reviews.forget_all()

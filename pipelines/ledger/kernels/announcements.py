@@ -1,10 +1,10 @@
-"""What announcements of changes by sitemaps and feeds are worth, learnt for each site from the visits that follow.
+"""The worth of announcements of changes by sitemaps and feeds, learnt for each site from the visits that follow.
 
 A row of `book.announced` belongs to the pages of a site, or to all pages, if ids do not keep sites together. It counts
 visits that could be compared with the one before, from the first announcement of the site on:
 
 - `CHANGED`, `UNCHANGED`: how visits after an announcement found the page;
-- `EXPECTED`: how many of these would have found it unchanged without an announcement, by its change rate;
+- `EXPECTED`: how many visits would have found it unchanged without an announcement, by its change rate;
 - `SURPRISES`: visits without an announcement that found a change;
 - `IN_USE`: 1.
 

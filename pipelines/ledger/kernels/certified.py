@@ -108,7 +108,7 @@ def pays(table: Table, slot: Int) -> Bool:
 
 @inlined_kernel
 def receive(table: Table, book: Book, slot: Int, amount: Int) -> None:
-    """A page receives, or gives back: paid at once where it pays nobody."""
+    """Add an amount to a page, or take it back: paid at once where the page has no links."""
     sums = book.sums[0]
     if pays(table, slot):
         before = table.hot[slot, 1]
@@ -188,7 +188,7 @@ def pay_remembered(table: Table, book: Book, scratch: Scratch, slot: Int, before
 
 @inlined_kernel
 def damped_total(table: Table, book: Book, slot: Int) -> Int:
-    """What the links of a page carry in all, for what it has paid."""
+    """Return the sum that the links of a page carry, for the amount it has paid."""
     return damped(table.totals[slot], book.modes[0].damping_q20)
 
 
@@ -275,7 +275,7 @@ def apply_rules(
 
 @lean_kernel
 def set_bases(table: Table, book: Book, slots: Array, bases: Array) -> None:
-    """Unread pages of limited domains have other bases. The caller sets what is left."""
+    """Unread pages of limited domains have other bases. The caller sets the rest."""
     for i in range(slots.shape[0]):
         row = table.pages[slots[i]]
         change_base(table, book, slots[i], row.opening, bases[i])

@@ -1,4 +1,4 @@
-"""What unread pages of one domain may be and hold: counts for each hash of a site (docs/decisions/domain-limits.md).
+"""The number and the cash of unread pages of each domain, by the hash of its site (docs/decisions/domain-limits.md).
 
 `book.domains` has a row for each hash of a site, as page ids begin with it. It has no rows where nothing is limited.
 """
@@ -62,7 +62,7 @@ def count_unread(book: Book, page: Int, more: Int) -> None:
 
 @inlined_kernel
 def take_base(book: Book, page: Int, base: Int) -> Int:
-    """Take the base of an unread page from what is left to its domain. Returns what it gets."""
+    """Take the base of an unread page from the rest that its domain has. Returns the base that it gets."""
     row = domain_row(book, page)
     taken = min(base, max(book.domains[row, BASES_LEFT], 0))
     book.domains[row, BASES_LEFT] -= taken

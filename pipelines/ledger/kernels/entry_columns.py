@@ -21,7 +21,7 @@ ID_BYTES = 8
 LOW_BYTES = 6
 """The part of a page id that is the page's own, the hash of its URL; the rest is that of its site."""
 MOST_HEAD_BYTES = 2 + 2 * MOST_BYTES
-"""What a column takes but for its numbers."""
+"""The bytes of a column apart from its numbers."""
 
 _LOW_BITS = 64 - SITE_BITS
 _LOW = np.uint64((1 << _LOW_BITS) - 1)
@@ -234,7 +234,7 @@ def _number_of(column: Any, row: Any, is_rising: Any) -> Any:
 
 @inlined_kernel
 def _put_digests(out: Any, at: Any, digests: Any, bit: Any) -> Any:
-    """Write the digests, if any of them is known."""
+    """Write the digests, if any is known."""
     is_default = True
     for i in range(digests.shape[0]):
         is_default &= digests[i] == np.uint64(0)
@@ -344,7 +344,7 @@ def _less(number: Any, step: Any) -> Any:
 
 @inlined_kernel
 def _put_word(out: Any, at: Any, word: Any) -> Any:
-    """Write eight bytes, little endian. LLVM makes one store of them, as of the loads of `word_at`."""
+    """Write eight bytes, little endian. LLVM joins them to one store, like the loads of `word_at`."""
     i = np.uint64(at)
     out[i] = np.uint8(word)
     out[i + np.uint64(1)] = np.uint8(word >> np.uint64(8))

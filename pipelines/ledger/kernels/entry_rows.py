@@ -1,4 +1,4 @@
-"""Rows of a crawl entry before they are applied: what is wrong with them, and where hours of event time begin."""
+"""Rows of a crawl entry before they are applied: their faults, and the rows at which hours of event time begin."""
 
 from __future__ import annotations
 

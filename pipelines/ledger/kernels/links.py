@@ -206,7 +206,7 @@ def measure_links(table: Table, slots: Array, starts: Array) -> None:
 
 @lean_kernel
 def copy_links(table: Table, book: Book, slots: Array, starts: Array, pages: Array, weights: Array) -> None:
-    """Copy the remembered links of these slots to one column, as `measure_links` has measured."""
+    """Copy the remembered links of some slots to one column, whose size `measure_links` has measured."""
     for i in range(slots.shape[0]):
         if starts[i + 1] == starts[i]:
             continue

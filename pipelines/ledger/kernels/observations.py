@@ -113,7 +113,7 @@ def observe(
         return
     row = table.refresh[slot]
     row.ordered = 0
-    if outcome == _BUSY:  # the host asks to wait: nothing was learnt about the page
+    if outcome == _BUSY:  # the host was busy: no information about the page
         return
     second = time_ms // 1000
     is_later = row.checked < second <= _LAST_SECOND

@@ -58,12 +58,12 @@ def find_payers(table: Table, book: Book, importance: Array, payers: Array, part
                 continue
             paid = damping * importance[slot] * np.float64(stored_weight(book, start, count, weighted, i))
             part = np.float32(paid / np.float64(total) / importance[to])
-            place = most
-            while place > 0 and part > parts[to, place - 1]:
-                place -= 1
-            if place < most:
-                for lower in range(most - 1, place, -1):
+            rank = most
+            while rank > 0 and part > parts[to, rank - 1]:
+                rank -= 1
+            if rank < most:
+                for lower in range(most - 1, rank, -1):
                     parts[to, lower] = parts[to, lower - 1]
                     payers[to, lower] = payers[to, lower - 1]
-                parts[to, place] = part
-                payers[to, place] = slot
+                parts[to, rank] = part
+                payers[to, rank] = slot

@@ -27,7 +27,7 @@ def unread_cash(table: Table, book: Book, slot: Int) -> Int:
 
 @inlined_kernel
 def certified_rate(table: Table, book: Book, slot: Int, scale: Float) -> Float:
-    """What a page earns, one more step along its links included, in pages' worth of cash (see `ResidualSums.scale`)."""
+    """Return the income of a page and of one more step along its links, in units of `ResidualSums.scale`."""
     base = page_base(table, book, slot)
     carried = table.totals[slot] + table.hot[slot, 1] - base
     return (np.float64(base) + scale * np.float64(carried)) / UNITS_PER_PAGE

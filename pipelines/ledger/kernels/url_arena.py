@@ -75,7 +75,7 @@ def measure_urls(table: Table, book: Book, slots: Array, starts: Array) -> None:
 
 @lean_kernel
 def gather_urls(table: Table, book: Book, slots: Array, starts: Array, out: Array) -> None:
-    """Copy the URLs of these slots to one column, as `measure_urls` has measured."""
+    """Copy the URLs of some slots to one column, whose size `measure_urls` has measured."""
     for i in range(slots.shape[0]):
         for at in range(starts[i + 1] - starts[i]):
             out[starts[i] + at] = book.urls[table.url_start[slots[i]] + 1 + at]

@@ -172,7 +172,7 @@ def push(stack: Array, top: Int, low: Int, high: Int, depth: Int, is_read: Int) 
 
 @inlined_kernel
 def pivot_of(words: Array, low: Int, high: Int, page: Int) -> Int:
-    """Return the median of three rows, which a page id chooses: so nobody can write URLs whose sort takes long."""
+    """Return the median of three rows that a page id selects: so no URLs can be made up whose sort takes long."""
     mixed, rows = page * _MIX, np.uint64(high - low)
     one, two, three = (mixed >> np.uint64(32)), (mixed >> np.uint64(16)), mixed
     return median(
