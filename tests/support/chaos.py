@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -18,6 +19,11 @@ from opicflow.connectors.kafka.partitions import resolve
 from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.source import read_range
 from support.local_stream import PATIENCE_SECONDS, LocalStream, Pending, wait_for
+
+
+def _folders(top: Path) -> Iterator[list[str]]:
+    """Yield the names of the files in each folder; old snapshots may be removed meanwhile."""
+    return (names for _, _, names in os.walk(top))
 
 
 class Chaos:
@@ -110,7 +116,10 @@ class Chaos:
         stream, folder = self.stream, self.stream.snapshots
         assert folder is not None
         away = folder.with_name("away")
-        wait_for("a snapshot in storage", lambda: any(folder.glob("**/manifest.json")) or Pending("none yet"))
+        wait_for(
+            "a snapshot in storage",
+            lambda: any("manifest.json" in names for names in _folders(folder)) or Pending("none yet"),
+        )
         folder.rename(away)
         folder.write_text("the storage is away")
         stream.wait_for(
@@ -129,7 +138,7 @@ class Chaos:
         for _ in range(3):
             with self._job_restarts():
                 give_up_at = monotonic() + PATIENCE_SECONDS
-                while not any(not (part.parent / "manifest.json").exists() for part in folder.glob("**/part-00000")):
+                while not any("part-00000" in names and "manifest.json" not in names for names in _folders(folder)):
                     assert monotonic() < give_up_at, f"no snapshot was being written\n{stream.diagnostics()}"
                     threading.Event().wait(0.001)
                 for pid, _name in stream.workers():
@@ -144,8 +153,9 @@ class Chaos:
         assert folder is not None
 
         def of_each_shard() -> Any:
-            found = {path.parent.parent for path in (folder / stream.ledger_topic).glob("**/manifest.json")}
-            return len(found) == stream.shards or Pending(f"snapshots of {len(found)} shards")
+            shards = [one for one in (folder / stream.ledger_topic).glob("*") if one.is_dir()]
+            found = sum(any("manifest.json" in names for names in _folders(one)) for one in shards)
+            return found == stream.shards or Pending(f"snapshots of {found} shards")
 
         def records_are_gone() -> Any:
             found = stream.submit("stream", "trim", *stream.where, *stream.log, "--snapshots", folder.as_uri())
