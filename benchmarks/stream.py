@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -369,10 +369,9 @@ def _stream(
     cluster: Cluster, prefix: str, factory: KeeperFactory, placed: PlacedPages | None = None
 ) -> Callable[[int], Stream]:
     topic = f"{prefix}page-ledger"
-    ledger = default_origin(SHARDS).ledger
-    origin = Origin(ledger, ShardRanges.equal(SHARDS))
+    origin = replace(default_origin(SHARDS), rules=Rules(), sites=None)
     if placed is not None:
-        origin = Origin(ledger, placed.ranges, Rules(page_ids=placed.page_ids))
+        origin = replace(origin, ranges=placed.ranges, rules=Rules(page_ids=placed.page_ids))
     origin = begin_logs(cluster.connection, topic, origin)
 
     def stream(slots: int) -> Stream:

@@ -73,6 +73,8 @@ from opicflow.schemas.sites import SITE_KINDS, SiteKind
 from opicflow.schemas.urls import CANONICAL_VERSION
 
 MOST_TRANSFERS = 100_000
+MOVERS_SECONDS = 10
+"""Of new logs. A backlog has a sweep every second, and each moves the scores of most pages."""
 """The most transfers of one message: 10 bytes each, or so."""
 _MOST_REJECTED_BYTES = 64 << 10
 _MOST_REFUSED, _MOST_REFUSED_MS = 100, 3_600_000
@@ -155,6 +157,8 @@ class Origin:
     records_per_visit: float = 2.0
     least_move: float = 0.1
     audit_seconds: int = 10
+    movers_seconds: int = 0
+    """The least time between two publications of pages whose scores moved. 0: after each sweep, as in older logs."""
     quiet_until: dict[str, int] = field(default_factory=dict)
     sites: SiteKind | None = None
     """The kind of sites whose importance is published. None: no sites, as in older logs."""
@@ -183,6 +187,7 @@ class Origin:
             "least_move": self.least_move,
             "audit_seconds": self.audit_seconds,
             "quiet_until": self.quiet_until,
+            **({} if self.movers_seconds == 0 else {"movers_seconds": self.movers_seconds}),
             **({} if self.sites is None else {"sites": self.sites}),
             **({} if self.continues is None else {"continues": asdict(self.continues)}),
             **self.placement.to_json(),
@@ -316,6 +321,9 @@ class _Notes:
     """Of each source whose last entries were refused: how many, and the time of the first."""
     output_ms: int = 0
     """The time of the last outputs."""
+    are_movers_due: bool = False
+    """Whether there was a sweep after movers were last published."""
+    movers_second: int = -1
 
 
 class LogKeeper:
@@ -592,8 +600,10 @@ class LogKeeper:
         ledger, origin, notes = self.ledger, self.origin, self._notes
         assert ledger is not None and origin is not None
         if not self.is_quiet and ledger.pages:
-            if has_swept:
-                # A sweep leaves its unused records to the next: scores still change after the last visit.
+            notes.are_movers_due = notes.are_movers_due or has_swept
+            if notes.are_movers_due and second - notes.movers_second >= origin.movers_seconds:
+                # Records that are not used are left to later sweeps: scores still change after the last visit.
+                notes.are_movers_due, notes.movers_second = False, second
                 most = int(origin.records_per_visit * ledger.visits) - notes.movers
                 # A move below the error of importance is not published: records are saved for later.
                 least_move = max(origin.least_move, ledger.certificate() or 0.0)

@@ -572,3 +572,28 @@ def test_sites_are_published_once_a_day_or_after_enough_visits() -> None:
     start = LogPosition(17, 0)
     apply(visits(5), 27 * hour + 1)
     assert len(apply(tick, 29 * hour)) == 1
+
+
+@pytest.mark.parametrize(("movers_seconds", "expected"), [(0, [0, 1, 4, 5, 6, 7]), (3, [0, 3, 6, 9])])
+def test_pages_that_moved_are_published_at_most_once_in_so_many_seconds(
+    movers_seconds: int, expected: list[int]
+) -> None:
+    """Those of the last sweep, in second 7, as well. Without the setting they are published after each sweep."""
+    origin = Origin(CONFIG, ShardRanges(), movers_seconds=movers_seconds)
+    keeper, published, start = LogKeeper(0), [], LogPosition(0, 0)
+    log = [(0, FIRST_MS, origin.entry())]
+    for second in range(12):
+        writer = ItemWriter(start)
+        if second < 8:
+            for page in HERE[:3]:
+                writer.visit(page, [HERE[3 + second]], time_ms=FIRST_MS + second, url=url(page))
+            for page in HERE[3:12]:
+                writer.sighting(page, url=url(page))
+            log.append((len(log), FIRST_MS + 1000 * second, encode_entry(writer.entry("kafka/x/0", start))))
+            start = writer.next_position
+        log.append((len(log), FIRST_MS + 1000 * second, encode_entry(TickEntry(0))))
+    for record in log:
+        outputs = take(keeper, LogBatch.of(record[0], [record]))
+        is_tick = isinstance(decode_entry(record[2]).entry, TickEntry)
+        published += [(record[1] - FIRST_MS) // 1000 for one in outputs if is_tick and one.kind == IMPORTANCE]
+    assert published == expected
