@@ -120,6 +120,7 @@ class Chaos:
             "a snapshot in storage",
             lambda: any("manifest.json" in names for names in _folders(folder)) or Pending("none yet"),
         )
+        stream.wait_for("an audit of each ledger: those of new shards begin with a snapshot", self._are_audited)
         folder.rename(away)
         folder.write_text("the storage is away")
         stream.wait_for(
@@ -130,6 +131,11 @@ class Chaos:
             os.kill(self._random.choice(stream.workers())[0], signal.SIGKILL)
             folder.unlink()
             away.rename(folder)
+
+    def _are_audited(self) -> Any:
+        metrics = self.stream.flink.beam_metrics(self.stream.job.id)
+        found = sum(name.startswith("audit_drift_shard_") for name in metrics)
+        return found == self.stream.shards or Pending(f"audits of {found} ledgers")
 
     def _cut_short(self) -> None:
         """Kill a worker while a snapshot is being written, three times: it has no manifest, so it is not finished."""
