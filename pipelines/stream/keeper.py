@@ -523,8 +523,8 @@ class LogKeeper:
                 if origin.continues is not None:
                     raise LogRefused(
                         f"shard {self.shard}: its log continues those of {origin.continues.topic}, and the snapshot "
-                        "with which it begins was not found: name the folder with --snapshots, or finish opicflow "
-                        "stream reshard"
+                        "with which it begins was not found: check that the storage of --snapshots can be read, or "
+                        "finish opicflow stream reshard"
                     )
                 self.origin, self._notes.origin = origin, dict(entry.values)
                 self.ledger = Ledger(origin.ledger, self.shard, origin.ranges, page_ids=origin.rules.page_ids)
