@@ -6,6 +6,7 @@ The entries of a bundle are sent before the bundle ends. So the logs have all en
 from __future__ import annotations
 
 import json
+import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -28,10 +29,9 @@ from opicflow.pipelines.stream.keeper import Origin
 from opicflow.pipelines.stream.published_rules import CONTROL, RulesNote, first_rules, rules_of
 from opicflow.pipelines.transforms.decoded_batch import route_rows, urls_of
 from opicflow.pipelines.transforms.metrics import count
-from opicflow.pipelines.transforms.route import ANY_TIME, MOST_AHEAD_MS, Seen
+from opicflow.pipelines.transforms.route import MOST_AHEAD_MS, Seen
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.pipelines.transforms.shard import Sharder, SourceState
-from opicflow.schemas.arrays import Ints
 from opicflow.schemas.crawl_events import Reason, Reject
 from opicflow.schemas.framing import Decoder, FramingRefused
 from opicflow.schemas.message_columns import MessageBatch
@@ -177,7 +177,7 @@ class RouteEvents(_Router):
             self._seen[source], self._seen_events[source] = Seen(), 0
         self._seen_events[source] += len(events)
         urls = urls_of(decoded, canonicaliser)
-        latest_ms = _latest_times(events, decoded.events.offset)
+        latest_ms = int(1000 * time.time()) + MOST_AHEAD_MS  # noqa: TID251 - times of events and records may be wrong
         items, rejects, counts, reasons = route_rows(decoded, urls, source, rules, self._seen[source], latest_ms)
         for name, number in counts.items():
             count(name if name == "events_read" else f"routed_{name}", number)
@@ -220,15 +220,6 @@ class RoutePolicies(_Router):
                 yield self._reject(Reject(Reason.CORRUPT, detail, source, offset, value or b""))
         count("policies", len(policies))
         yield from self._entries(sharder.policies(policies, batch.end))
-
-
-def _latest_times(batch: MessageBatch, offsets: Ints) -> Ints:
-    """Return the latest time that each event may have: a day after that of its record, which never changes.
-
-    The clock is not read: an event that is routed again after a restart must be accepted or rejected as before.
-    """
-    record_ms = batch.times_ms[np.searchsorted(batch.offsets, offsets)]
-    return np.where(record_ms > 0, np.minimum(record_ms, ANY_TIME) + MOST_AHEAD_MS, ANY_TIME)
 
 
 def _control_rows(batch: MessageBatch) -> list[int]:

@@ -13,7 +13,6 @@ from opicflow.pipelines.ledger import CrawlEntry, CrawlItems, LogPosition
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.transforms.route import ANY_TIME, Seen, route
 from opicflow.pipelines.transforms.rules import Rules
-from opicflow.schemas.arrays import Ints
 from opicflow.schemas.crawl_events import MOST_LISTED, Reason, Reject
 from opicflow.schemas.urls import Canonicaliser, CanonicalUrls
 
@@ -70,7 +69,7 @@ class RoutedRows(NamedTuple):
 
 
 def route_rows(
-    decoded: Decoded, urls: CanonicalUrls, source: str, rules: Rules, seen: Seen, latest_ms: int | Ints = ANY_TIME
+    decoded: Decoded, urls: CanonicalUrls, source: str, rules: Rules, seen: Seen, latest_ms: int = ANY_TIME
 ) -> RoutedRows:
     """Route decoded events. `urls` are their URLs in canonical form. Events after `latest_ms` are rejected."""
     events, rejects = decoded.events, list(decoded.rejects)

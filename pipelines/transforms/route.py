@@ -46,8 +46,8 @@ _SEEN_BITS = 22
 
 ANY_TIME = 1 << 62
 MOST_AHEAD_MS = 24 * 3600 * 1000
-"""An event may be this far ahead of the clock of a replay, or of the time of its record in a topic."""
-_TOO_FAR_AHEAD = "is too far ahead: the limit is a day after the clock or the time of its record, or --latest"
+"""An event may be this far ahead of the clock. A later one would stop all schedules until its time."""
+_TOO_FAR_AHEAD = "is too far ahead: the limit is a day after the clock, or --latest"
 
 
 class Routed(NamedTuple):
@@ -69,19 +69,14 @@ class Seen:
         self.ids = np.zeros(1 << bits, np.uint64)
 
 
-def accepted(events: CrawlEvents, urls: CanonicalUrls, latest_ms: int | Ints = ANY_TIME) -> Bools:
+def accepted(events: CrawlEvents, urls: CanonicalUrls, latest_ms: int = ANY_TIME) -> Bools:
     """Return which events `route` does not reject."""
     good: Bools = (urls.states[events.url_starts[:-1]] == PAGE) & (events.time_ms <= latest_ms)
     return good
 
 
-def route(
-    events: CrawlEvents, urls: CanonicalUrls, rules: Rules, seen: Seen, latest_ms: int | Ints = ANY_TIME
-) -> Routed:
-    """Return the rows of events. `urls` are their URLs in canonical form.
-
-    Events after `latest_ms`, a time for all or one for each, are rejected.
-    """
+def route(events: CrawlEvents, urls: CanonicalUrls, rules: Rules, seen: Seen, latest_ms: int = ANY_TIME) -> Routed:
+    """Return the rows of these events. `urls` are their URLs in canonical form. Later events are rejected."""
     starts = events.url_starts
     pages, is_ahead = accepted(events, urls, latest_ms), events.time_ms > latest_ms
     if is_ahead.any():

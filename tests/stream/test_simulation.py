@@ -21,7 +21,7 @@ from opicflow.pipelines.ledger.ledger import Ledger
 from opicflow.pipelines.ledger.removal import Removal
 from opicflow.pipelines.results.topic_writer import SendOutputs
 from opicflow.pipelines.stream import keeper as stream_keeper
-from opicflow.pipelines.stream import ledgers, routers, trim
+from opicflow.pipelines.stream import ledgers, trim
 from opicflow.pipelines.stream.keeper import LogKeeper
 from opicflow.pipelines.stream.ledgers import JournalInLog, KeepLogLedger
 from opicflow.pipelines.stream.routers import RouteEvents, RoutePolicies
@@ -228,14 +228,7 @@ MUTATIONS: dict[str, Mutation] = {
         patch, RouteEvents, "_route", "rules=json.dumps(rules.to_json())", "rules=sharder.state.rules"
     ),
     "events of the far future are counted": lambda patch: rewrite(
-        patch, routers, "_latest_times", "np.minimum(record_ms, ANY_TIME) + MOST_AHEAD_MS", "ANY_TIME"
-    ),
-    "the time of an event is compared with the newest record of its batch": lambda patch: rewrite(
-        patch,
-        routers,
-        "_latest_times",
-        "batch.times_ms[np.searchsorted(batch.offsets, offsets)]",
-        "np.full(len(offsets), batch.times_ms.max(initial=0))",
+        patch, RouteEvents, "_route_events", "+ MOST_AHEAD_MS", "+ (1 << 60)"
     ),
     "a note of rules is taken for a policy": lambda patch: rewrite(
         patch, RoutePolicies, "_route", "if value is not None and value.startswith(CONTROL):", "if False:"

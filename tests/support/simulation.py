@@ -372,6 +372,7 @@ class Simulation:
         clock = type("Clock", (), {"monotonic": lambda: self.seconds, "time": lambda: self.cluster.now_ms / 1000})
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(source, "time", clock)
+            patch.setattr(routers, "time", clock)
             patch.setattr(source, "wall_seconds", lambda: self.cluster.now_ms / 1000)
             patch.setattr(source, "_CONSUMERS", source._ConsumerCache())
             patch.setattr(source, "_MOST_RECORDS", 15)
