@@ -44,6 +44,7 @@ def run(options: argparse.Namespace) -> int:
     from opicflow.connectors.kafka.connection import KafkaRefused
     from opicflow.connectors.kafka.partitions import resolve
     from opicflow.connectors.kafka.topics import make, names
+    from opicflow.pipelines.stream.keeper import MOST_AHEAD_HOURS
     from opicflow.pipelines.stream.origin import ledger_spec, new_page_ids, origin_of
     from opicflow.pipelines.stream.submit import JOB_NAME
 
@@ -70,6 +71,7 @@ def run(options: argparse.Namespace) -> int:
         rules=rules,
         quiet_until={source: end for source, end in ends.items() if end},
         continues=None,
+        most_ahead_hours=MOST_AHEAD_HOURS,
     )
     made = make(connection, [ledger_spec(options.prefix, topic, options.shards, options.hosted)], options.replication)
     if topic not in made.new:
