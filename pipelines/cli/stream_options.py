@@ -202,7 +202,7 @@ def shards_of(options: argparse.Namespace, connection: Connection) -> int:
 def default_origin(shards: int) -> Origin:
     """Return the settings of ledgers without any option. Their page ids have a new key."""
     from opicflow.pipelines.ledger import LedgerConfig
-    from opicflow.pipelines.stream.keeper import MOVERS_SECONDS, Origin
+    from opicflow.pipelines.stream.keeper import MOST_AHEAD_HOURS, MOVERS_SECONDS, Origin
     from opicflow.pipelines.stream.origin import new_page_ids
     from opicflow.pipelines.transforms.rules import Rules
     from opicflow.schemas.shards import ShardRanges
@@ -210,7 +210,14 @@ def default_origin(shards: int) -> Origin:
     ledger = for_new_logs(LedgerConfig())
     hourly = replace(ledger, refresh=replace(ledger.refresh, cycle_hours=_CYCLE_HOURS))
     rules = Rules(page_ids=new_page_ids())
-    return Origin(hourly, ShardRanges.equal(shards), rules, movers_seconds=MOVERS_SECONDS, sites="domain")
+    return Origin(
+        hourly,
+        ShardRanges.equal(shards),
+        rules,
+        movers_seconds=MOVERS_SECONDS,
+        sites="domain",
+        most_ahead_hours=MOST_AHEAD_HOURS,
+    )
 
 
 def for_new_logs(ledger: LedgerConfig, kept: LedgerConfig | None = None) -> LedgerConfig:
@@ -235,7 +242,14 @@ def requested_origin(options: argparse.Namespace, kept: Origin | None, shards: i
     ledger = for_new_logs(given.over(base.ledger), placed.ledger)
     if focus is not None or rules.categories.count > 1:
         ledger = (focus or CashFocus()).over(ledger, rules.categories)
-    origin = Origin(ledger, placed.ranges, rules, movers_seconds=placed.movers_seconds, sites=sites_of(options))
+    origin = Origin(
+        ledger,
+        placed.ranges,
+        rules,
+        movers_seconds=placed.movers_seconds,
+        sites=sites_of(options),
+        most_ahead_hours=placed.most_ahead_hours,
+    )
     return replace(origin, least_move=_LEAST_CERTIFIED_MOVE) if isinstance(ledger.history, Certified) else origin
 
 

@@ -24,11 +24,13 @@ from opicflow.pipelines.ledger import (
     ConfigRefused,
     ControlEntry,
     CrawlEntry,
+    CrawlItems,
     EntryRefused,
     Kind,
     Ledger,
     LedgerConfig,
     LogEntry,
+    Outcome,
     Planned,
     PolicyEntry,
     TickEntry,
@@ -61,8 +63,9 @@ from opicflow.pipelines.transforms.publish import (
 )
 from opicflow.pipelines.transforms.publish_sites import pack_sites, sites_of_removed
 from opicflow.pipelines.transforms.rejects import collisions
+from opicflow.pipelines.transforms.route import ANY_TIME
 from opicflow.pipelines.transforms.rules import Rules
-from opicflow.schemas.arrays import Bytes, Ids, Ints
+from opicflow.schemas.arrays import Bools, Bytes, Ids, Ints
 from opicflow.schemas.columns import ColumnsRefused, pack
 from opicflow.schemas.crawl_events import Reason
 from opicflow.schemas.errors import UserError
@@ -79,6 +82,9 @@ MOVERS_SECONDS = 10
 _MOST_REJECTED_BYTES = 64 << 10
 _MOST_REFUSED, _MOST_REFUSED_MS = 100, 3_600_000
 """A source whose entries are refused for as many and as long ends the job."""
+MOST_AHEAD_HOURS = 24
+"""How far the time of a visit may be ahead of new logs."""
+_MS_PER_HOUR = 3_600_000
 _MOST_CLOCK_DIFFERENCE_SECONDS = 600
 """Between the clocks of a tick's broker and of its sender. A tick may wait two minutes for a broker."""
 
@@ -164,6 +170,8 @@ class Origin:
     """The kind of sites whose importance is published. None: no sites, as in older logs."""
     continues: Continuation | None = None
     """The logs of other shards that these continue. None: the ledgers begin without a page."""
+    most_ahead_hours: int | None = None
+    """A visit whose time is further ahead of the log counts without it. None: routers reject it, as in older logs."""
     entry_form: int = field(default=ENTRY_FORM, compare=False)
     """The newest form of the entries in the log: an opicflow that does not know it ends here, before it meets one."""
 
@@ -190,6 +198,7 @@ class Origin:
             **({} if self.movers_seconds == 0 else {"movers_seconds": self.movers_seconds}),
             **({} if self.sites is None else {"sites": self.sites}),
             **({} if self.continues is None else {"continues": asdict(self.continues)}),
+            **({} if self.most_ahead_hours is None else {"most_ahead_hours": self.most_ahead_hours}),
             **self.placement.to_json(),
             **({} if CANONICAL_VERSION == 1 else {"canonical": CANONICAL_VERSION}),
             "entry_form": ENTRY_FORM,
@@ -211,6 +220,7 @@ class Origin:
             if values.get("sites") not in (None, *SITE_KINDS):
                 raise ValueError(f"sites are hosts or domains, not {str(values['sites'])[:20]}")
             values["continues"] = Continuation.from_json(values.get("continues"))
+            _check_hours(values.get("most_ahead_hours"))
             return cls(ledger, placement.ranges, Rules.from_json(rules, placement.page_ids), **values)
         except (AssertionError, KeyError, TypeError, ValueError, ConfigRefused) as problem:
             raise LogRefused(
@@ -232,6 +242,12 @@ def _check_form(form: Any) -> None:
     """Refuse logs with entries that this code cannot read."""
     if type(form) is not int or not 1 <= form <= ENTRY_FORM:
         raise LogRefused(f"the log has entries of form {str(form)[:20]}, and not up to {ENTRY_FORM}: update opicflow")
+
+
+def _check_hours(hours: Any) -> None:
+    """Refuse hours that are no positive number."""
+    if hours is not None and (type(hours) is not int or hours <= 0):
+        raise ValueError(f"hours ahead are a positive number, not {str(hours)[:20]}")
 
 
 def request_fingerprint() -> bytes:
@@ -461,6 +477,10 @@ class LogKeeper:
                 yield from self._refuse_tick(offset, value, entry.second - sent)
                 return
             self._notes.clocks_differ = False
+        is_ahead = np.zeros(0, np.bool_)
+        if isinstance(entry, CrawlEntry):
+            is_ahead = entry.items.time_ms > self._latest_ms(time_ms)
+            entry = replace(entry, items=_without_times(entry.items, is_ahead))
         swept = self.ledger.sweep_second
         mark = self.ledger.mark(_source_of(entry))
         try:
@@ -475,6 +495,7 @@ class LogKeeper:
             if 0 < mark.offset < entry.counted_from:
                 yield self._reject(Reason.REFUSED, _deleted(entry, mark.offset), offset, b"")
             yield from self._publish_visited(entry, applied)
+            yield from self._report_times(entry, is_ahead[len(is_ahead) - len(applied.fates) :], offset)
             for reject in collisions(entry.items, applied.fates, entry.source):
                 yield self._reject(reject.reason, reject.detail, offset, reject.bytes)
         elif isinstance(entry, TickEntry):
@@ -485,6 +506,32 @@ class LogKeeper:
         elif isinstance(entry, PolicyEntry):
             for policy, why in applied.refused:
                 yield self._reject(Reason.REFUSED, why, offset, json.dumps(policy_to_json(policy)).encode())
+
+    def _latest_ms(self, entry_ms: int) -> int:
+        """Return the latest time that a visit may have in an entry with this time of the broker.
+
+        It follows from the log alone. A clock that was set back is of no effect: the last tick counts, too.
+        """
+        assert self.origin is not None and self.ledger is not None
+        if self.origin.most_ahead_hours is None:
+            return ANY_TIME
+        return max(entry_ms, 1000 * self.ledger.tick_second) + self.origin.most_ahead_hours * _MS_PER_HOUR
+
+    def _report_times(self, entry: CrawlEntry, is_ahead: Bools, offset: int) -> Iterator[Output]:
+        """Count the new rows of an entry whose time was too far ahead; the first of them is a reject."""
+        rows = np.flatnonzero(is_ahead)
+        if not len(rows):
+            return
+        self.counts["times_ahead"] += len(rows)
+        items, row = entry.items, len(entry.items) - len(is_ahead) + int(rows[0])
+        url = items.url_bytes[int(items.url_starts[row]) : int(items.url_starts[row + 1])].tobytes()
+        assert self.origin is not None
+        detail = (
+            f"{entry.source}, offset {int(items.offset[row])}: its time is more than {self.origin.most_ahead_hours} "
+            f"hours ahead of the log, as that of {len(rows) - 1:,} more visits of this entry is: they count without "
+            "their times: set the crawler's clock"
+        )
+        yield self._reject(Reason.BAD_TIME, detail, offset, url)
 
     def _note_refused(self, entry: LogEntry, time_ms: int, offset: int, why: str) -> None:
         """Raise `LogRefused` if all entries of a source have been refused for long: nothing will heal it.
@@ -715,6 +762,15 @@ class LogKeeperFactory:
     def decode_head(self, stored: bytes | None) -> LogHead:
         """Return the stored head, or the first one for None."""
         return LogHead.from_bytes(stored) if stored else LogHead()
+
+
+def _without_times(items: CrawlItems, is_ahead: Bools) -> CrawlItems:
+    """Return the rows; some become visits without a time. A host that asks to wait then does not say until when."""
+    if not is_ahead.any():
+        return items
+    has_wait = is_ahead & (items.outcome == Outcome.BUSY)
+    times_ms, modified_ms = np.where(is_ahead, 0, items.time_ms), np.where(has_wait, 0, items.modified_ms)
+    return replace(items, time_ms=times_ms, modified_ms=modified_ms)
 
 
 _PAIR = ("shard", "cut", "total", "digest")

@@ -18,6 +18,7 @@ from opicflow.pipelines.ledger import (
     ItemWriter,
     LedgerConfig,
     LogPosition,
+    Outcome,
     PolicyEntry,
     TickEntry,
     TransfersEntry,
@@ -345,11 +346,70 @@ def test_a_log_says_which_form_of_entries_comes_before_it_comes() -> None:
         kept([*entries()[:4], newer])
 
 
+DAY_MS = 86_400_000
+TIMED = replace(ORIGIN, most_ahead_hours=24)
+
+
+def visits(*times_ms: int, first: int = 0) -> bytes:
+    """Return an entry of visits at these times, each of a page of its own; the first host asks to wait."""
+    writer = ItemWriter(LogPosition(first, 0))
+    for page, time_ms in zip(HERE, times_ms, strict=False):
+        outcome, until_ms = (Outcome.BUSY, time_ms + 1000) if page == HERE[0] else (Outcome.FETCHED, 0)
+        writer.visit(page, outcome=outcome, time_ms=time_ms, modified_ms=until_ms, url=url(page))
+    return encode_entry(writer.entry("kafka/y/0", LogPosition(first, 0)))
+
+
+def fingerprint_of(*log: bytes) -> str:
+    return kept(log)[0].fingerprint()
+
+
+def test_visits_far_ahead_of_the_log_count_as_those_without_a_time_and_the_first_is_a_reject() -> None:
+    times, latest_ms = [DAY_MS + 1, DAY_MS, DAY_MS + 1], FIRST_MS  # that of the first record; the entry is the second
+    keeper, outputs = kept([TIMED.entry(), visits(*(latest_ms + time_ms for time_ms in times))])
+    assert keeper.fingerprint() == fingerprint_of(TIMED.entry(), visits(0, latest_ms + DAY_MS, 0))
+    assert keeper.counts["visits"] == 3 and keeper.counts["times_ahead"] == 2
+    (reject,) = [unpack(one.data) for one in outputs if one.kind == REJECTS]
+    assert reject.values["reason"] == "bad-time" and reject.columns["bytes"].tobytes() == url(HERE[0])
+    assert reject.values["detail"].startswith(
+        "kafka/y/0, offset 0: its time is more than 24 hours ahead of the log, as that of 1 more visits"
+    )
+
+
+def test_an_entry_that_comes_twice_is_judged_when_it_comes_first() -> None:
+    """Its second copy has a later time of the broker, by which the visit would not be far ahead."""
+    far = visits(FIRST_MS + DAY_MS + 1)
+    once, _ = kept([TIMED.entry(), far, encode_entry(TickEntry(0)), encode_entry(TickEntry(0))])
+    twice, outputs = kept([TIMED.entry(), far, encode_entry(TickEntry(0)), far])
+    assert len(rejects_of(outputs)) == 1 and twice.counts["times_ahead"] == 1
+    assert once.ledger is not None and twice.ledger is not None
+    assert once.ledger.visits == twice.ledger.visits == 1
+
+
+def test_a_broker_that_is_set_back_takes_no_times_from_visits() -> None:
+    """The last tick says what time it was. Without a tick for long, the time of the broker does."""
+    log = [(0, FIRST_MS, TIMED.entry()), (1, FIRST_MS, encode_entry(TickEntry(0)))]
+    for entry_ms, time_ms in ((FIRST_MS - 400 * DAY_MS, FIRST_MS), (FIRST_MS + 9 * DAY_MS, FIRST_MS + 9 * DAY_MS)):
+        keeper = LogKeeper(0)
+        assert not rejects_of(take(keeper, LogBatch.of(0, [*log, (2, entry_ms, visits(time_ms))])))
+
+
+def test_older_logs_keep_every_time_of_a_visit() -> None:
+    far = FIRST_MS + 400 * DAY_MS
+    assert fingerprint_of(ORIGIN.entry(), visits(far)) != fingerprint_of(ORIGIN.entry(), visits(0))
+    assert not rejects_of(kept([ORIGIN.entry(), visits(far)])[1])
+
+
+@pytest.mark.parametrize("hours", [0, -1, 1.5, "24", True])
+def test_an_origin_with_impossible_hours_is_refused(hours: Any) -> None:
+    with pytest.raises(LogRefused, match="hours ahead are a positive number"):
+        Origin.of(decode_entry(replace(ORIGIN, most_ahead_hours=hours).entry()).entry)
+
+
 def test_an_origin_is_read_back_from_its_entry() -> None:
     origin = Origin(
         CONFIG, ShardRanges.equal(7), Rules(UrlRules(drop_parameters=("a*",))), 1.5, 0.2, 30, {"kafka/x/0": 9}
     )
-    for one in (origin, replace(origin, sites="host")):
+    for one in (origin, replace(origin, sites="host"), replace(origin, most_ahead_hours=24)):
         assert Origin.of(decode_entry(one.entry()).entry) == one
 
 

@@ -227,8 +227,11 @@ MUTATIONS: dict[str, Mutation] = {
     "changed rules are ignored": lambda patch: rewrite(
         patch, RouteEvents, "_route", "rules=json.dumps(rules.to_json())", "rules=sharder.state.rules"
     ),
-    "events of the far future are counted": lambda patch: rewrite(
-        patch, RouteEvents, "_route_events", "+ MOST_AHEAD_MS", "+ (1 << 60)"
+    "an event is judged by the clock of the worker that routes it": lambda patch: rewrite(
+        patch, RouteEvents, "_latest_ms", "is not None", "is None"
+    ),
+    "times of the far future are believed": lambda patch: rewrite(
+        patch, LogKeeper, "_latest_ms", "is None", "is not None"
     ),
     "a note of rules is taken for a policy": lambda patch: rewrite(
         patch, RoutePolicies, "_route", "if value is not None and value.startswith(CONTROL):", "if False:"
