@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from deploy.services import processes
 from opicflow.connectors.flink.worker_environment import worker_command
@@ -107,8 +106,8 @@ def unpacked(archive: Path, folder: Path, flink: LocalCluster) -> Iterator[Local
     """Unpack an archive, and run a broker with its data, beside a Flink cluster."""
     with tarfile.open(archive) as packed:
         packed.extractall(folder, filter="data")
-    made_at: float = about(archive)["made_at"]
-    assert wall_seconds() > made_at, "the clock of this machine is before the time of the archive: set it"
+    about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
+    assert wall_seconds() > about["made_at"], "the clock of this machine is before the time of the archive: set it"
     with running(folder / "services", "kafka") as broker:
         broker.kill()
         data = broker.services.instance("kafka").folder / "data"
@@ -118,17 +117,11 @@ def unpacked(archive: Path, folder: Path, flink: LocalCluster) -> Iterator[Local
         yield ClusterWithBroker(flink.services, broker)
 
 
-def about(archive: Path) -> dict[str, Any]:
-    """Return what an archive says about itself: the version and the commit that made it, and when."""
-    return dict(json.loads(content(archive, "about.json")))
-
-
-def content(archive: Path, name: str) -> bytes:
-    """Return a file of an archive."""
+def contents(archive: Path, folder: str) -> dict[str, bytes]:
+    """Return the files in a folder of an archive, by their names there; a folder ends with `/`."""
     with tarfile.open(archive) as packed:
-        file = packed.extractfile(name)
-        assert file is not None
-        return file.read()
+        files = [file for file in packed if file.isfile() and file.name.startswith(folder)]
+        return {file.name.removeprefix(folder): packed.extractfile(file).read() for file in files}  # type: ignore[union-attr]
 
 
 # -- an archive is made
