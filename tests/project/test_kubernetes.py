@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
+from deploy.services.artifacts import ServicesMissing, artifact
 from opicflow.pipelines.cli.parser import build_parser
 from support.paths import TOP
+from support.services import missing
 
 FOLDER = TOP / "deploy" / "kubernetes"
-DEFINITION = "OPICFLOW_FLINK_CRD"
-"""The path of a copy of crds/flinkdeployments.flink.apache.org-v1.yml, which is in the operator's chart."""
+DEFINITION = "META-INF/fabric8/flinkdeployments.flink.apache.org-v1.yml"
+"""The operator's definition of a FlinkDeployment, as its package for Java has it."""
 
 
 def read(name: str) -> list[Any]:
@@ -56,10 +55,11 @@ def problems(value: Any, schema: dict[str, Any], path: str = "") -> Iterator[str
 
 
 def test_the_deployment_is_as_the_operator_defines_it() -> None:
-    path = os.environ.get(DEFINITION)
-    if not path or not Path(path).is_file():
-        pytest.skip(f"NOT CHECKED: the operator's definition of a FlinkDeployment: name its file in {DEFINITION}")
-    (definition,) = yaml.safe_load_all(Path(path).read_text(encoding="utf-8"))
+    try:
+        folder = artifact("kubernetes", "the operator's definition of a FlinkDeployment", print)
+    except ServicesMissing as problem:
+        missing(str(problem))
+    (definition,) = yaml.safe_load_all((folder / DEFINITION).read_text(encoding="utf-8"))
     (version,) = [one for one in definition["spec"]["versions"] if FLINK["apiVersion"].endswith(f"/{one['name']}")]
     schema = version["schema"]["openAPIV3Schema"]
     spec = schema["properties"]["spec"]

@@ -45,7 +45,9 @@ def test_the_image_has_an_exact_base_and_runs_as_a_user() -> None:
     lines = (TOP / "deploy/container/Dockerfile").read_text("utf-8").splitlines()
     users = [line.split()[1] for line in lines if line.startswith("USER ")]
     assert users and users[-1] not in ("root", "0")
-    images = [line.split()[1] for line in lines if line.startswith("FROM ")]
+    bases = {name: base for name, base in re.findall(r"^ARG (\w+)=(\S+)$", "\n".join(lines), re.MULTILINE)}
+    named = [line.split()[1] for line in lines if line.startswith("FROM ")]
+    images = [bases.get(name.strip("${}"), name) for name in named]
     images += re.findall(r"image: (\S+)", (TOP / "deploy/compose.yaml").read_text("utf-8"))
     assert [image for image in images if not re.search(r":\d+\.\d+\.\d+", image)] == []
 

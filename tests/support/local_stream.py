@@ -42,7 +42,7 @@ from support.waiting import PATIENCE_SECONDS, Pending, wait_for
 NEARLY_EXACT = 2e-4
 """The certificate at which a stream is at rest: each shard stops pushing when its own part is below 1e-4."""
 _COMMAND_SECONDS = 300.0
-_PARTITIONS = 3
+EVENT_PARTITIONS = 3
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
@@ -123,7 +123,7 @@ class LocalStream:
         self.ledger_topic = f"{prefix}page-ledger"
         self.connection = Connection(cluster.brokers)
         self.checkpoints, self.worker_logs = folder / "checkpoints", folder / "workers"
-        made = make(self.connection, specs(prefix, shards, 2, _PARTITIONS))
+        made = make(self.connection, specs(prefix, shards, 2, EVENT_PARTITIONS))
         if self.ledger_topic in made.new:  # shards of different widths, and page ids with a key
             placement = Placement(new_page_ids(), any_ranges(shards, seed=len(prefix) * 3 + 1))
             reserve_logs(self.connection, self.ledger_topic, placement)
@@ -212,7 +212,7 @@ class LocalStream:
             for number, event in enumerate(events):
                 if per_second is not None and number % 10 == 0:
                     threading.Event().wait(max(begun + number / per_second - monotonic(), 0.0))
-                partition = partition_of(event.url, _PARTITIONS)
+                partition = partition_of(event.url, EVENT_PARTITIONS)
                 publisher.send(f"{self.prefix}crawl-events", None, json_line(event), partition)
 
     def send(self, topic: str, values: Sequence[bytes | None], partition: int = 0) -> None:
