@@ -736,7 +736,7 @@ class LogKeeper:
         return {name: round(1e6 * value) for name, value in values.items() if math.isfinite(value)}
 
     def _reject(self, reason: Reason, detail: str, offset: int, value: bytes) -> Output:
-        self.counts["rejected"] += 1
+        self.counts["rejected"] += reason is not Reason.BAD_TIME  # which refuses nothing: see `times_ahead`
         values = {
             "reason": reason.value,
             "detail": detail,
