@@ -89,7 +89,7 @@ class Discovery:
         most = round(self.share * min(about, len(unread)))
         limits = np.minimum(explorable(pages, rule), max(1, int(rule.explored_at_once * most)))
         unread = unread[limits[pages.domain[unread]] > 0]
-        return unread[best(worth.exploring[unread], pages.page[unread], pages.domain[unread], limits, most)]
+        return unread[best(worth.exploring_of(unread), pages.page[unread], pages.domain[unread], limits, most)]
 
     def _keep(self, pages: DiscoveryPages, worth: PageWorth, read: Ints) -> None:
         """Keep pages that were read, or some of them if they are too many, until they are judged."""

@@ -22,7 +22,9 @@ def explorable(pages: DiscoveryPages, rule: DiscoveryRule) -> Ints:
     by_worth = pages.read_by_worth()
     is_found = pages.found_by >= 0
     finder = np.where(is_found, pages.domain[pages.found_by], -1)
-    entry = is_found & (by_worth[finder] >= rule.reads_to_vouch) & (finder != pages.domain)
+    vouches = by_worth >= rule.reads_to_vouch
+    entry = is_found & vouches[finder] & (finder != pages.domain)
+    del finder
     entries, explored, told = (
         np.bincount(pages.domain[chosen], minlength=len(by_worth))
         for chosen in (entry, pages.explored & pages.is_read, ~is_found)

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from opicflow.pipelines.discovery.logarithms import logarithms
+from opicflow.pipelines.discovery.logarithms import fill_in_logarithms
 from opicflow.pipelines.discovery.page_columns import DiscoveryPages
 from opicflow.pipelines.discovery.rule import DiscoveryRule
-from opicflow.schemas.arrays import Array, Floats
+from opicflow.schemas.arrays import Array, Floats, Ints
 from opicflow.schemas.kernel import lean_kernel
 
 
@@ -39,7 +39,14 @@ class PageWorth:
     @property
     def exploring(self) -> Floats:
         """What each page is worth to explore."""
-        return self.worth + self.bonus * self.unread
+        return self.exploring_of(slice(None))
+
+    def exploring_of(self, rows: Ints | slice) -> Floats:
+        """What the pages at these rows are worth to explore."""
+        worth: Floats = self.siblings_weight * self.siblings[rows]
+        worth += self.own[rows]
+        worth += self.bonus * self.unread[rows]
+        return worth
 
 
 def page_worth(
@@ -51,7 +58,8 @@ def page_worth(
     worth = L + `siblings_weight` (S - L), and exploring = worth + `bonus` times the unread share of the host.
     `kind` is the type of numbers that `siblings` and `unread` have.
     """
-    own = logarithms(np.maximum(pages.importance, rule.floor * 1e-3))
+    own = np.maximum(pages.importance, rule.floor * 1e-3)
+    fill_in_logarithms(own, own)  # in its place: there may be very many pages
     sums = np.zeros(len(own) + 1)
     siblings: Array = np.empty(len(own), kind)
     unread: Array = np.empty(len(own), kind)

@@ -31,6 +31,7 @@ from opicflow.pipelines.ledger.choice import WHY
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayKeeperFactory
 from opicflow.pipelines.replay.state import Source, State, StateFolder, StateRefused, identify, remember_end
 from opicflow.pipelines.transforms.decoded_batch import DecodedBatch, encode_batch, route_rows, urls_of
+from opicflow.pipelines.transforms.freed_memory import return_freed_memory
 from opicflow.pipelines.transforms.route import Seen
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas.arrays import Ids
@@ -293,7 +294,9 @@ class Frontier:
             return
         self._busy = ledger.busy_hosts(int(now))
         self._queues.fill((), now)  # makes room: a plan takes memory
+        return_freed_memory()
         self._queues.fill(self._queued(now, n), now)
+        return_freed_memory()
         for each, until in self._busy.items():
             if not self._queues.is_in_flight(each):
                 self._queues.rest(each, until)

@@ -23,7 +23,7 @@ import numpy as np
 
 from opicflow.pipelines.discovery.limits import best
 from opicflow.pipelines.ledger.config import UNITS_PER_PAGE, RefreshConfig
-from opicflow.pipelines.ledger.plan import Sharing, can_be_ordered
+from opicflow.pipelines.ledger.plan import Sharing, can_be_ordered, last_fetches
 from opicflow.pipelines.ledger.survey import BY_BUDGET, BY_PIN, DAY, DISCOVERY, Budget, HostLimits, HostsOf, Survey
 from opicflow.pipelines.ledger.unread_pages import Worth
 from opicflow.pipelines.refresh.orders import Limit, OrderTimes, allowances, chosen, most_urgent, spread
@@ -185,7 +185,7 @@ class _Columns:
         shortest = np.zeros(len(of), np.int64)
         if survey.wanted.most is not None:
             shortest = np.ceil(DAY / survey.wanted.most[np.searchsorted(survey.sharing, of)]).astype(np.int64)
-        earliest[sharing] = np.minimum(earliest[sharing], shared.since[of] + shortest)
+        earliest[sharing] = np.minimum(earliest[sharing], self._since(of) + shortest)
         return earliest if survey.waits_until is None else np.maximum(earliest, survey.waits_until[rows])
 
     def due(self, rows: Ints) -> Ints:
@@ -257,8 +257,11 @@ class _Columns:
 
     def _age(self, rows: Ints | slice) -> Floats:
         """Seconds since the last fetch of each page at the end of the cycle."""
-        age: Floats = np.maximum(self._until - self._shared.since[rows], 1).astype(np.float64)
+        age: Floats = np.maximum(self._until - self._since(rows), 1).astype(np.float64)
         return age
+
+    def _since(self, rows: Ints | slice) -> Ints:
+        return last_fetches(self._survey, self._shared.intervals, rows)
 
 
 def _parts(rows: Ints) -> Iterator[Ints]:

@@ -954,6 +954,10 @@ class Ledger:
         """The second of the last plan; -1 before the first."""
         return self._times.planned_second
 
+    def is_review_due(self, second: int) -> bool:
+        """Whether a review of the unread pages, which takes memory for all pages, is due at a second."""
+        return self._unread.is_review_due(second)
+
     def is_plan_due(self, second: int) -> bool:
         """Whether the cycle of the last plan is over."""
         return self._planner.is_due(second)

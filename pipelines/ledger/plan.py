@@ -24,8 +24,6 @@ class Sharing:
     plan: Allocation
     intervals: Floats
     """Seconds between two fetches of every page of the survey; inf = it is not fetched again."""
-    since: Ints
-    """The second of the last fetch of every page, made up where it is not known."""
     due: Ints
     """The second of the next fetch of every page; -1 = there is none."""
     reasons: Bytes
@@ -44,8 +42,8 @@ def share_bandwidth(survey: Survey, config: RefreshConfig, budget: Budget) -> Sh
     now = survey.second
     most_discovered = _most_discovered(survey, config, budget)
     discovery = min(budget.discovery_share * budget.per_day, most_discovered)
-    retried = survey.fetched + survey.retry_seconds <= now + cycle_days * DAY
-    retries = float((retried & (survey.retry_seconds > 0)).sum()) / cycle_days
+    retried = survey.fetched[survey.retried] + survey.retry_after <= now + cycle_days * DAY
+    retries = float(retried.sum()) / cycle_days
     rest = budget.per_day - discovery
     rest -= min(retries, _MOST_RETRIES * rest)
     plan = solve(budget.strategy, survey.wanted, rest, config.alpha)
@@ -54,33 +52,40 @@ def share_bandwidth(survey: Survey, config: RefreshConfig, budget: Budget) -> Sh
         plan = solve(budget.strategy, survey.wanted, rest - min(hurried, _MOST_HURRIED * rest), config.alpha)
     unused = max(rest - hurried - float(plan.frequencies.sum()), 0.0)
     discovery += min(unused, most_discovered - discovery)
-    intervals = np.where(survey.retry_seconds > 0, survey.retry_seconds, np.inf)
+    intervals = np.full(len(survey), np.inf)
+    intervals[survey.retried] = survey.retry_after
     with np.errstate(divide="ignore"):
         intervals[survey.sharing] = DAY / plan.frequencies
-    since, due = _times(survey, intervals)
+    due = _due_times(survey, intervals)
     rows = np.flatnonzero((survey.announced > 0) & (survey.decided_by == BY_BUDGET) & np.isfinite(intervals))
     finite = _finite(intervals[rows])
     waits = _waits_after_announcement(survey.announced[rows], survey.unannounced_per_day[rows], finite)
-    due[rows] = np.minimum(due[rows], np.maximum(since[rows] + waits.astype(np.int64), now))
+    since = last_fetches(survey, intervals, rows)
+    due[rows] = np.minimum(due[rows], np.maximum(since + waits.astype(np.int64), now))
     due[(survey.decided_by == DISCOVERY) | survey.requested] = now
     reasons = survey.reasons()
     if survey.waits_until is not None:
         is_busy = (due >= 0) & (due < survey.waits_until)
         due, reasons = np.where(is_busy, survey.waits_until, due), np.where(is_busy, np.uint8(LIMIT), reasons)
-    return Sharing(plan, intervals, since, due, reasons, discovery, budget.per_day - discovery)
+    return Sharing(plan, intervals, due, reasons, discovery, budget.per_day - discovery)
 
 
-def _times(survey: Survey, intervals: Floats) -> tuple[Ints, Ints]:
-    """The second of the last fetch of every page, made up where it is not known, and that of the next one."""
-    since, due = np.empty(len(survey), np.int64), np.empty(len(survey), np.int64)
+def last_fetches(survey: Survey, intervals: Floats, rows: Ints | slice) -> Ints:
+    """The second of the last fetch of the pages at these rows, made up where it is not known."""
+    finite, fetched = _finite(intervals[rows]), survey.fetched[rows]
+    # A page whose last fetch has no time gets one within its interval, always the same.
+    passed = np.mod(survey.second / np.maximum(finite, 1.0) + _phase(survey.pages[rows]), 1.0) * finite
+    return np.where(fetched > 0, fetched, survey.second - passed.astype(np.int64))
+
+
+def _due_times(survey: Survey, intervals: Floats) -> Ints:
+    """The second of the next fetch of every page; -1 = there is none."""
+    due = np.empty(len(survey), np.int64)
     for first in range(0, len(survey), _PAGES_AT_ONCE):
         rows = slice(first, first + _PAGES_AT_ONCE)
-        finite, fetched = _finite(intervals[rows]), survey.fetched[rows]
-        # A page whose last fetch has no time gets one within its interval, always the same.
-        passed = np.mod(survey.second / np.maximum(finite, 1.0) + _phase(survey.pages[rows]), 1.0) * finite
-        since[rows] = np.where(fetched > 0, fetched, survey.second - passed.astype(np.int64))
-        due[rows] = np.where(np.isinf(intervals[rows]), -1, since[rows] + np.round(finite).astype(np.int64))
-    return since, due
+        next_ = last_fetches(survey, intervals, rows) + np.round(_finite(intervals[rows])).astype(np.int64)
+        due[rows] = np.where(np.isinf(intervals[rows]), -1, next_)
+    return due
 
 
 def _finite(intervals: Floats) -> Floats:

@@ -243,7 +243,8 @@ class Planner:
         if importance is None:
             rates, own = reader.rates()
             rate_sum = reader.rate_sum_everywhere(own)
-            importance = rates[slots] * (1.0 / rate_sum if rate_sum > 0 else 0.0)
+            importance = rates[slots] if len(slots) < len(rates) else rates
+            importance *= 1.0 / rate_sum if rate_sum > 0 else 0.0
             del rates  # there may be very many pages
         latest = int(room.table.pages["last_visit_ms"][slots].max()) // 1000 if len(slots) else 0
         if tick_second >= 0:  # a visit far in the future was timed by a wrong clock

@@ -133,8 +133,10 @@ class Survey:
     """The worth of an announcement since the fetch, in changes; 0 = none was made, or a worthless one."""
     unannounced_per_day: Floats
     """The changes a day that happen without an announcement, as far as the site has shown."""
-    retry_seconds: Floats
-    """How long to wait before a retry of a page that does not answer; 0 for others."""
+    retried: Ints
+    """The rows of pages that do not answer."""
+    retry_after: Floats
+    """How many seconds to wait before a retry of each of them."""
     wanted: Demand
     """The pages that share the bandwidth for refreshing, at `sharing`."""
     sharing: Ints
@@ -152,6 +154,13 @@ class Survey:
 
     def __len__(self) -> int:
         return len(self.pages)
+
+    @property
+    def retry_seconds(self) -> Floats:
+        """How long to wait before a retry of a page that does not answer; 0 for others."""
+        seconds = np.zeros(len(self))
+        seconds[self.retried] = self.retry_after
+        return seconds
 
     def weights(self, rows: Ints | slice) -> Floats:
         """Score times the quality of the page and the importance factor of policies."""
@@ -217,20 +226,23 @@ def survey(
     decided_by[is_gone] = GONE
     decided_by[(stated.forbidden != 0) | (stated.factor == 0)] = FORBIDDEN
 
-    retry = np.zeros(len(pages))
+    retried, retry_after = list[Ints](), list[Floats]()
     for by, first, longest in (
         (BACK_OFF, config.retry_hours * 3600, config.longest_retry_days * DAY),
         (GONE, config.gone_days * DAY, np.inf),
     ):
         rows = np.flatnonzero(decided_by == by)
-        retry[rows] = back_off_seconds(pages[rows], failures[rows].astype(np.int64), first, longest)
+        retried.append(rows)
+        retry_after.append(back_off_seconds(pages[rows], failures[rows].astype(np.int64), first, longest))
 
     changes = _set(found.rates, is_set, stated.changes_per_day)
     announced, unannounced = _announced(book, pages, changes, (notes & at.CHANGE_ANNOUNCED) != 0)
     sharing = np.flatnonzero((decided_by == BY_BUDGET) | (decided_by == BY_PIN))
-    shortest = np.where(stated.shortest_seconds > 0, stated.shortest_seconds, config.shortest_interval_seconds)[sharing]
+    shortest = stated.shortest_seconds[sharing]
+    shortest = np.where(shortest > 0, shortest, config.shortest_interval_seconds)
     shortest = np.maximum(shortest, config.cycle_hours * 3600)  # a page is ordered once a cycle at most
-    longest_ = np.where(stated.longest_seconds > 0, stated.longest_seconds, config.longest_interval_days * DAY)[sharing]
+    longest_ = stated.longest_seconds[sharing]
+    longest_ = np.where(longest_ > 0, longest_, config.longest_interval_days * DAY)
     pins = pins[sharing]
     caps = host_caps(policies)
     names = hosts_of(slots) if caps or len(busy[0]) or _limits_all(budget) else None
@@ -276,7 +288,8 @@ def survey(
         & (decided_by != FORBIDDEN),
         announced=announced,
         unannounced_per_day=unannounced,
-        retry_seconds=retry,
+        retried=np.concatenate(retried),
+        retry_after=np.concatenate(retry_after),
         wanted=wanted,
         sharing=sharing,
         has_url=table.url_start[taken] != 0,

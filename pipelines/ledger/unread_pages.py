@@ -211,14 +211,17 @@ class UnreadPages:
     def _in_floors(self, importance: Floats) -> Floats:
         """Return importance in such units that a page to which next to nothing leads has what the rule calls floor.
 
+        It is changed in its place: there may be very many pages.
+
         Pages without any importance yet, which some history policies know, do not count.
         """
         some = importance[importance > 0.0]
         if not len(some):
             return importance
         number = len(some) // _FLOOR_SHARE
-        scaled: Floats = importance * (self.reviews.discovery.rule.floor / float(np.partition(some, number)[number]))
-        return scaled
+        some.partition(number)
+        importance *= self.reviews.discovery.rule.floor / float(some[number])
+        return importance
 
     def _forbidden(self, pages: Ids, slots: Ints) -> Bools:
         """Return which pages may not be read, by the policies that hold."""

@@ -44,6 +44,7 @@ from opicflow.pipelines.ledger.survey import Survey
 from opicflow.pipelines.refresh.rates import kept_intervals
 from opicflow.pipelines.refresh.strategies import freshness_range
 from opicflow.pipelines.replay.moments import MOST_PAGES, moments_apart, pack_moment
+from opicflow.pipelines.transforms.freed_memory import return_freed_memory
 from opicflow.pipelines.transforms.parts import AT_POLICIES, AT_ROWS, AT_TICK, MOVED, VISITED, Part, PartKind
 from opicflow.pipelines.transforms.publish import (
     ROWS_PER_PART,
@@ -320,11 +321,13 @@ class ReplayKeeper:
         planned = audit = None
         if note["ended"]:  # one after the other: each takes memory of its own
             self.ledger.put_aside()
+            return_freed_memory()
             settled = final_ranks(self.ledger, self.config.settle)
             yield from self._publish_importance(settled)
             audit = self.ledger.audit()
             importance = importance_for_plans(self.ledger, settled)
             del settled
+            return_freed_memory()
             coming = self.config.policies[self.policies_had :]
             planned = self.ledger.preview(coming=coming, importance=importance)
         if note["last"]:
@@ -340,6 +343,8 @@ class ReplayKeeper:
     def _pass_time(self, second: int, piece: Position) -> Iterator[Part]:
         """Apply a tick, and the policies that hold from then on."""
         swept = self.ledger.sweep_second
+        if self.ledger.is_review_due(second):
+            return_freed_memory()
         applied = self.ledger.apply(TickEntry(second))
         yield from self._publish_removed(applied, (*piece, AT_TICK))
         yield from self._apply_policies(1000 * second, (*piece, AT_POLICIES))

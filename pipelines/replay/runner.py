@@ -41,6 +41,7 @@ from opicflow.pipelines.replay.state import State, StateFolder, StateRefused, sa
 from opicflow.pipelines.replay.summary import counts_of, notes_for, policy_notes, summary_of
 from opicflow.pipelines.results.part_files import Parts, remove_final_parts, remove_parts, write_part
 from opicflow.pipelines.results.schedules import plan_notes
+from opicflow.pipelines.transforms.freed_memory import return_freed_memory
 from opicflow.pipelines.transforms.parts import EMPTY_FILES, Part, PartKind
 from opicflow.pipelines.transforms.rejects import reject_line
 from opicflow.pipelines.transforms.route import ANY_TIME
@@ -162,6 +163,7 @@ def replayed(request: ReplayRequest, progress: Callable[[Progress], None]) -> It
         stack.enter_context(compiled_beside(config))
         replay.run(found, keeper)
         del keeper  # its ledger takes more memory than anything else
+        return_freed_memory()
         yield replay.write_results(found)
         replay.finish()
 

@@ -34,6 +34,7 @@ from opicflow.schemas.published_schemas import Schema, schema
 ROW_GROUP_ROWS = 1 << 17
 """The rows of a row group of Parquet; the last one of a file may have fewer."""
 _ROWS_AT_ONCE = 1 << 16
+_LINES_AT_ONCE = 1 << 13
 _OF_FEW_TEXTS = {"host", "by", "reason", "source"}
 """Columns of texts that many rows have in common, besides those of the words of an enum."""
 
@@ -140,7 +141,9 @@ class _JsonWriter:
         self._file = file
 
     def write(self, columns: Columns) -> None:
-        self._file.write(json_lines(columns))
+        for first in range(0, row_count(columns), _LINES_AT_ONCE):
+            last = min(first + _LINES_AT_ONCE, row_count(columns))
+            self._file.write(json_lines(row_slice(columns, first, last)))
 
     def __enter__(self) -> _JsonWriter:
         return self

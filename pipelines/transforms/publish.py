@@ -82,7 +82,7 @@ def pack_schedules(ledger: Ledger, planned: Planned, rows: Ints) -> bytes:
         columns |= {
             "siblings": survey.worth.siblings[rows],
             "host_unread": survey.worth.unread[rows],
-            "may_explore": (survey.worth.marked & (survey.decided_by == DISCOVERY))[rows].view(np.uint8),
+            "may_explore": (survey.worth.marked[rows] & (survey.decided_by[rows] == DISCOVERY)).view(np.uint8),
         }
     return _pack_rows(ledger, "refresh-schedule", columns, survey.second)
 

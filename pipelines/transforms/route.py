@@ -25,7 +25,7 @@ import numpy as np
 
 from opicflow.pipelines.ledger.entries import NO_CATEGORY, CrawlItems, Kind, Outcome
 from opicflow.pipelines.transforms.rules import MEDIA_CATEGORIES, ORDINARY_WEIGHT, LinkWeights, Rules
-from opicflow.schemas.arrays import Bools, Bytes, Hashes, Ints
+from opicflow.schemas.arrays import Bools, Bytes, Hashes, Ids, Ints
 from opicflow.schemas.crawl_events import Reason
 from opicflow.schemas.dates import iso_time
 from opicflow.schemas.event_columns import (
@@ -43,6 +43,10 @@ from opicflow.schemas.url_patterns import NO_PATTERN, first_patterns
 from opicflow.schemas.urls import NO_PAGE, PAGE, CanonicalUrls, NotAPage, UrlRules, canonical
 
 _SEEN_BITS = 22
+_FIRST_SEEN_BITS = 13
+_ROOM_FOR_A_PAGE = 16
+"""So many slots for each page that is remembered: of a smaller table more would be forgotten."""
+_MULTIPLIER = 0x9E3779B97F4A7C15
 
 ANY_TIME = 1 << 62
 MOST_AHEAD_MS = 24 * 3600 * 1000
@@ -66,7 +70,20 @@ class Seen:
 
     def __init__(self, bits: int = _SEEN_BITS) -> None:
         """`bits`: how many are remembered, as a power of 2, 22 at most."""
-        self.ids = np.zeros(1 << bits, np.uint64)
+        self._most = 1 << bits
+        self.ids = np.zeros(1 << min(bits, _FIRST_SEEN_BITS), np.uint64)
+
+    def make_room(self, pages: int) -> None:
+        """Grow for so many more pages, as far as it may."""
+        size = len(self.ids)
+        if size == self._most:
+            return
+        ids = self.ids[self.ids != 0]
+        while size < min(self._most, _ROOM_FOR_A_PAGE * (len(ids) + pages)):
+            size *= 2
+        if size > len(self.ids):
+            self.ids = np.zeros(size, np.uint64)
+            self.ids[_slots(ids, size)] = ids
 
 
 def accepted(events: CrawlEvents, urls: CanonicalUrls, latest_ms: int = ANY_TIME) -> Bools:
@@ -105,6 +122,7 @@ def route(events: CrawlEvents, urls: CanonicalUrls, rules: Rules, seen: Seen, la
         url_begins=np.empty(most_rows, np.int64),
         counts=np.zeros(len(COUNTS), np.int64),
     )
+    seen.make_room(len(urls.ids))
     outcomes = _OUTCOMES[events.status.astype(np.int64) - LEAST_STATUS]
     outcomes[(events.status == _UNAVAILABLE) & (events.retry_seconds > 0)] = Outcome.BUSY
     is_busy = (outcomes == Outcome.BUSY) & (events.announce == 0)
@@ -407,10 +425,16 @@ def _sight(given: _In, out: _Out, seen: Any, at: Any, event: Any, url: Any, with
     return _write(given, out, seen, at, event, _SIGHTING, url, within)
 
 
+def _slots(pages: Ids, size: int) -> Ids:
+    """Return the slots of pages in a table of this size."""
+    mixed: Ids = (pages * np.uint64(_MULTIPLIER)) >> np.uint64(64 - _SEEN_BITS)
+    return mixed & np.uint64(size - 1)
+
+
 @inlined_kernel
 def _slot(seen: Any, page: Any) -> Any:
     """Return the slot of a page in `Seen`: of all bits of its id, because pages of one site begin alike."""
-    mixed = (page * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(64 - _SEEN_BITS)
+    mixed = (page * np.uint64(_MULTIPLIER)) >> np.uint64(64 - _SEEN_BITS)
     return mixed & np.uint64(seen.shape[0] - 1)
 
 

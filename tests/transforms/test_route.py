@@ -80,6 +80,19 @@ def test_a_recently_sent_url_is_not_sent_again_and_positions_stay_the_same() -> 
     )
 
 
+def test_the_table_of_sent_urls_begins_small_and_keeps_them_when_it_grows() -> None:
+    seen = Seen()
+    assert seen.ids.nbytes <= 1 << 16, "a small log needs no table for millions of pages"
+    event = CrawlEvent(HOME, links=(Link(ABOUT), Link(OTHER)))
+    routed(event, seen=seen)
+    seen.make_room(10_000)
+    assert len(seen.ids) >= 16 * 10_000
+    assert [(row[0], row[1]) for row in rows(routed(event, seen=seen).items)] == [(Kind.VISIT, HOME)]
+    seen.make_room(1 << 40)
+    assert len(seen.ids) == 1 << 22
+    assert [(row[0], row[1]) for row in rows(routed(event, seen=seen).items)] == [(Kind.VISIT, HOME)]
+
+
 def test_every_hop_is_a_visit_whose_only_link_is_the_next() -> None:
     hops = ("http://a.example/", "https://a.example/old")
     result = routed(CrawlEvent(HOME, redirects=hops, fetched_at_ms=10**12, links=()))
