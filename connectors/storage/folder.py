@@ -87,6 +87,15 @@ class StorageFolder:
             if system.get_file_info(path).type != FileType.NotFound:
                 system.delete_dir(path)
 
+    def remove_file(self, name: str) -> None:
+        """Remove a file, if it is there."""
+        from pyarrow.fs import FileType
+
+        with self._system() as (system, root):
+            path = _joined(root, name)
+            if system.get_file_info(path).type == FileType.File:
+                system.delete_file(path)
+
     @contextmanager
     def _system(self) -> Iterator[tuple[Any, str]]:
         try:

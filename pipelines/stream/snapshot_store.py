@@ -186,6 +186,7 @@ class SnapshotStore:
         stay = {one for rank, one in enumerate(finished) if rank < self.where.keep or one.log_ms >= since_ms}
         old = [one for one in found if one < finished[0] and one not in stay]
         for one in old:
+            self.where.folder.remove_file(f"{self._path(shard, one)}/{_MANIFEST}")  # first: it is no snapshot any more
             self.where.folder.remove(self._path(shard, one))
         return len(old)
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.partitions import delete_before, resolve
 from opicflow.pipelines.stream.snapshot_reader import oldest_kept
-from opicflow.pipelines.stream.snapshot_store import Snapshots
+from opicflow.pipelines.stream.snapshot_store import SnapshotDamaged, Snapshots, SnapshotStore, StoredSnapshot
 
 
 class Trim(NamedTuple):
@@ -36,12 +36,23 @@ def find_trims(connection: Connection, topic: str, snapshots: Snapshots, reads: 
     for log in resolve(connection, topic):
         store = snapshots.of_logs(topic, log.topic_id)
         snapshot, head = oldest_kept(store, log.partition, log.start)
-        if reads:
-            for _ in store.read(log.partition, snapshot):
-                pass
+        while reads and not _is_whole(store, log.partition, snapshot):
+            snapshot, head = oldest_kept(store, log.partition, log.start)
         # The last record that a snapshot has stays: it proves that the snapshot was made from this log.
         trims.append(Trim(log.partition, log.start, max(head.last_offset, 0), log.end))
     return trims
+
+
+def _is_whole(store: SnapshotStore, shard: int, snapshot: StoredSnapshot) -> bool:
+    """Read a snapshot. False if the stream has removed it meanwhile. Raises `SnapshotDamaged`."""
+    try:
+        for _ in store.read(shard, snapshot):
+            pass
+    except SnapshotDamaged:
+        if store.head(shard, snapshot) is None:
+            return False
+        raise
+    return True
 
 
 def trim(connection: Connection, topic: str, trims: Sequence[Trim]) -> None:

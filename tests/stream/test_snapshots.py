@@ -18,7 +18,7 @@ from opicflow.connectors.kafka.partitions import PartitionRange
 from opicflow.connectors.storage.folder import StorageFolder
 from opicflow.pipelines.ledger import LedgerConfig, TickEntry
 from opicflow.pipelines.ledger.encoding import encode_entry
-from opicflow.pipelines.stream import ledgers, snapshot_reader, snapshot_store, snapshot_writer
+from opicflow.pipelines.stream import ledgers, snapshot_reader, snapshot_store, snapshot_writer, trim
 from opicflow.pipelines.stream.keeper import (
     LogBatch,
     LogHead,
@@ -46,7 +46,7 @@ from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas.message_columns import MessageBatch
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.shards import ShardRanges
-from support.stages import FakeReader, batch, watched
+from support.stages import UNUSED, FakeReader, batch, watched
 from support.stream_state import Bag, Value
 
 HEAD = LogHead(12, "c0ffee" * 5 + "00", 11, "abcd")
@@ -153,6 +153,35 @@ def test_the_newest_snapshots_stay_and_those_of_the_last_hours(
     newest = finished[-1][0]
     stay = {name for _, name in finished[-keep:]} | {name for at, name in finished if newest - at <= keep_hours}
     assert left == stay | {name for at, name in unfinished if at > newest}
+
+
+@pytest.mark.parametrize("is_removed", [True, False])
+def test_a_snapshot_that_is_removed_while_it_is_read_for_trimming_is_not_a_damaged_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_removed: bool
+) -> None:
+    """The stream removes old snapshots at any time: then the next one is the oldest. A part alone is never removed."""
+    store = store_in(tmp_path)
+    write(store, [b"old"], replace(HEAD, next=10, last_offset=9))
+    write(store, [b"new"], replace(HEAD, next=20, last_offset=19), log_ms=1)
+    log = PartitionRange("kafka/id/3", UNUSED, store.topic, store.topic_id, 3, 0, 30)
+    read, reads = StorageFolder.read, Counter[str]()
+
+    def removes(self: StorageFolder, name: str, most: int) -> bytes:
+        reads[name.rpartition("/")[2]] += 1
+        if name.endswith("part-00000") and reads["part-00000"] == 1:
+            if is_removed:
+                store.where.folder.remove(name.rpartition("/")[0])
+            else:
+                store.where.folder.remove_file(name)
+        return read(self, name, most)
+
+    monkeypatch.setattr(StorageFolder, "read", removes)
+    monkeypatch.setattr(trim, "resolve", lambda connection, topic: (log,))
+    if is_removed:
+        assert [one.keep_from for one in trim.find_trims(UNUSED, store.topic, store.where)] == [19]
+    else:
+        with pytest.raises(SnapshotDamaged, match=r"part-00000: the file is missing"):
+            trim.find_trims(UNUSED, store.topic, store.where)
 
 
 # -- the writer

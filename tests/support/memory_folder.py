@@ -32,6 +32,9 @@ class MemoryFolder(StorageFolder):
         for file in [file for file in self._found() if file.startswith(f"{name}/")]:
             del self.files[file]
 
+    def remove_file(self, name: str) -> None:
+        self._found().pop(name, None)
+
     def _found(self) -> dict[str, bytes]:
         if self.faults["away"]:
             raise StorageRefused("the storage is away")
