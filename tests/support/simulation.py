@@ -489,7 +489,21 @@ class Simulation:
         return self.cluster.topics[topic].partitions[partition].end
 
     def _can_work(self, process: Process) -> list[tuple[str, int]]:
-        return [one for one in self.known if process.next_offset(*one) < self._end(*one)]
+        return [
+            one
+            for one in self.known
+            if process.next_offset(*one) < self._end(*one) and not self._is_ahead_of_state(process, *one)
+        ]
+
+    def _is_ahead_of_state(self, process: Process, stage: str, number: int) -> bool:
+        """Whether the process has a ledger with all of its log, and the log after its old state was deleted.
+
+        The ledger goes on, and its state with the next record: until then a bundle has nothing to do.
+        """
+        keeper = KEEPERS.peek(process.run, number) if stage == LOG else None
+        if not isinstance(keeper, LogKeeper) or process.next_offset(stage, number) >= self.log.partitions[number].first:
+            return False
+        return keeper.head.next == self._end(stage, number) and SENT.cover(process.run, number, keeper.head.next)
 
     def _bundle(self, process: Process, most: int = 1 << 30) -> None:
         """Run a bundle of some stage that has input, for some of its partitions."""
