@@ -527,9 +527,9 @@ class LogKeeper:
         url = items.url_bytes[int(items.url_starts[row]) : int(items.url_starts[row + 1])].tobytes()
         assert self.origin is not None
         detail = (
-            f"{entry.source}, offset {int(items.offset[row])}: its time is more than {self.origin.most_ahead_hours} "
-            f"hours ahead of the log, as that of {len(rows) - 1:,} more visits of this entry is: they count without "
-            "their times: set the crawler's clock"
+            f"{entry.source}, offset {int(items.offset[row])}: visits with times more than "
+            f"{self.origin.most_ahead_hours} hours ahead of the log: this one, and {len(rows) - 1:,} more in the same "
+            "entry: they count without their times: set the crawler's clock"
         )
         yield self._reject(Reason.BAD_TIME, detail, offset, url)
 

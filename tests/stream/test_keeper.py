@@ -371,7 +371,7 @@ def test_visits_far_ahead_of_the_log_count_as_those_without_a_time_and_the_first
     (reject,) = [unpack(one.data) for one in outputs if one.kind == REJECTS]
     assert reject.values["reason"] == "bad-time" and reject.columns["bytes"].tobytes() == url(HERE[0])
     assert reject.values["detail"].startswith(
-        "kafka/y/0, offset 0: its time is more than 24 hours ahead of the log, as that of 1 more visits"
+        "kafka/y/0, offset 0: visits with times more than 24 hours ahead of the log: this one, and 1 more"
     )
 
 
