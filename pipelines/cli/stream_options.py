@@ -202,22 +202,14 @@ def shards_of(options: argparse.Namespace, connection: Connection) -> int:
 def default_origin(shards: int) -> Origin:
     """Return the settings of ledgers without any option. Their page ids have a new key."""
     from opicflow.pipelines.ledger import LedgerConfig
-    from opicflow.pipelines.stream.keeper import MOST_AHEAD_HOURS, MOVERS_SECONDS, Origin
+    from opicflow.pipelines.stream.keeper import Origin
     from opicflow.pipelines.stream.origin import new_page_ids
     from opicflow.pipelines.transforms.rules import Rules
     from opicflow.schemas.shards import ShardRanges
 
     ledger = for_new_logs(LedgerConfig())
     hourly = replace(ledger, refresh=replace(ledger.refresh, cycle_hours=_CYCLE_HOURS))
-    rules = Rules(page_ids=new_page_ids())
-    return Origin(
-        hourly,
-        ShardRanges.equal(shards),
-        rules,
-        movers_seconds=MOVERS_SECONDS,
-        sites="domain",
-        most_ahead_hours=MOST_AHEAD_HOURS,
-    )
+    return Origin(hourly, ShardRanges.equal(shards), Rules(page_ids=new_page_ids()), sites="domain").for_new_logs()
 
 
 def for_new_logs(ledger: LedgerConfig, kept: LedgerConfig | None = None) -> LedgerConfig:

@@ -175,6 +175,10 @@ class Origin:
     entry_form: int = field(default=ENTRY_FORM, compare=False)
     """The newest form of the entries in the log: an opicflow that does not know it ends here, before it meets one."""
 
+    def for_new_logs(self) -> Origin:
+        """Return the settings, with those that older logs lack and that are no options."""
+        return replace(self, movers_seconds=MOVERS_SECONDS, most_ahead_hours=MOST_AHEAD_HOURS)
+
     @property
     def shards(self) -> int:
         """The number of shards."""

@@ -44,7 +44,6 @@ def run(options: argparse.Namespace) -> int:
     from opicflow.connectors.kafka.connection import KafkaRefused
     from opicflow.connectors.kafka.partitions import resolve
     from opicflow.connectors.kafka.topics import make, names
-    from opicflow.pipelines.stream.keeper import MOST_AHEAD_HOURS, MOVERS_SECONDS
     from opicflow.pipelines.stream.origin import ledger_spec, new_page_ids, origin_of
     from opicflow.pipelines.stream.submit import JOB_NAME
 
@@ -65,14 +64,12 @@ def run(options: argparse.Namespace) -> int:
     rules = replace(requested.rules, page_ids=page_ids)
     ranges, chosen = chosen_ranges(options, options.shards, rules)
     origin = replace(
-        requested,
+        requested.for_new_logs(),
         ledger=for_new_logs(requested.ledger),
         ranges=ranges,
         rules=rules,
         quiet_until={source: end for source, end in ends.items() if end},
         continues=None,
-        movers_seconds=MOVERS_SECONDS,
-        most_ahead_hours=MOST_AHEAD_HOURS,
     )
     made = make(connection, [ledger_spec(options.prefix, topic, options.shards, options.hosted)], options.replication)
     if topic not in made.new:
