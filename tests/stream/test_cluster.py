@@ -277,8 +277,10 @@ def test_ledgers_rebuilt_with_another_number_of_shards_have_the_same_sums(
     stream.publish(WebLog(web).crawl("cycle", 1000).events)
     before = stream.check()
     rebuilt = copy(stream)
-    rebuilt.shards, rebuilt.name, rebuilt.ledger_topic = 8, f"{stream.prefix}rebuilt", f"{stream.prefix}eight"
-    result = stream.submit("rebuild", "--shards", 8, "--to-ledger", rebuilt.ledger_topic, *rebuilt.options)
+    rebuilt.shards, rebuilt.name = 8, f"{stream.prefix}rebuilt"
+    options = rebuilt.options  # they name the old logs
+    rebuilt.ledger_topic = f"{stream.prefix}eight"
+    result = stream.submit("rebuild", "--shards", 8, "--to-ledger", rebuilt.ledger_topic, *options)
     assert result.code == 0, f"{result}\n{rebuilt.diagnostics()}"
     assert f"rebuilding: job '{rebuilt.name}'" in result.out
     try:
