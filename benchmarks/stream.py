@@ -2,12 +2,13 @@
 
 Ids that keep sites together are compared with ids by URL as well, on a log with hosts.
 
-Each job reads a published backlog, and its metrics are read every half second. The start is not measured, nor is the
-first quarter of the events, in which workers load their kernels. Routers run ahead of ledgers, so the measured time is
-from the end of that quarter until all events are counted. A first job warms up broker and Flink; the stream runs before
+The stream has two shards for each of two cores, as docs/guides/operations.md advises; the last figure compares these
+with sixteen. Each job reads a published backlog, and its metrics are read every half second. The start is not measured,
+nor is the first quarter of the events, in which workers load their kernels. Routers run ahead of ledgers, so the
+measured time is from the end of that quarter until all events are counted. A first job warms up broker and Flink; the stream runs before
 and after the job without ledgers. Times are wall times: all processes share the cores with the broker and with Flink.
 Without Java or Maven nothing is measured, and a message is printed. With --tiny only the ledgers are measured, in this
-process.
+process. `stream.cpu_vs_replay` counts the processor time of the whole machine: nothing else may run beside it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
 from benchmarks.harness import Figure, check, say, versus
 from benchmarks.placement import PLACEMENTS, PlacedPages, WebOfSites
-from benchmarks.replay import write_log
+from benchmarks.replay import child, write_log
 from opicflow.connectors.flink.rest import FlinkCluster, Job
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.source import PartitionReader, PollPartitions, PollTimer, WatchedTopic
@@ -58,7 +59,7 @@ from opicflow.pipelines.transforms.rules import Rules
 from opicflow.pipelines.transforms.shard import Sharder, SourceState
 from opicflow.schemas.shards import ShardRanges
 
-SHARDS, FEW_SHARDS = 16, 4
+SHARDS, MANY_SHARDS = 4, 16
 _WAIT_SECONDS = 600.0
 _QUIET_SECONDS, _IDLE_SECONDS = 75.0, 30.0
 
@@ -74,8 +75,9 @@ class Sizes:
     hosts: int = 500
     turns: int = 2
     keyed_events: int = 4_000
-    paced_events: int = 6_000
-    paced_per_second: int = 200
+    paced_events: int = 30_000
+    paced_per_second: int = 1_000
+    paced_hosts: int = 500
     ledgers: tuple[int, ...] = (100_000, 1_000_000, 10_000_000)
 
 
@@ -307,17 +309,21 @@ def _measured(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
         _publish(cluster.connection, prefix, file)
     make(cluster.connection, [TopicSpec("copies", 3, "delete", "CreateTime")])
     bare = _bare(cluster.connection, "ours-")
+    by_replay = child("replay", log, cluster.work)["cpu_seconds"] / sizes.events
     say("stream: the stream")
     _rate(cluster, "warm", _stream(cluster, "warm-", LogKeeperFactory()), sizes.warm_events)
-    first = _rate(cluster, "first", _stream(cluster, "first-", LogKeeperFactory()), sizes.events)
+    cpu: list[float] = []
+    first = _rate(cluster, "first", _stream(cluster, "first-", LogKeeperFactory()), sizes.events, cpu=cpu)
     say("stream: without ledgers")
     empty = _rate(cluster, "empty", _stream(cluster, "empty-", CountingKeeperFactory()), sizes.events)
     say("stream: the stream, a second time")
-    second = _rate(cluster, "ours", _stream(cluster, "ours-", LogKeeperFactory()), sizes.events, keep=True)
+    second = _rate(cluster, "ours", _stream(cluster, "ours-", LogKeeperFactory()), sizes.events, keep=True, cpu=cpu)
     ours = 2 / (1 / first + 1 / second)
     yield versus("stream.events_vs_bare", ours, "events/s", bare, "catching up; one process that consumes and produces")
     both = f"{first:,.0f} before and {second:,.0f} after the same job, entries decoded and dropped"
     yield versus("stream.events_vs_empty_ledger", ours, "events/s", empty, both)
+    a_visit, how = sum(cpu) / len(cpu), "CPU of the whole machine for an event; a replay of the same log, all outputs"
+    yield Figure("stream.cpu_vs_replay", 1e6 * a_visit, "µs/event", how, 1e6 * by_replay, a_visit / by_replay)
     yield from _latency(cluster, sizes)
     yield from _idle()
     cluster.flink.cancel(cluster.flink.find("ours").id)
@@ -332,13 +338,13 @@ def _measured(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
 
 
 def by_site(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
-    """Compare shards that keep sites together with shards by the hash of the URL, and with few shards, in turns.
+    """Compare many shards that keep sites together with shards by the hash of the URL, and with few shards, in turns.
 
     All read the same log, in which 8 of 10 links stay on their host. Kernels were compiled by an earlier job.
     """
     web = WebOfSites.made_up(sizes.pages, sizes.links, sizes.hosts)
-    placed = {name: PlacedPages.by(web, page_ids, SHARDS) for name, page_ids in PLACEMENTS.items()}
-    placed["few"] = PlacedPages.by(web, PLACEMENTS["site"], FEW_SHARDS)
+    placed = {name: PlacedPages.by(web, page_ids, MANY_SHARDS) for name, page_ids in PLACEMENTS.items()}
+    placed["few"] = PlacedPages.by(web, PLACEMENTS["site"], SHARDS)
     log = cluster.work / "sites.jsonl"
     web.write_log(log, sizes.events)
     rates: dict[str, list[float]] = {name: [] for name in placed}
@@ -354,7 +360,7 @@ def by_site(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
     turns = "; ".join(f"by {name} " + ", ".join(f"{rate:,.0f}" for rate in each) for name, each in rates.items())
     how = f"{web.links_within:.0%} of the links within the host, ids by site, even ranges; ids by URL, equal ranges; "
     yield versus("stream.by_site", means["site"], "events/s", means["url"], f"{how}{turns}; bound: at least 1.3")
-    how = f"{FEW_SHARDS} shards of sites; {SHARDS} shards of sites"
+    how = f"{SHARDS} shards of sites; {MANY_SHARDS} shards of sites"
     yield versus("stream.few_shards", means["few"], "events/s", means["site"], how)
 
 
@@ -390,19 +396,28 @@ def _rate(
     events: int,
     keep: bool = False,
     read: str = "events_read",
+    cpu: list[float] | None = None,
 ) -> float:
-    """Return events per second, from the end of the first quarter until all events are counted."""
+    """Return events per second, from the end of the first quarter until all events are counted.
+
+    The processor time of the machine for an event is added to `cpu`: from the time when a quarter has been counted.
+    """
     job = cluster.start(name, transform)
-    give_up_at, begun = time.monotonic() + _WAIT_SECONDS, (0.0, 0.0)
+    give_up_at, begun, used = time.monotonic() + _WAIT_SECONDS, (0.0, 0.0), (0.0, 0.0)
     while True:
         check(time.monotonic() < give_up_at, f"{name}: {events} events are counted in {_WAIT_SECONDS:.0f} s")
         metrics = cluster.flink.beam_metrics(job.id)
         now, read_events = time.monotonic(), metrics.get(read, 0.0)
         if read_events >= events / 4 and not begun[0]:
             begun = now, read_events
-        if metrics.get("visits", 0.0) >= events:
+        visits = metrics.get("visits", 0.0)
+        if visits >= events / 4 and not used[0]:
+            used = _used_seconds(), visits
+        if visits >= events:
             break
         Event().wait(0.5)
+    if cpu is not None:
+        cpu.append((_used_seconds() - used[0]) / max(events - used[1], 1.0))
     if not keep:
         cluster.flink.cancel(job.id)
     return (events - begun[1]) / max(now - begun[0], 0.5)
@@ -457,7 +472,8 @@ def _latency(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
     with paced.open("w") as file:
         for number in range(sizes.paced_events):
             links = [f"https://site{(number * 7 + k) % 997}.example/p{k}" for k in range(sizes.links)]
-            event = {"url": f"https://paced.example/{number}", "status": 200, "links": links}
+            url = f"https://paced{number % sizes.paced_hosts}.example/{number}"
+            event = {"url": url, "status": 200, "links": links}
             file.write(json.dumps({**event, "fetched_at": now_ms + number}) + "\n")
     arrived: dict[bytes, int] = {}
     with closing(KafkaConsumer(bootstrap_servers=cluster.connection.brokers)) as consumer:
@@ -474,7 +490,7 @@ def _latency(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
             read_ms = int(beam.utils.timestamp.Timestamp.now().micros // 1000)
             for rows in polled.values():
                 for row in rows:
-                    if row.key.startswith(b"https://paced.example/"):
+                    if row.key.startswith(b"https://paced"):
                         arrived.setdefault(row.key, read_ms)
         times = {url.encode(): at for url, at in json.loads(sent.communicate(timeout=60)[0]).items()}
     check(

@@ -49,8 +49,8 @@ _MOST_SECONDS = 0.2
 _POLL_MS = 5
 _RANGE_POLL_MS = 50
 _FETCH_WAIT_MS = 500
-_IDLE_PAUSE_SECONDS = 0.4
-"""After a read that reached the end, polls are ignored for this time: a few records cost as much as many."""
+_IDLE_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 0.4, 1.0
+"""After a read that found nothing, polls are ignored for this time, and longer each time until something is found."""
 _MOST_SKEW_SECONDS = 2.0
 """After this time without a read, a poll counts whatever its time: the clock of its sender may be behind."""
 _UNUSED_SECONDS = 60.0
@@ -198,8 +198,9 @@ class PartitionReader:
         schedule = self._schedules.setdefault(partition, _Schedule())
         if not schedule.is_due(sent_at):
             return
-        has_more = yield from _read_until_deadline(self._topic.partition(partition), start(), self._topic.most_records)
-        schedule.done(has_more)
+        at, begun = start(), wall_seconds()
+        end, has_more = yield from _read_until_deadline(self._topic.partition(partition), at, self._topic.most_records)
+        schedule.done(begun, end > at, has_more)
 
     def close(self) -> None:
         """Close the idle consumers of this process."""
@@ -207,10 +208,15 @@ class PartitionReader:
 
 
 class _Schedule:
-    """When a partition was read, and when it may be read again."""
+    """When a partition was read, and when it may be read again.
+
+    Polls that were sent before the last read ended are ignored. Where that read did not come to the end of the
+    partition, only those that were sent before it began: one that was sent meanwhile goes on at once.
+    """
 
     def __init__(self) -> None:
         self._read_at_seconds = self._ended = self._again_at = -math.inf
+        self._pause_seconds = 0.0
 
     def is_due(self, sent_at: float) -> bool:
         """Whether a poll was sent after the last read, and that read is long enough ago."""
@@ -218,9 +224,11 @@ class _Schedule:
         is_outdated = sent_at <= self._read_at_seconds and now - self._ended < _MOST_SKEW_SECONDS
         return now >= self._again_at and not is_outdated
 
-    def done(self, has_more: bool) -> None:
-        self._read_at_seconds, self._ended = wall_seconds(), time.monotonic()
-        self._again_at = self._ended + (0.0 if has_more else _IDLE_PAUSE_SECONDS)
+    def done(self, begun: float, has_found: bool, has_more: bool) -> None:
+        self._read_at_seconds, self._ended = begun if has_more else wall_seconds(), time.monotonic()
+        longer = min(max(2 * self._pause_seconds, _IDLE_PAUSE_SECONDS), _MOST_PAUSE_SECONDS)
+        self._pause_seconds = 0.0 if has_found or has_more else longer
+        self._again_at = self._ended + self._pause_seconds
 
 
 def read_range(input_range: PartitionRange) -> Iterator[MessageBatch]:
@@ -239,8 +247,8 @@ def read_range(input_range: PartitionRange) -> Iterator[MessageBatch]:
 
 def _read_until_deadline(
     input_range: PartitionRange, at: int, batch_records: int
-) -> Generator[MessageBatch, None, bool]:
-    """Yield batches from an offset on, up to limits of records and time; returns whether there is more."""
+) -> Generator[MessageBatch, None, tuple[int, bool]]:
+    """Yield batches from an offset on, up to limits of records and time; returns the end, and whether there is more."""
     deadline, records_left = time.monotonic() + _MOST_SECONDS, _MOST_RECORDS
     consumer = _CONSUMERS.take(input_range, at, batch_records)
     is_good, has_more = False, True
@@ -260,7 +268,7 @@ def _read_until_deadline(
         is_good = True
     finally:
         _CONSUMERS.give_back(consumer) if is_good else consumer.close()
-    return has_more
+    return at, has_more
 
 
 def _describe(input_range: PartitionRange) -> tuple[str, int] | None:

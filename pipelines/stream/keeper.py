@@ -76,9 +76,9 @@ from opicflow.schemas.sites import SITE_KINDS, SiteKind
 from opicflow.schemas.urls import CANONICAL_VERSION
 
 MOST_TRANSFERS = 100_000
+"""The most transfers of one message: 10 bytes each, or so."""
 MOVERS_SECONDS = 10
 """Of new logs. A backlog has a sweep every second, and each moves the scores of most pages."""
-"""The most transfers of one message: 10 bytes each, or so."""
 _MOST_REJECTED_BYTES = 64 << 10
 _MOST_REFUSED, _MOST_REFUSED_MS = 100, 3_600_000
 """A source whose entries are refused for as many and as long ends the job."""

@@ -239,3 +239,17 @@ def test_only_logs_of_ended_workers_are_removed(tmp_path: Path) -> None:
         os.utime(path, (age, age))
     mine = WorkerLog(tmp_path, most_logs=2).path
     assert set(tmp_path.iterdir()) == {*others, logs[1], mine}
+
+
+def test_state_is_as_large_as_beam_measures_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from apache_beam.runners.worker import statecache
+
+    by_beam = statecache.get_deep_size
+    monkeypatch.setattr(statecache, "get_deep_size", by_beam)  # is put back
+    worker.measure_plain_state()
+    values: list[Any] = [[], [b"a head"], [b"x" * 1000, 7, 1.5, "text"], [[1], {"deep": [b"y" * 100]}], {"a": b"bytes"}]
+    assert [statecache.get_deep_size(value) for value in values] == [by_beam(value) for value in values]
+    cache = statecache.StateCache(1000)
+    cache.put("small", [b"x"])
+    cache.put("large", [b"x" * 2000])
+    assert cache.peek("large") is None, "the limit of the cache holds"

@@ -123,14 +123,19 @@ class Chaos:
         stream.wait_for("an audit of each ledger: those of new shards begin with a snapshot", self._are_audited)
         folder.rename(away)
         folder.write_text("the storage is away")
-        stream.wait_for(
-            "a snapshot that cannot be written",
-            lambda: stream.flink.beam_metrics(stream.job.id).get("snapshot_failures", 0) > 0 or Pending("none failed"),
-        )
+        running_since_ms = stream.flink.details(stream.job.id).running_since_ms
+        stream.wait_for("a snapshot that cannot be written", lambda: self._has_noticed(running_since_ms))
         with self._job_restarts():
-            os.kill(self._random.choice(stream.workers())[0], signal.SIGKILL)
+            with suppress(AssertionError, ProcessLookupError):  # the job restarts already, and no worker may run
+                os.kill(self._random.choice(stream.workers())[0], signal.SIGKILL)
             folder.unlink()
             away.rename(folder)
+
+    def _has_noticed(self, running_since_ms: int) -> Any:
+        """Whether a snapshot failed. A job that restarts for another reason waits for the storage of its ledgers."""
+        found = self.stream.flink.details(self.stream.job.id)
+        failed = self.stream.flink.beam_metrics(found.job.id).get("snapshot_failures", 0) > 0
+        return failed or not found.runs or found.running_since_ms > running_since_ms or Pending("none failed")
 
     def _are_audited(self) -> Any:
         metrics = self.stream.flink.beam_metrics(self.stream.job.id)

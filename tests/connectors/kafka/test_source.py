@@ -117,10 +117,12 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The offsets that were read; no record is found."""
     read_at: list[int] = []
 
-    def read(input_range: PartitionRange, at: int, batch_records: int) -> Generator[MessageBatch, None, bool]:
+    def read(
+        input_range: PartitionRange, at: int, batch_records: int
+    ) -> Generator[MessageBatch, None, tuple[int, bool]]:
         read_at.append(at)
         yield from ()
-        return False
+        return at, False
 
     monkeypatch.setattr(module, "_read_until_deadline", read)
     return read_at
@@ -142,17 +144,57 @@ def test_a_poll_older_than_the_last_read_is_ignored(reads: list[int], monkeypatc
     assert len(reads) == 3, "otherwise a clock that was set back would stop reading"
 
 
+def test_while_there_is_more_a_poll_that_was_sent_during_a_read_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, reads = [0.0], []
+    monkeypatch.setattr(module, "wall_seconds", lambda: 1000.0 + clock[0])
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
+
+    def read(_range: PartitionRange, at: int, _records: int) -> Generator[MessageBatch, None, tuple[int, bool]]:
+        reads.append(clock[0])
+        clock[0] += 0.2
+        yield from ()
+        return at + 1, True
+
+    monkeypatch.setattr(module, "_read_until_deadline", read)
+    reading = Reading(endless(filled([0.0]), 1))
+    for sent_at, count in ((1000.0, 1), (999.9, 1), (1000.0, 1), (1000.1, 2), (1000.15, 2), (1000.2, 2), (1000.3, 3)):
+        reading.poll(sent_at)
+        assert len(reads) == count, sent_at
+
+
 def test_a_partition_at_its_end_is_not_read_for_a_while(reads: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(module, "_IDLE_PAUSE_SECONDS", 5.0)
+    monkeypatch.setattr(module, "_IDLE_PAUSE_SECONDS", 3.0)
+    monkeypatch.setattr(module, "_MOST_PAUSE_SECONDS", 7.0)
     reading, read_at = Reading(endless(filled([0.0]), 1)), []
-    for second in range(20):
+    for second in range(27):
         clock[0] = float(second)
         before = len(reads)
         reading.poll()
         read_at += [second] * (len(reads) - before)
-    assert read_at == [0, 5, 10, 15]
+    assert read_at == [0, 3, 9, 16, 23], "longer each time, up to a limit"
+
+
+def test_a_partition_in_which_something_was_found_is_read_by_the_next_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, read_at, found_at = [0.0], [], (0.0, 10.0)
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(module, "_IDLE_PAUSE_SECONDS", 3.0)
+    monkeypatch.setattr(module, "_MOST_PAUSE_SECONDS", 7.0)
+
+    def read(
+        input_range: PartitionRange, at: int, batch_records: int
+    ) -> Generator[MessageBatch, None, tuple[int, bool]]:
+        read_at.append(clock[0])
+        yield from ()
+        return at + (clock[0] in found_at), False
+
+    monkeypatch.setattr(module, "_read_until_deadline", read)
+    reading = Reading(endless(filled([0.0]), 1))
+    for second in range(20):
+        clock[0] = float(second)
+        reading.poll()
+    assert read_at == [0, 1, 4, 10, 11, 14], "the pauses are short again after a record"
 
 
 def test_a_partition_with_more_records_is_read_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
