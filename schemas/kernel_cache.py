@@ -36,7 +36,8 @@ def compile_once(dispatcher: Any, folder: Path) -> None:
 
     numbas_lock: Any = compiler_lock.global_compiler_lock
     function = dispatcher.py_func
-    cache = KernelCache(f"{function.__module__}.{function.__qualname__}", folder)
+    makes_arrays = dispatcher.targetoptions.get("_nrt", True)
+    cache = KernelCache(f"{function.__module__}.{function.__qualname__}", folder, makes_arrays)
     compile_here = dispatcher.compile
 
     def compile_or_load(signature: Any) -> Any:
@@ -57,9 +58,10 @@ def compile_once(dispatcher: Any, folder: Path) -> None:
 class KernelCache:
     """The machine code of one kernel. A process that misses something has the lock from then on, until `unlock`."""
 
-    def __init__(self, name: str, folder: Path) -> None:
+    def __init__(self, name: str, folder: Path, makes_arrays: bool) -> None:
         self._name = name
         self._folder = folder
+        self._makes_arrays = makes_arrays
         self._lock: BufferedWriter | None = None
         self.cache_path = str(folder)
 
@@ -90,7 +92,8 @@ class KernelCache:
         from numba.core.compiler import CompileResult
         from numba.core.runtime.nrt import rtsys
 
-        rtsys.initialize(target)  # the code calls what this sets up
+        if self._makes_arrays:
+            rtsys.initialize(target)  # the code calls what this sets up: it takes 22 MB
         try:
             data = (self._folder / self._file_name(signature, target)).read_bytes()
             digest, data = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]

@@ -17,7 +17,6 @@ from typing import Any, BinaryIO, NamedTuple, Protocol
 from opicflow.connectors.files.avro_writer import AvroWriter
 from opicflow.connectors.files.divided_files import divided_file, paths_of
 from opicflow.connectors.files.whole_file import whole_file
-from opicflow.pipelines.results.arrow_columns import arrow_schema, record_batch
 from opicflow.pipelines.results.json_lines import json_lines
 from opicflow.pipelines.results.record_columns import (
     importance_columns,
@@ -158,6 +157,8 @@ class _ParquetWriter:
     def __init__(self, file: BinaryIO, schema: Schema) -> None:
         import pyarrow.parquet as pq  # few need it
 
+        from opicflow.pipelines.results.arrow_columns import arrow_schema
+
         self._schema = arrow_schema(schema)
         words = [
             field["name"] for field in schema["fields"] if _is_enum(field["type"]) or field["name"] in _OF_FEW_TEXTS
@@ -175,6 +176,8 @@ class _ParquetWriter:
         self._rows = 0
 
     def write(self, columns: Columns) -> None:
+        from opicflow.pipelines.results.arrow_columns import record_batch
+
         batch = record_batch(columns, self._schema)
         while self._rows + len(batch) >= ROW_GROUP_ROWS:
             end = ROW_GROUP_ROWS - self._rows

@@ -25,6 +25,7 @@ from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.rank_reader import read_ranks
 from opicflow.pipelines.results import files
 from opicflow.pipelines.results.arrow_columns import text_array
+from opicflow.pipelines.results.arrow_lines import many_lines
 from opicflow.pipelines.results.files import IMPORTANCE, stream_result, write_result
 from opicflow.pipelines.results.json_lines import json_lines
 from opicflow.pipelines.results.record_columns import hosts_of
@@ -136,7 +137,8 @@ def test_a_line_of_json_is_its_row(rows: list[tuple[str, str, float]], data: st.
         "same": WithNulls.same(data.draw(st.sampled_from([None, 0.5])), count, np.float64),
         "none": [None] * count,
     }
-    lines = json_lines(columns)
+    lines = many_lines(columns) if count else b""
+    assert json_lines(columns) == lines, "few rows are written without Arrow"
     assert lines.count(b"\n") == count
     found = [json.loads(line) for line in lines.split(b"\n")[:-1]]
     assert found == list(plain_rows(columns))
