@@ -1,8 +1,12 @@
-"""Group `scrapy`: what the add-on takes of the processor in a crawl that never waits, beside Scrapy alone."""
+"""Group `scrapy`: what the add-on takes of the processor in a crawl that never waits, beside Scrapy alone.
+
+The clock is the processor time of Scrapy's process. That of the recorder beside it, on another core, is counted apart.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -13,7 +17,8 @@ from pathlib import Path
 from random import Random
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any
+from time import perf_counter
+from typing import Any, NamedTuple
 
 from benchmarks.harness import Figure, check, say, versus
 
@@ -36,33 +41,51 @@ def measure(tiny: bool) -> Iterator[Figure]:
     warm, counted, pairs = (20, 40, 1) if tiny else (_WARM, _COUNTED, _PAIRS)
     with _served() as root:
         for name, (spider, how) in _RACES.items():
-            seconds: dict[str, list[float]] = {_ADDON: [], _ALONE: []}
+            spent: dict[str, list[_Spent]] = {_ADDON: [], _ALONE: []}
             for pair in range(pairs):
                 say(f"{name}: {pair + 1} of {pairs} pairs of crawls")
                 for kind in (_ADDON, _ALONE)[:: -1 if pair % 2 else 1]:
-                    seconds[kind].append(_crawled(spider, kind, root, warm, counted))
-            ours, theirs = seconds[_ADDON], seconds[_ALONE]
-            more = sorted(100 * (one / other - 1) for one, other in zip(ours, theirs, strict=True))
-            how += f"; with / without the add-on, which takes {median(more):+.1f} %, the median of {pairs} pairs,"
-            how += f" {more[0]:+.1f} to {more[-1]:+.1f} %"
-            yield versus(name, counted / median(ours), "pages/s", counted / median(theirs), how)
+                    spent[kind].append(_crawled(spider, kind, root, warm, counted))
+            ours, theirs = spent[_ADDON], spent[_ALONE]
+            own, other = (median(each.crawler for each in crawls) for crawls in (ours, theirs))
+            beside = median(each.recorder for each in ours) / counted
+            how += f"; with / without the add-on, which takes {_more(ours, theirs, 'crawler')} of the processor time of"
+            how += f" Scrapy's process, and {_more(ours, theirs, 'wall')} of the time on the clock: medians of {pairs}"
+            how += f" pairs, least and most; and {1000 * beside:.2f} ms a page in a process of its own"
+            yield versus(name, counted / own, "pages/s", counted / other, how)
 
 
-def _crawled(spider: str, kind: str, root: str, warm: int, counted: int) -> float:
-    """Crawl in a process of its own. Returns the processor seconds of the pages that are counted."""
+def _more(ours: list[_Spent], theirs: list[_Spent], field: str) -> str:
+    pairs = zip(ours, theirs, strict=True)
+    more = sorted(100 * (getattr(one, field) / getattr(other, field) - 1) for one, other in pairs)
+    return f"{median(more):+.1f} % ({more[0]:+.1f} to {more[-1]:+.1f})"
+
+
+class _Spent(NamedTuple):
+    """The seconds of the pages that are counted."""
+
+    crawler: float
+    """Of the processor, by Scrapy's process."""
+    recorder: float
+    """Of the processor, by the processes that it has started."""
+    wall: float
+
+
+def _crawled(spider: str, kind: str, root: str, warm: int, counted: int) -> _Spent:
+    """Crawl in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.scrapy", "crawl", spider, kind, root, str(warm), str(counted)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    seconds, recorded = json.loads(done.stdout.splitlines()[-1])
+    *spent, recorded = json.loads(done.stdout.splitlines()[-1])
     least = warm + counted if kind == _ADDON else 0
     check(recorded >= least, f"the add-on records {least} pages, not {recorded}")
-    return float(seconds)
+    return _Spent(*spent)
 
 
 # -- the process that crawls -------------------------------------------------------------------------------------------
 
 
 def crawl(spider: str, kind: str, root: str, warm: int, counted: int) -> None:
-    """Crawl. Prints the processor seconds of the pages behind the first ones, and how many visits were recorded."""
+    """Crawl. Prints the seconds of the pages behind the first ones, and how many visits were recorded."""
     from scrapy.crawler import CrawlerProcess
     from scrapy.linkextractors import LinkExtractor
 
@@ -83,13 +106,13 @@ def crawl(spider: str, kind: str, root: str, warm: int, counted: int) -> None:
             for link in self.links.extract_links(response):
                 yield response.follow(link, self.parse)
 
-    pages, marks = [0], []
+    pages, marks = [0], list[_Spent]()
 
     def count(**_: object) -> None:
         pages[0] += 1
         if pages[0] in (warm, warm + counted):
             used = resource.getrusage(resource.RUSAGE_SELF)
-            marks.append(used.ru_utime + used.ru_stime)
+            marks.append(_Spent(used.ru_utime + used.ru_stime, _used_by_children(), perf_counter()))
 
     with TemporaryDirectory(prefix="opicflow-scrapy-") as work:
         settings: dict[str, object] = {"LOG_LEVEL": "WARNING", "CLOSESPIDER_PAGECOUNT": warm + counted}
@@ -102,7 +125,16 @@ def crawl(spider: str, kind: str, root: str, warm: int, counted: int) -> None:
         process.start()
         log = Path(work) / "web" / "visits.jsonl"
         recorded = log.read_bytes().count(b'"status"') if log.exists() else 0
-    print(json.dumps((marks[1] - marks[0], recorded)))
+    print(json.dumps((*(end - begin for begin, end in zip(*marks, strict=True)), recorded)))
+
+
+def _used_by_children() -> float:
+    """Return the processor seconds of the processes that this one has started, and that run."""
+    ticks = 0
+    for pid in Path("/proc/thread-self/children").read_text(encoding="utf-8").split():
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])  # utime and stime
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 # -- the process that serves -------------------------------------------------------------------------------------------

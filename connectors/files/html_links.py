@@ -10,11 +10,10 @@ import encodings
 import html
 import pkgutil
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from encodings.aliases import aliases
 from functools import cache
 from html.entities import html5
-from typing import Any
 
 import ada_url
 
@@ -61,7 +60,6 @@ _ATTRIBUTE = re.compile(
 _READ = frozenset(("href", "src", "rel", "name", "content"))
 _END_OF_RAW = {name: re.compile(rf"</{name}(?=[{_SPACE}/>])", re.IGNORECASE) for name in _RAW.split("|")}
 _REFERENCE = re.compile(r"&(?:#(?:([xX])0*([0-9a-fA-F]+)|0*([0-9]+));?|([a-zA-Z][a-zA-Z0-9]*)(;?)(=?))")
-LINKING_ELEMENTS = ("a", "area", "base", "frame", "iframe", "link", "meta")
 _ROBOTS_WITH_COLON = ("unavailable_after", "max-snippet", "max-image-preview", "max-video-preview")
 
 
@@ -199,17 +197,10 @@ class LinkResolver:
 
 def links_of_html(text: str, url: str, robots: str) -> tuple[tuple[Link, ...], str | None]:
     """Return the links of a page and its canonical URL, both absolute."""
-    return links_of_elements(_elements(text), url, robots)
-
-
-def links_of_elements(
-    elements: Iterable[tuple[str, Any]], url: str, robots: str
-) -> tuple[tuple[Link, ...], str | None]:
-    """Do the same for the `LINKING_ELEMENTS` of a page: names and attributes, which have the `get` of a dict."""
     found: list[tuple[str, str | None]] = []
     base = canonical = ""
     nofollow = is_nofollow_rule(robots)
-    for name, attributes in elements:
+    for name, attributes in _elements(text):
         address = attributes.get("src" if name in ("frame", "iframe") else "href")
         rel = attributes.get("rel")
         if name == "meta":

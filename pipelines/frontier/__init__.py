@@ -8,5 +8,6 @@
 """
 
 from opicflow.pipelines.frontier.frontier import Frontier
+from opicflow.pipelines.frontier.growing_pages import GrowingPages
 
-__all__ = ["Frontier"]
+__all__ = ["Frontier", "GrowingPages"]

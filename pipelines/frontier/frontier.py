@@ -25,6 +25,7 @@ from opicflow.connectors.files.decoded import Decoded
 from opicflow.connectors.files.jsonl import decode_jsonl
 from opicflow.connectors.files.reading import ANY
 from opicflow.pipelines.frontier.event_log import EventLog
+from opicflow.pipelines.frontier.growing_pages import GrowingPages
 from opicflow.pipelines.frontier.host_queues import HostQueues, QueuedPage
 from opicflow.pipelines.ledger import Certified, ConfigRefused, LedgerConfig
 from opicflow.pipelines.ledger.choice import WHY
@@ -107,7 +108,7 @@ class Frontier:
         self._news, self._planned_at = 1, -float("inf")
         self._is_cut = False
         """Whether there were more pages than the last plan took."""
-        self._among: Collection[str] | None = None
+        self._among: Collection[str] | GrowingPages | None = None
         """The pages of the last plan; None: all."""
         self._busy: dict[int, int] = {}
         self._host_hashes: dict[bytes, int] = {}
@@ -228,13 +229,13 @@ class Frontier:
 
     # -- what it fetches next --------------------------------------------------------------------------------------
 
-    def next(self, n: int, among: Collection[str] | None = None) -> list[str]:
+    def next(self, n: int, among: Collection[str] | GrowingPages | None = None) -> list[str]:
         """Return at most so many pages to fetch now, the first one first; fewer if no more may be fetched now.
 
         They are in flight until they are visited. No host has two in flight, unless the crawler is polite by itself.
         Unread pages come in the order of discovery, others when they are due, as crawl orders do. `among`: the pages
-        to choose among, by their canonical URLs, such as a set that grows: pages that were added since the last plan
-        take part in the next one. None: all pages.
+        to choose among, by their canonical URLs, such as a set, or `GrowingPages` if they are many: pages that were
+        added since the last plan take part in the next one. None: all pages.
         """
         with self._lock:
             now = self._clock()
@@ -270,7 +271,7 @@ class Frontier:
             page, of_host = taken
             url = self._keeper.ledger.url(page)
             is_free = url is not None and url not in self._in_flight and url not in self._visited_since
-            if url is None or not is_free or (self._among is not None and url.decode() not in self._among):
+            if url is None or not is_free or not self._is_among(url):
                 self._queues.rest(of_host, now)
                 continue
             self._in_flight[url] = Flight(of_host, now)
@@ -320,10 +321,17 @@ class Frontier:
         columns = (rank, pages, ledger.host_hashes(pages), not_before)
         return map(QueuedPage, *(column.tolist() for column in columns))
 
+    def _is_among(self, url: bytes) -> bool:
+        """Whether a page of the plan is still to be chosen."""
+        return self._among is None or isinstance(self._among, GrowingPages) or url.decode() in self._among
+
     def _pages_to_choose_among(self) -> Ids | None:
         if self._among is None:
             return None
-        urls, of_all = iter(self._among), self._rules.page_ids.of_all
+        of_all = self._rules.page_ids.of_all
+        if isinstance(self._among, GrowingPages):
+            return self._among.ids(of_all)
+        urls = iter(self._among)
         parts = iter(lambda: list(islice(urls, _URLS_AT_ONCE)), [])
         return np.concatenate([np.zeros(0, np.uint64), *map(of_all, parts)])
 

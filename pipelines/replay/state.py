@@ -47,6 +47,10 @@ class StateRefused(UserError, ValueError):
     """A state folder cannot be used. One line: what, where, and what to do."""
 
 
+class FolderInUse(StateRefused):
+    """Another process uses the state folder."""
+
+
 @dataclass
 class Source:
     """A file that the ledger has read: recognised by its first bytes and those before `at`, where reading ended.
@@ -119,7 +123,7 @@ class StateFolder:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise StateRefused(f"{path}: in use by another replay: wait for it, or name another folder") from None
+                raise FolderInUse(f"{path}: in use by another replay: wait for it, or name another folder") from None
             for leftover in path.glob(".state.json.*.partial"):  # of a replay that was killed
                 leftover.unlink(missing_ok=True)
             yield cls(path)

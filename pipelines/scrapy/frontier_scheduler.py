@@ -7,18 +7,19 @@ import time
 from collections import Counter, deque
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import orjson
 from scrapy.core.scheduler import Scheduler
+from scrapy.settings import BaseSettings
 
-from opicflow.pipelines.frontier import Frontier
-from opicflow.pipelines.frontier.frontier import LOG_NAME
+from opicflow.pipelines.recorder.inbox import ANNOUNCEMENT, VISIT, InboxRefused, InboxWriter, Report
+from opicflow.pipelines.recorder.recorder_config import RecorderConfig
+from opicflow.pipelines.recorder.stored_pages import REQUESTS_NAME
+from opicflow.pipelines.scrapy.recorder_process import RecorderProcess
 from opicflow.pipelines.scrapy.stored_requests import StoredRequests
 from opicflow.schemas.urls import NotAPage, canonical
 from scrapy import Request, Spider
-
-if TYPE_CHECKING:
-    from opicflow.pipelines.scrapy.visit_sender import VisitSender
 
 QUALITY_KEY = "opicflow_quality"
 """Of the meta of a request: the quality of its page, before or after it was fetched."""
@@ -26,7 +27,6 @@ _LOGGER = logging.getLogger(__name__)
 _AT_ONCE = 16
 _MOST_PASSED_OVER = 64
 _IDLE_SECONDS = 5.0
-_DAY = 86400.0
 
 
 class FrontierScheduler(Scheduler):
@@ -36,45 +36,36 @@ class FrontierScheduler(Scheduler):
     cannot be stored are scheduled as Scrapy does it. A spider gets each page once, and again when it is due.
     """
 
-    frontier: Frontier
     requests: StoredRequests
 
     def open(self, spider: Spider) -> Any:
-        """Open the frontier of a spider."""
+        """Start the recorder of a spider, and wait until its frontier is open."""
         assert self.crawler is not None
-        folder = Path(self.crawler.settings["OPICFLOW_FOLDER"]) / spider.name
-        self.frontier = Frontier.open(folder, _clock, delay_seconds=None, timeout_seconds=_DAY)
-        self.requests = StoredRequests(folder / "requests", spider)
+        folder = Path(self.crawler.settings["OPICFLOW_FOLDER"]).resolve() / spider.name
+        folder.mkdir(parents=True, exist_ok=True)
+        self.requests = StoredRequests(folder / REQUESTS_NAME, spider)
+        self._inbox = InboxWriter(folder)
+        self._recorder = RecorderProcess(_config_of(self.crawler.settings, folder), self._count)
+        self._recorder.wait_until_ready()
         self._ready: deque[str] = deque()
+        """Pages that the frontier has chosen."""
         self._out: set[str] = set()
+        """These, and those that are being fetched."""
+        self._landed_since: set[str] = set()
+        """Those that were fetched since the recorder was asked, which may choose them once more."""
         self._passed_over = self._to_pass_over = 0
         """How many choices are made without the frontier, which had no waiting page, and how many are left."""
         self._last_idle_query_at = 0.0
         self._counts: Counter[str] = Counter()
         """Counts that the statistics of the crawl do not have yet: counting there takes longer than finding a page."""
-        self._sender = self._new_sender(folder / LOG_NAME)
         return super().open(spider)
 
     def close(self, reason: str) -> Any:
-        """Save the frontier."""
+        """Wait until the recorder has taken everything, and has saved the frontier."""
         self._pass_on_counts()
-        self.frontier.close()
+        self._inbox.close(all_are_taken=self._recorder.end())
         self.requests.close()
-        if self._sender is not None:
-            self._sender.close()
         return super().close(reason)
-
-    def _new_sender(self, log: Path) -> VisitSender | None:
-        """Begin to send visits to Kafka, if the settings name brokers."""
-        assert self.crawler is not None
-        settings = self.crawler.settings
-        if not settings.get("OPICFLOW_BROKERS"):
-            return None
-        from opicflow.connectors.kafka.connection import Connection
-        from opicflow.pipelines.scrapy.visit_sender import VisitSender
-
-        connection = Connection(settings["OPICFLOW_BROKERS"], settings.get("OPICFLOW_PROPERTIES"))
-        return VisitSender(log, connection, settings.get("OPICFLOW_PREFIX", ""), _clock)
 
     def has_pending_requests(self) -> bool:
         """Whether a page waits, or another request."""
@@ -100,7 +91,7 @@ class FrontierScheduler(Scheduler):
             return super().enqueue_request(request)
         quality = quality_of(request)
         if is_first or quality is not None:
-            self.frontier.announce([url], quality)
+            self.announce(url, quality)
         self._counts["enqueued"] += 1
         return True
 
@@ -109,12 +100,7 @@ class FrontierScheduler(Scheduler):
         request = super().next_request()
         if request is not None:
             return request
-        if not self._ready and self._is_choice():
-            given = self.frontier.next(_AT_ONCE, self.requests.pages)
-            self._ready.extend(url for url in given if url not in self._out)
-            is_known = bool(self._ready) or not self.requests.waiting
-            self._passed_over = 0 if is_known else min(2 * self._passed_over + 1, _MOST_PASSED_OVER)
-            self._to_pass_over = self._passed_over
+        self._choose()
         url = self._ready.popleft() if self._ready else self.requests.first()
         if url is None:
             return None
@@ -124,17 +110,57 @@ class FrontierScheduler(Scheduler):
         self._out.add(url)
         return self.requests.take(url)
 
+    def _choose(self) -> None:
+        """Let the recorder choose pages: it does so while those that it has chosen before are fetched."""
+        if not self._recorder.is_asked and len(self._ready) < _AT_ONCE and self._is_choice():
+            self._landed_since.clear()
+            self._recorder.ask(_AT_ONCE)
+        if not self._recorder.is_asked:
+            return
+        given = self._recorder.answer(waits=not self._ready)
+        if given is None:
+            return
+        chosen = [url for url in given if url not in self._out and url not in self._landed_since]
+        self._ready.extend(chosen)
+        self._out.update(chosen)
+        is_known = bool(chosen) or not self.requests.waiting
+        self._passed_over = 0 if is_known else min(2 * self._passed_over + 1, _MOST_PASSED_OVER)
+        self._to_pass_over = self._passed_over
+
+    def announce(self, url: str, quality: float | None) -> None:
+        """Report a page that is not known from a link, or how good a page is."""
+        self._report(ANNOUNCEMENT, {"url": url} if quality is None else {"url": url, "quality": quality})
+
+    def record(self, event: dict[str, Any], robots: str = "", body: bytes = b"") -> bool:
+        """Report a visit that is over now: see `Report`. Returns whether this was possible."""
+        event["fetched_at"] = int(1000 * _clock())
+        return self._report(VISIT, event, robots, body)
+
+    def _report(self, kind: bytes, event: dict[str, Any], robots: str = "", body: bytes = b"") -> bool:
+        try:
+            self._inbox.append(Report(kind, orjson.dumps(event), robots.encode(), body))
+        except (InboxRefused, TypeError) as problem:
+            _LOGGER.warning("opicflow: the visit of %s is not recorded: %s", event["url"], problem)
+            self._count("opicflow/visits_refused", 1)
+            return False
+        return True
+
     def landed(self, url: str) -> None:
         """Note that a page was fetched, or that this has failed."""
         self._out.discard(url)
+        if self._recorder.is_asked:
+            self._landed_since.add(url)
         self.requests.was_read(url)
 
     def _pass_on_counts(self) -> None:
         for name, count in self._counts.items():
-            if self.stats is not None:
-                self.stats.inc_value(f"scheduler/{name}/opicflow", count)
-                self.stats.inc_value(f"scheduler/{name}", count)
+            self._count(f"scheduler/{name}/opicflow", count)
+            self._count(f"scheduler/{name}", count)
         self._counts.clear()
+
+    def _count(self, name: str, count: int) -> None:
+        if self.stats is not None:
+            self.stats.inc_value(name, count)
 
     def _is_choice(self) -> bool:
         """Whether the frontier has to choose which page is next. A plan takes time for all pages known."""
@@ -143,10 +169,20 @@ class FrontierScheduler(Scheduler):
             is_long_ago = now - self._last_idle_query_at >= _IDLE_SECONDS
             self._last_idle_query_at = now if is_long_ago else self._last_idle_query_at
             return is_long_ago
-        if self.requests.waiting <= _AT_ONCE:  # all are fetched next
+        if self.requests.waiting - len(self._ready) <= _AT_ONCE:  # all are fetched next
             return False
         self._to_pass_over -= 1
         return self._to_pass_over < 0
+
+
+def _config_of(settings: BaseSettings, folder: Path) -> RecorderConfig:
+    properties = settings.get("OPICFLOW_PROPERTIES")
+    return RecorderConfig(
+        str(folder),
+        settings.get("OPICFLOW_BROKERS") or None,
+        str(Path(properties).resolve()) if properties else None,
+        settings.get("OPICFLOW_PREFIX", ""),
+    )
 
 
 def _clock() -> float:

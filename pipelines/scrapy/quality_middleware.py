@@ -32,4 +32,4 @@ class QualityMiddleware:
         quality, page, engine = quality_of(response.request), canonical_page(response.url), self._crawler.engine
         scheduler = None if engine is None else engine.scheduler
         if quality is not None and page is not None and isinstance(scheduler, FrontierScheduler):
-            scheduler.frontier.announce([page], quality)
+            scheduler.announce(page, quality)

@@ -2,44 +2,56 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pickle
-from collections.abc import Collection, Iterator
 from operator import attrgetter
 from pathlib import Path
-from struct import Struct
 from typing import Any
 
 from scrapy.utils.request import request_from_dict
 
+from opicflow.pipelines.recorder.stored_pages import HEAD, READ, WANTED, stored_pages
+from opicflow.schemas.errors import UserError
 from scrapy import Request, Spider
 
-_HEAD = Struct("<cII")
-"""Before every record: its kind, the bytes of the URL, and of the request."""
-_WANTED, _READ = b"+", b"-"
+_SIZE_BITS = 32
 _NAMED = ("url", "callback", "errback", "headers")
 _OTHERS = tuple(name for name in Request.attributes if name not in _NAMED)
 _values_of = attrgetter(*_OTHERS)
 _PLAIN = _values_of(Request("data:,"))
 
 
+class RequestsInUse(UserError):
+    """Another crawl uses the file."""
+
+
 class StoredRequests:
     """Requests by canonical URL. Added requests survive the end of the process, also a kill -9."""
 
     def __init__(self, path: Path, spider: Spider) -> None:
-        """Open a file, or make one. A last record that is not whole is cut off."""
+        """Open a file, or make one. A last record that is not whole is cut off. Raises `RequestsInUse`."""
         self._spider = spider
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        self._at: dict[str, tuple[int, int]] = {}
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._file)
+            raise RequestsInUse(
+                f"{path.parent}: in use by another crawl: wait for it, or name another folder in OPICFLOW_FOLDER"
+            ) from None
+        self._at: dict[str, int] = {}
+        """Where the request of each page begins, and its bytes: one number, for the memory."""
         self._waiting: dict[str, None] = {}
         """The pages that were not fetched, in the order in which they were added."""
         self._redirected: set[str] = set()
         self._names: dict[tuple[object, object], tuple[Any, Any]] = {}
         """Of the methods of the spider that are callbacks and errbacks, by their functions."""
         self._end = 0
-        for kind, url, at, size in self._records():
-            if kind == _WANTED:
-                self._at[url] = (at, size)
+        for kind, url, start, end in stored_pages(self._file, 0):
+            self._end = end
+            if kind == WANTED:
+                self._at[url] = start << _SIZE_BITS | (end - start)
                 self._waiting[url] = None
             else:
                 self._waiting.pop(url, None)
@@ -49,11 +61,6 @@ class StoredRequests:
 
     def __contains__(self, url: str) -> bool:
         return url in self._at or url in self._redirected
-
-    @property
-    def pages(self) -> Collection[str]:
-        """The pages for which the spider has made a request, read or not. It grows: the same object each time."""
-        return self._at
 
     @property
     def waiting(self) -> int:
@@ -66,13 +73,13 @@ class StoredRequests:
             data = pickle.dumps(self._dict_of(request), protocol=4)
         except (AttributeError, TypeError, pickle.PicklingError) as problem:
             raise ValueError(str(problem)) from None
-        self._at[url] = (self._append(_WANTED, url, data), len(data))
+        self._at[url] = self._append(WANTED, url, data) << _SIZE_BITS | len(data)
         self._waiting[url] = None
 
     def take(self, url: str) -> Request:
         """Return the request for a page, which no longer waits in this process."""
         self._waiting.pop(url, None)
-        at, size = self._at[url]
+        at, size = divmod(self._at[url], 1 << _SIZE_BITS)
         return request_from_dict(pickle.loads(os.pread(self._file, size, at)), spider=self._spider)
 
     def first(self) -> str | None:
@@ -86,7 +93,7 @@ class StoredRequests:
     def was_read(self, url: str) -> None:
         """Note that a page was fetched."""
         if url in self:
-            self._append(_READ, url, b"")
+            self._append(READ, url, b"")
 
     def close(self) -> None:
         """Close the file."""
@@ -108,22 +115,12 @@ class StoredRequests:
 
     def _append(self, kind: bytes, url: str, data: bytes) -> int:
         name = url.encode()
-        record = _HEAD.pack(kind, len(name), len(data)) + name + data
+        record = HEAD.pack(kind, len(name), len(data)) + name + data
         if os.write(self._file, record) < len(record):
             os.ftruncate(self._file, self._end)
             raise OSError(28, "No space left on device")
         self._end += len(record)
         return self._end - len(data)
-
-    def _records(self) -> Iterator[tuple[bytes, str, int, int]]:
-        size = os.fstat(self._file).st_size
-        while self._end + _HEAD.size <= size:
-            kind, name, data = _HEAD.unpack(os.pread(self._file, _HEAD.size, self._end))
-            at = self._end + _HEAD.size
-            if at + name + data > size:
-                return
-            self._end = at + name + data
-            yield kind, os.pread(self._file, name, at).decode(), at + name, data
 
 
 def _function_of(method: object) -> object:

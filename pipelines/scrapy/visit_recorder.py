@@ -1,23 +1,18 @@
-"""Writes the fetches of Scrapy, also those that fail, to the log of a frontier."""
+"""Reports the fetches of Scrapy, also those that fail, to the recorder beside the crawl."""
 
 from __future__ import annotations
 
 import hashlib
-import logging
 from typing import Any
 
 from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import HtmlResponse, Response
 
-from opicflow.connectors.files.html_links import LINKING_ELEMENTS, links_of_elements, links_of_html
 from opicflow.pipelines.scrapy.frontier_scheduler import FrontierScheduler, canonical_page, page_of, quality_of
-from opicflow.schemas.errors import UserError
 from scrapy import Request, signals
 
-_LOGGER = logging.getLogger(__name__)
 _ROBOTS = "Forbidden by robots.txt"
-_LARGEST_TREE_BYTES = 4 << 20
 
 
 class VisitRecorder:
@@ -37,7 +32,8 @@ class VisitRecorder:
     def record_response(self, response: Response, request: Request) -> None:
         """Record a response, with the redirects that led to it."""
         if request.method == "GET" and not request.meta.get("dont_obey_robotstxt"):
-            self._record(visit_of(response, request), request)
+            event, robots, body = visit_of(response, request)
+            self._record(event, request, robots, body)
 
     def record_dropped(self, request: Request) -> None:
         """Record the redirects to a page that is not fetched now, because it was fetched before."""
@@ -56,28 +52,22 @@ class VisitRecorder:
             redirects = request.meta.get("redirect_urls", [])
             self._record({"url": request.url, "failure": failure, "redirects": redirects}, request)
 
-    def _record(self, event: dict[str, Any], request: Request) -> None:
+    def _record(self, event: dict[str, Any], request: Request, robots: str = "", body: bytes = b"") -> None:
         engine = self._crawler.engine
         scheduler = None if engine is None else engine.scheduler
-        if not isinstance(scheduler, FrontierScheduler):
-            return
-        try:
-            scheduler.frontier.visited(event)
-        except UserError as problem:
-            _LOGGER.warning("opicflow: the visit of %s is not recorded: %s", event["url"], problem)
-            if self._crawler.stats is not None:
-                self._crawler.stats.inc_value("opicflow/visits_refused")
+        if not isinstance(scheduler, FrontierScheduler) or not scheduler.record(event, robots, body):
             return
         for url in (event["url"], *event.get("redirects", ()), *request.meta.get("redirect_urls", ())):
             page = canonical_page(url)
             if page is not None:
                 scheduler.landed(page)
-        if self._crawler.stats is not None:
-            self._crawler.stats.inc_value("opicflow/visits")
 
 
-def visit_of(response: Response, request: Request) -> dict[str, Any]:
-    """Return the event of a response: its fields are those of docs/guides/crawlers.md."""
+def visit_of(response: Response, request: Request) -> tuple[dict[str, Any], str, bytes]:
+    """Return the event of a response: its fields are those of docs/guides/crawlers.md.
+
+    The digest and the links of an HTML page are not among them: its header X-Robots-Tag and its content follow.
+    """
     headers = response.headers
     event: dict[str, Any] = {
         "url": response.url,
@@ -90,17 +80,10 @@ def visit_of(response: Response, request: Request) -> dict[str, Any]:
     event = {name: value for name, value in event.items() if value}
     if (quality := quality_of(request)) is not None:
         event["quality"] = quality
-    if response.status == 200:
-        event["digest"] = hashlib.sha1(response.body, usedforsecurity=False).hexdigest()
-        event["links"] = []
-        if isinstance(response, HtmlResponse):
-            robots = (headers.get("X-Robots-Tag") or b"").decode("latin-1")
-            if len(response.body) <= _LARGEST_TREE_BYTES:  # the spider gets the same tree: a page is parsed once
-                found = ((each.tag, each) for each in response.selector.root.iter(*LINKING_ELEMENTS))
-                links, canonical = links_of_elements(found, response.url, robots)
-            else:
-                links, canonical = links_of_html(response.text, response.url, robots)
-            if canonical:
-                event["canonical"] = canonical
-            event["links"] = [{"url": link.url, "rel": link.rel} if link.rel else link.url for link in links]
-    return event
+    if response.status != 200:
+        return event, "", b""
+    if isinstance(response, HtmlResponse) and response.body:
+        return event, (headers.get("X-Robots-Tag") or b"").decode("latin-1"), response.body
+    event["digest"] = hashlib.sha1(response.body, usedforsecurity=False).hexdigest()
+    event["links"] = []
+    return event, "", b""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from opicflow.pipelines.frontier import Frontier
+from opicflow.pipelines.frontier import Frontier, GrowingPages
 from opicflow.pipelines.frontier.event_log import EventLog
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.graph.oracle import pagerank
@@ -20,6 +20,7 @@ from opicflow.pipelines.replay.keeper import KeeperConfig
 from opicflow.pipelines.replay.state import StateFolder, StateRefused
 from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.crawl_events import MOST_LINKS, EventRefused
+from opicflow.schemas.pages import PageIds
 from opicflow.schemas.urls import NotAPage, host
 from support.commands import output_of
 from support.frontier_crawl import PAGES, StandInClock, crawl, number_of, visit_of
@@ -349,8 +350,9 @@ def test_a_crawler_that_is_polite_by_itself_gets_all_pages_however_many_a_plan_h
     assert sorted(given, key=number_of) == [url(number) for number in range(3000)]
 
 
+@pytest.mark.parametrize("kind", [set, GrowingPages])
 def test_pages_that_a_crawler_chooses_among_come_in_their_order_however_many_others_there_are(
-    tmp_path: Path, clock: StandInClock
+    tmp_path: Path, clock: StandInClock, kind: type[set[str]] | type[GrowingPages]
 ) -> None:
     others = [f"https://others.example/{number}" for number in range(12_000)]  # more than a plan has orders for
     rare, better, best = wanted = [f"https://wanted.example/{name}" for name in ("rare", "better", "best")]
@@ -362,12 +364,24 @@ def test_pages_that_a_crawler_chooses_among_come_in_their_order_however_many_oth
     with Frontier.open(tmp_path, clock, delay_seconds=None) as frontier:
         for hub, links in hubs:
             frontier.visited({"url": hub, "status": 200, "links": links})
-        among = {best, rare}
+        among = kind()
+        among.add(best)
+        among.add(rare)
         assert frontier.next(2, among) == [best, rare]
         among.add(better)
         frontier.visited({"url": best, "status": 200, "links": [hub for hub, _ in hubs]})
         assert frontier.due() == clock() and frontier.next(5, among) == [better]
         assert len(frontier.next(5)) == 5
+
+
+def test_growing_pages_have_the_ids_of_all_that_were_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("opicflow.pipelines.frontier.growing_pages._URLS_AT_ONCE", 700)
+    pages, added = GrowingPages(), 0
+    for number in (0, 1, 5, 2000, 0, 1500, 1):
+        for each in range(added, added + number):
+            pages.add(url(each))
+        added += number
+        assert pages.ids(PageIds().of_all).tolist() == PageIds().of_all([url(each) for each in range(added)]).tolist()
 
 
 def test_an_empty_frontier_has_nothing(frontier: Frontier) -> None:

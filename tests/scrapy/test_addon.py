@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -24,7 +26,7 @@ from opicflow.schemas.framing import Decoder
 from opicflow.schemas.records import from_avro
 from support.commands import create_topics, output_of
 from support.paths import TOP
-from support.scrapy_web import ScrapyWeb, served
+from support.scrapy_web import ScrapyWeb, is_free, served
 from support.services import LocalKafka
 
 PAGES = 600
@@ -41,7 +43,9 @@ def web() -> Iterator[ScrapyWeb]:
         yield web
 
 
-def spider(folder: Path, web: ScrapyWeb, *options: str, addon: bool = True) -> subprocess.Popen[str]:
+def spider(
+    folder: Path, web: ScrapyWeb, *options: str, addon: bool = True, new_session: bool = False
+) -> subprocess.Popen[str]:
     """Start a crawl."""
     folder.mkdir(exist_ok=True)
     assert SPIDER.count(ADDON) == 1
@@ -49,7 +53,7 @@ def spider(folder: Path, web: ScrapyWeb, *options: str, addon: bool = True) -> s
     (folder / "web.py").write_text(code)
     given = [part for option in ("RETRY_TIMES=1", *options) for part in ("-s", option)]
     command = [sys.executable, "-m", "scrapy", "runspider", "web.py", *given]
-    return subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True, start_new_session=new_session)
 
 
 def ended(process: subprocess.Popen[str]) -> str:
@@ -106,6 +110,65 @@ def test_a_crawl_of_twenty_lines_that_is_killed_goes_on_reads_each_page_once_and
     assert before > 0.5 and after > 0.6 * rest, (before, after, rest)  # `rest` are about 200 pages
     top = json.loads(output_of("top", "--state", tmp_path / "opicflow" / "web", "--json"))
     assert top[0]["url"] == f"{web.root}/page/{int(ranks.argmax())}"
+
+
+def recorders(process: subprocess.Popen[str]) -> list[int]:
+    """Return the processes that a crawl has started."""
+    return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("goes_first", ["crawl", "recorder"])
+def test_a_crawl_that_is_killed_with_its_recorder_loses_no_visit(
+    tmp_path: Path, web: ScrapyWeb, goes_first: str
+) -> None:
+    process = spider(tmp_path, web)
+    assert wait_until(lambda: len(pages(web.fetched)) >= 120, 120)
+    for pid in sorted([process.pid, *recorders(process)], reverse=goes_first == "recorder"):
+        os.kill(pid, signal.SIGKILL)
+    process.communicate()
+    fetched_before = Counter(pages(web.fetched))
+    ended(spider(tmp_path, web, "CLOSESPIDER_PAGECOUNT=20"))
+    recorded = Counter(str(event["url"]).removeprefix(web.root) for event in visited(tmp_path))
+    lost = [path for path in fetched_before if path not in recorded]
+    assert len(lost) <= 16  # those that were under way when it was killed
+    assert max(Counter(pages(web.fetched)).values()) <= 2
+
+
+@pytest.mark.slow
+def test_a_crawl_whose_recorder_is_killed_goes_on_and_loses_no_visit(tmp_path: Path, web: ScrapyWeb) -> None:
+    process = spider(tmp_path, web)
+    for least in (60, 200):
+        assert wait_until(lambda least=least: len(pages(web.fetched)) >= least, 120)  # type: ignore[misc]
+        for pid in recorders(process):
+            os.kill(pid, signal.SIGKILL)
+    err = ended(process)
+    assert err.count("the recorder is started again: it was ended by signal 9") == 2
+    recorded = Counter(str(event["url"]).removeprefix(web.root) for event in visited(tmp_path))
+    fetched = Counter(pages(web.fetched))
+    assert set(fetched) <= set(recorded) and len(fetched) > PAGES // 2 and max(fetched.values()) == 1
+
+
+@pytest.mark.slow
+def test_a_folder_that_another_crawl_uses_is_refused_by_its_name(tmp_path: Path, web: ScrapyWeb) -> None:
+    process = spider(tmp_path, web, "DOWNLOAD_DELAY=1")
+    assert wait_until(lambda: bool(pages(web.fetched)), 120)
+    _, err = spider(tmp_path, web).communicate(timeout=120)
+    assert "in use by another crawl: wait for it, or name another folder in OPICFLOW_FOLDER" in err
+    process.terminate()
+    process.communicate(timeout=120)
+
+
+@pytest.mark.slow
+def test_a_crawl_that_is_interrupted_twice_leaves_no_process_and_loses_no_visit(tmp_path: Path, web: ScrapyWeb) -> None:
+    process = spider(tmp_path, web, new_session=True)
+    assert wait_until(lambda: len(pages(web.fetched)) >= 100, 120)
+    for _ in range(2):  # as Ctrl-C does: all processes of the terminal get it
+        os.killpg(process.pid, signal.SIGINT)
+    process.communicate(timeout=120)  # the recorder writes to the same pipe: it has ended, too
+    assert wait_until(lambda: is_free(tmp_path / "opicflow" / "web"), 60)
+    recorded = {str(event["url"]).removeprefix(web.root) for event in visited(tmp_path)}
+    assert len([path for path in set(pages(web.fetched)) if path not in recorded]) <= 16  # those under way
 
 
 @pytest.mark.slow

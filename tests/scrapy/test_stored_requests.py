@@ -1,4 +1,4 @@
-"""A request is read as it was made; the links of a page that Scrapy has parsed are those of a reader of archives."""
+"""A request is read as it was made."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from struct import Struct
 from typing import Any
 
 import pytest
-from scrapy.http import FormRequest, HtmlResponse
+from scrapy.http import FormRequest
 
 import scrapy
-from opicflow.connectors.files.html_links import links_of_html
 from opicflow.pipelines.scrapy.stored_requests import StoredRequests
-from opicflow.pipelines.scrapy.visit_recorder import visit_of
 from scrapy import Request
 
 URL = "https://a.example/d/p"
@@ -70,23 +68,3 @@ def test_requests_of_older_files_with_all_their_values_are_read(tmp_path: Path) 
     stored = StoredRequests(tmp_path / "requests", SPIDER)
     assert stored.take(URL).to_dict(spider=SPIDER) == request.to_dict(spider=SPIDER)
     stored.close()
-
-
-@pytest.mark.parametrize(
-    "page",
-    [
-        '<a href="/a?b=1&amp;c=2#d">1</a> <A HREF=e rel="ugc nofollow">2</A> <area href="../f"> <a>none</a>',
-        '<a href="">1</a>',
-        '<base href="/g/"><a href="h">1</a><a href="//c.example/i">2</a><iframe src="/j"></iframe>',
-        '<meta name="ROBOTS" content="nofollow"><link rel="canonical" href="/k"><a href="/l/../m">1</a>',
-        '<!-- <a href="/no"> --><script>"<a href=/no>"</script><a href="mailto:a@b.example">1</a><a href=" /n ">',
-        '<frameset><frame src="/o"></frameset>',
-        "",
-    ],
-)
-def test_the_links_of_a_page_that_scrapy_has_parsed_are_those_of_an_archive(page: str) -> None:
-    headers = {"Content-Type": "text/html; charset=utf-8"}
-    visit = visit_of(HtmlResponse(URL, body=page.encode(), headers=headers), Request(URL))
-    links, canonical = links_of_html(page, URL, "")
-    assert visit["links"] == [{"url": link.url, "rel": link.rel} if link.rel else link.url for link in links]
-    assert visit.get("canonical") == canonical

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Event
 
 from opicflow.pipelines.graph.csr import Graph
@@ -97,3 +99,13 @@ def served(graph: Graph, answer_seconds: float = 0.0) -> Iterator[ScrapyWeb]:
     finally:
         server.shutdown()
         server.server_close()
+
+
+def is_free(folder: Path) -> bool:
+    """Whether no process has the frontier of a folder."""
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+    return True

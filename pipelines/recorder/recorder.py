@@ -1,0 +1,189 @@
+"""The process that keeps the frontier of a crawler: it takes what the crawler reports, and answers which page is next.
+
+The crawler holds the other end of a socket, from which one line of JSON follows another:
+
+    crawler → recorder    {"ask": 16}                      16 pages, after all that was reported before
+                          {"end": true}                    take the rest, save, and end
+    recorder → crawler    {"ready": true}                  the folder is open
+                          {"refused": "…"}                 it is not, or the log cannot be written to: the process ends
+                          {"pages": ["…"]}                 the answer
+                          {"opicflow/visits": 3, "opicflow/visits_refused": 0}    since the last such line
+                          {"level": 30, "text": "…"}       a line for the crawler's own log
+                          {"ended": true}                  all is in the log, and saved
+
+The process ends when its crawler has ended, also by a kill -9: first it takes what the inbox has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from opicflow.connectors.files.html_links import decode_html, links_of_html
+from opicflow.pipelines.frontier import Frontier, GrowingPages
+from opicflow.pipelines.frontier.frontier import LOG_NAME
+from opicflow.pipelines.recorder.inbox import ANNOUNCEMENT, Inbox, Report
+from opicflow.pipelines.recorder.line_socket import LineSocket
+from opicflow.pipelines.recorder.recorder_config import RecorderConfig
+from opicflow.pipelines.recorder.stored_pages import StoredPages
+from opicflow.pipelines.recorder.visit_sender import VisitSender
+from opicflow.pipelines.replay.state import FolderInUse, StateRefused
+from opicflow.schemas.errors import UserError
+
+_LOGGER = logging.getLogger(__name__)
+_DAY = 86400.0
+_LONGEST_SILENCE_SECONDS = 0.5
+"""So long a report waits at most for the log, if the crawler asks for nothing."""
+_LONGEST_WAIT_SECONDS = 60.0
+"""For the recorder of a crawl that was killed, which saves its ledger."""
+_PAUSE_SECONDS = 0.1
+
+
+class Recorder:
+    """Takes the reports of a crawler into the frontier of a folder, until the crawler ends."""
+
+    def __init__(self, config: RecorderConfig, crawler: LineSocket) -> None:
+        """Open the frontier. Raises `StateRefused` if another process uses the folder, or if it is damaged."""
+        self._crawler, self._parent = crawler, os.getppid()
+        folder = Path(config.folder)
+        self._frontier = self._opened(folder)
+        self._inbox, self._stored, self._wanted = Inbox(folder), StoredPages(folder), GrowingPages()
+        self._recorded = self._refused = self._damaged_bytes = 0
+        self._sender = _new_sender(config, folder / LOG_NAME)
+
+    def run(self) -> None:
+        """Take reports and answer, until the crawler has ended; then save."""
+        self._crawler.send({"ready": True})
+        is_over = False
+        while not is_over:
+            try:
+                messages = self._crawler.receive(_LONGEST_SILENCE_SECONDS)
+            except EOFError:
+                messages = [{"end": True}]
+            is_over = any("end" in message for message in messages) or os.getppid() != self._parent
+            self._take()
+            for message in messages:
+                if "ask" in message:
+                    for url in self._stored.wanted():
+                        self._wanted.add(url)
+                    pages = self._frontier.next(message["ask"], self._wanted)
+                    self._crawler.send({"pages": pages})
+        self._close()
+        self._crawler.send({"ended": True})
+
+    def _close(self) -> None:
+        if self._sender is not None:
+            self._sender.close()
+        self._frontier.close()
+        self._inbox.close()
+        self._stored.close()
+
+    def _take(self) -> None:
+        """Bring into the frontier what the crawler has reported."""
+        for report in self._inbox.take():
+            try:
+                self._bring(report)
+            except StateRefused:
+                raise  # the log cannot be written to: the report stays in the inbox
+            except UserError as problem:
+                event = orjson.loads(report.event)
+                _LOGGER.warning("opicflow: the visit of %s is not recorded: %s", event.get("url"), problem)
+                self._refused += 1
+        if self._recorded or self._refused:
+            self._crawler.send({"opicflow/visits": self._recorded, "opicflow/visits_refused": self._refused})
+            self._recorded = self._refused = 0
+        if self._inbox.damaged_bytes > self._damaged_bytes:
+            _LOGGER.warning("opicflow: %d bytes of the inbox are damaged, and passed over", self._inbox.damaged_bytes)
+            self._damaged_bytes = self._inbox.damaged_bytes
+
+    def _bring(self, report: Report) -> None:
+        event = orjson.loads(report.event)
+        if report.kind == ANNOUNCEMENT:
+            self._frontier.announce([event["url"]], event.get("quality"))
+            return
+        try:
+            content = content_of(event, report)
+        except UserError:
+            raise
+        except Exception:  # a page of a stranger must not end the recorder, nor that of the next crawl
+            _LOGGER.exception("opicflow: the content of %s cannot be read", event["url"])
+            content = {}
+        self._frontier.visited(event | content)
+        self._recorded += 1
+
+    def _opened(self, folder: Path) -> Frontier:
+        """Open the frontier; wait for the recorder of a crawl that was killed, which saves it."""
+        waits = iter(range(int(_LONGEST_WAIT_SECONDS / _PAUSE_SECONDS)))
+        while True:
+            try:
+                return Frontier.open(folder, _clock, delay_seconds=None, timeout_seconds=_DAY)
+            except FolderInUse:
+                if next(waits, None) is None or os.getppid() != self._parent:
+                    raise
+                threading.Event().wait(_PAUSE_SECONDS)
+
+
+def content_of(event: dict[str, Any], report: Report) -> dict[str, Any]:
+    """Return what an event has from the content of its HTML page: the digest, the links, the canonical URL."""
+    if not report.body:
+        return {}
+    text = decode_html(report.body, event.get("content_type"))
+    links, canonical = links_of_html(text, event["url"], report.robots.decode())
+    return {
+        "digest": hashlib.sha1(report.body, usedforsecurity=False).hexdigest(),
+        **({"canonical": canonical} if canonical else {}),
+        "links": [{"url": link.url, "rel": link.rel} if link.rel else link.url for link in links],
+    }
+
+
+def _clock() -> float:
+    return time.time()  # noqa: TID251 - a crawl happens now
+
+
+def _new_sender(config: RecorderConfig, log: Path) -> VisitSender | None:
+    """Begin to send visits to Kafka, if the settings name brokers."""
+    if not config.brokers:
+        return None
+    from opicflow.connectors.kafka.connection import Connection
+
+    return VisitSender(log, Connection(config.brokers, config.properties), config.prefix, _clock)
+
+
+class _ToCrawler(logging.Handler):
+    """Shows warnings in the log of the crawler."""
+
+    def __init__(self, crawler: LineSocket) -> None:
+        super().__init__(logging.WARNING)
+        self._crawler = crawler
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._crawler.send({"level": record.levelno, "text": self.format(record)})
+
+
+def main() -> int:
+    """Run with the configuration in the first argument. The standard input is the socket."""
+    crawler = LineSocket(socket.socket(fileno=0))
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[_ToCrawler(crawler)])
+    try:
+        Recorder(RecorderConfig.from_json(sys.argv[1]), crawler).run()
+    except UserError as problem:
+        crawler.send({"refused": str(problem)})
+        return 2
+    except Exception:
+        crawler.send({"level": logging.ERROR, "text": f"opicflow: the recorder failed:\n{traceback.format_exc()}"})
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

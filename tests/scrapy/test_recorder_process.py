@@ -1,0 +1,200 @@
+"""The recorder beside a crawl takes every report, whoever is killed, and never outlives its crawl."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from deploy.services.processes import wait_until
+from opicflow.pipelines.frontier import Frontier
+from opicflow.pipelines.recorder.inbox import ANNOUNCEMENT, VISIT, InboxWriter, Report
+from opicflow.pipelines.recorder.recorder_config import RecorderConfig
+from opicflow.pipelines.recorder.stored_pages import REQUESTS_NAME
+from opicflow.pipelines.scrapy.recorder_process import RecorderProcess, RecorderRefused
+from opicflow.pipelines.scrapy.stored_requests import RequestsInUse, StoredRequests
+from scrapy import Request, Spider
+from support.paths import TOP
+from support.scrapy_web import is_free
+
+TIME_MS = 1_800_000_000_000
+PATHS = os.pathsep.join((str(TOP), str(TOP / "tests")))
+
+
+def url(number: int) -> str:
+    return f"https://a.example/{number}"
+
+
+def visit(number: int, *links: int) -> Report:
+    event = {"url": url(number), "status": 200, "content_type": "text/html", "fetched_at": TIME_MS + number}
+    return Report(VISIT, json.dumps(event).encode(), b"", "".join(f'<a href="{link}">' for link in links).encode())
+
+
+def logged(folder: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (folder / "visits.jsonl").read_bytes().splitlines()]
+
+
+class Crawl:
+    """A crawl of a folder that wants 40 pages, without Scrapy."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.counts, self.is_over = folder, Counter[str](), False
+        self.requests = StoredRequests(folder / REQUESTS_NAME, Spider("web"))
+        self.inbox = InboxWriter(folder)
+        self.recorder = RecorderProcess(
+            RecorderConfig(str(folder)), lambda name, count: self.counts.update({name: count})
+        )
+        for number in range(40):
+            if url(number) not in self.requests:
+                self.requests.add(url(number), Request(url(number)))
+
+    @property
+    def pid(self) -> int:
+        return self.recorder._process.pid
+
+    def chosen(self, pages: int) -> list[str]:
+        self.recorder.ask(pages)
+        found = self.recorder.answer(waits=True)
+        assert found is not None and not self.recorder.is_asked
+        return found
+
+    def end(self) -> bool:
+        is_over = self.recorder.end()
+        self.inbox.close(all_are_taken=is_over)
+        self.requests.close()
+        self.is_over = True
+        return is_over
+
+    def close(self) -> None:
+        if not self.is_over:
+            self.recorder._stop()
+            self.requests.close()
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Callable[[], Crawl]]:
+    begun: list[Crawl] = []
+
+    def begin() -> Crawl:
+        begun.append(Crawl(tmp_path))
+        return begun[-1]
+
+    yield begin
+    for crawl in begun:
+        crawl.close()
+
+
+def test_pages_are_chosen_after_all_that_was_reported_and_only_wanted_ones(begin: Callable[[], Crawl]) -> None:
+    crawl = begin()
+    crawl.recorder.wait_until_ready()
+    crawl.inbox.append(Report(ANNOUNCEMENT, json.dumps({"url": url(0)}).encode()))
+    assert crawl.chosen(5) == [url(0)]
+    crawl.inbox.append(visit(0, 7, 8, 100))
+    assert sorted(crawl.chosen(5)) == [url(7), url(8)]
+    assert crawl.end() and crawl.counts == {"opicflow/visits": 1}
+    assert [event["url"] for event in logged(crawl.folder)] == [url(0), url(0)]
+    assert logged(crawl.folder)[1]["links"] == [url(7), url(8), url(100)]
+    assert list((crawl.folder / "inbox").iterdir()) == []
+
+
+def test_a_report_that_is_no_event_is_refused_alone(
+    begin: Callable[[], Crawl], caplog: pytest.LogCaptureFixture
+) -> None:
+    crawl = begin()
+    for report in (visit(0), Report(VISIT, b'{"url":"https://","status":200}'), visit(1)):
+        crawl.inbox.append(report)
+    assert crawl.end() and crawl.counts == {"opicflow/visits": 2, "opicflow/visits_refused": 1}
+    assert "the visit of https:// is not recorded" in caplog.text
+    assert [event["url"] for event in logged(crawl.folder)] == [url(0), url(1)]
+
+
+def test_a_recorder_that_is_killed_is_started_again_and_loses_nothing(
+    begin: Callable[[], Crawl], caplog: pytest.LogCaptureFixture
+) -> None:
+    crawl = begin()
+    crawl.inbox.append(visit(0, 1, 2))
+    assert sorted(crawl.chosen(2)) == [url(1), url(2)]
+    os.kill(crawl.pid, signal.SIGKILL)
+    crawl.inbox.append(visit(1, 3))
+    assert set(crawl.chosen(2)) == {url(2), url(3)}  # a new one does not know which were given out
+    os.kill(crawl.pid, signal.SIGSTOP)
+    crawl.inbox.append(visit(2))
+    crawl.recorder.ask(1)
+    os.kill(crawl.pid, signal.SIGKILL)
+    assert crawl.end() and "started again: it was ended by signal 9" in caplog.text
+    assert [event["url"] for event in logged(crawl.folder)] == [url(0), url(1), url(2)]
+
+
+def test_a_crawl_whose_recorder_never_lives_goes_on_and_the_next_crawl_records_its_visits(
+    begin: Callable[[], Crawl], caplog: pytest.LogCaptureFixture
+) -> None:
+    crawl = begin()
+    crawl.recorder.wait_until_ready()
+    while "not started again" not in caplog.text:
+        os.kill(crawl.pid, signal.SIGKILL)
+        crawl.recorder.ask(1)
+        crawl.recorder.answer(waits=True)
+    crawl.inbox.append(visit(0, 1))
+    assert crawl.chosen(3) == [] and not crawl.end()
+    after = begin()
+    assert after.chosen(3) == [url(1)] and after.end()
+    assert [event["url"] for event in logged(after.folder)] == [url(0)]
+    assert list((after.folder / "inbox").iterdir()) == []
+
+
+def test_signals_that_end_a_crawl_do_not_end_its_recorder(begin: Callable[[], Crawl]) -> None:
+    crawl = begin()
+    crawl.inbox.append(visit(0, 1))
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.kill(crawl.pid, number)
+        assert crawl.chosen(3) is not None
+    assert crawl.recorder._starts == 1 and crawl.end()
+    assert len(logged(crawl.folder)) == 1
+
+
+def test_a_recorder_whose_crawl_is_killed_takes_the_rest_and_ends(tmp_path: Path) -> None:
+    code = f"""
+import os, signal
+from pathlib import Path
+from scrapy import Spider
+from test_recorder_process import Crawl, visit
+crawl = Crawl(Path({str(tmp_path)!r}))
+crawl.recorder.wait_until_ready()
+crawl.inbox.append(visit(0, 1))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).parent, env={**os.environ, "PYTHONPATH": PATHS}
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert wait_until(lambda: is_free(tmp_path), 60)
+    assert [event["url"] for event in logged(tmp_path)] == [url(0)]
+
+
+def test_a_new_crawl_waits_for_the_recorder_of_one_that_was_killed(tmp_path: Path, begin: Callable[[], Crawl]) -> None:
+    with closing(Frontier.open(tmp_path, lambda: TIME_MS / 1000)):
+        crawl = begin()
+        crawl.inbox.append(visit(0, 1))
+        crawl.recorder.ask(1)
+        assert crawl.recorder.answer(waits=False) is None
+    assert crawl.recorder.answer(waits=True) == [url(1)]
+
+
+def test_two_crawls_do_not_share_a_folder(begin: Callable[[], Crawl]) -> None:
+    begin()
+    with pytest.raises(RequestsInUse, match="in use by another crawl: wait for it"):
+        begin()
+
+
+def test_a_folder_that_is_damaged_is_refused_with_its_reason(tmp_path: Path, begin: Callable[[], Crawl]) -> None:
+    (tmp_path / "state.json").write_text("{}")
+    with pytest.raises(RecorderRefused, match=r"state\.json"):
+        begin().recorder.wait_until_ready()
