@@ -3,12 +3,13 @@
 Ids that keep sites together are compared with ids by URL as well, on a log with hosts.
 
 The stream has two shards for each of two cores, as docs/guides/operations.md advises; the last figure compares these
-with sixteen. Each job reads a published backlog, and its metrics are read every half second. The start is not measured,
-nor is the first quarter of the events, in which workers load their kernels. Routers run ahead of ledgers, so the
-measured time is from the end of that quarter until all events are counted. A first job warms up broker and Flink; the stream runs before
-and after the job without ledgers. Times are wall times: all processes share the cores with the broker and with Flink.
-Without Java or Maven nothing is measured, and a message is printed. With --tiny only the ledgers are measured, in this
-process. `stream.cpu_vs_replay` counts the processor time of the whole machine: nothing else may run beside it.
+with sixteen. Each job reads a published backlog, and its metrics are read every half second. The start is not
+measured, nor is the first quarter of the events, in which workers load their kernels. Routers run ahead of ledgers,
+so the measured time is from the end of that quarter until all events are counted. A first job warms up broker and
+Flink; the stream runs before and after the job without ledgers. Times are wall times: all processes share the cores
+with the broker and with Flink. Without Java or Maven nothing is measured, and a message is printed. With --tiny only
+the ledgers are measured, in this process. `stream.cpu_vs_replay` counts the processor time of the whole machine:
+nothing else may run beside it.
 """
 
 from __future__ import annotations
