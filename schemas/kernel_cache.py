@@ -58,7 +58,7 @@ def compile_once(dispatcher: Any, folder: Path) -> None:
 class KernelCache:
     """The machine code of one kernel. A process that misses something has the lock from then on, until `unlock`."""
 
-    def __init__(self, name: str, folder: Path, makes_arrays: bool) -> None:
+    def __init__(self, name: str, folder: Path, makes_arrays: bool = True) -> None:
         self._name = name
         self._folder = folder
         self._makes_arrays = makes_arrays
