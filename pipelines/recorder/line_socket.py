@@ -32,7 +32,9 @@ class LineSocket:
 
         Raises EOFError if the other end is closed.
         """
-        while select.select([self._socket], [], [], timeout_seconds)[0]:
+        ready = select.poll()  # `select` has a limit of 1,024 open files, which a crawl may exceed
+        ready.register(self._socket, select.POLLIN)
+        while ready.poll(None if timeout_seconds is None else 1000 * timeout_seconds):
             try:
                 data = self._socket.recv(_RECEIVED_BYTES)
             except OSError:
