@@ -323,8 +323,8 @@ def _measured(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
     yield versus("stream.events_vs_bare", ours, "events/s", bare, "catching up; one process that consumes and produces")
     both = f"{first:,.0f} before and {second:,.0f} after the same job, entries decoded and dropped"
     yield versus("stream.events_vs_empty_ledger", ours, "events/s", empty, both)
-    a_visit, how = sum(cpu) / len(cpu), "CPU of the whole machine for an event; a replay of the same log, all outputs"
-    yield Figure("stream.cpu_vs_replay", 1e6 * a_visit, "µs/event", how, 1e6 * by_replay, a_visit / by_replay)
+    an_event, how = sum(cpu) / len(cpu), "CPU of the whole machine for an event; a replay of the same log, all outputs"
+    yield Figure("stream.cpu_vs_replay", 1e6 * an_event, "µs/event", how, 1e6 * by_replay, an_event / by_replay)
     yield from _latency(cluster, sizes)
     yield from _idle()
     cluster.flink.cancel(cluster.flink.find("ours").id)

@@ -31,7 +31,7 @@ class GrowingPages:
             found = of_all(self._new[start : start + _URLS_AT_ONCE])
             end = self._pages + len(found)
             if end > len(self._ids):
-                self._ids = np.concatenate([self._ids[: self._pages], np.zeros(max(end, 1 << 10), np.uint64)])
+                self._ids = np.concatenate([self._ids[: self._pages], np.zeros(end, np.uint64)])
             self._ids[self._pages : end] = found
             self._pages = end
         self._new = []
