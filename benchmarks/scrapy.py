@@ -1,13 +1,14 @@
 """Group `scrapy`: what the add-on takes of the processor in a crawl that never waits, beside Scrapy alone.
 
-The clock is the processor time of Scrapy's process. That of the recorder beside it, on another core, is counted apart.
+A crawl with the add-on and one without run at the same time, and share one core: what disturbs the machine disturbs
+both alike. The clock is the processor time of Scrapy's process, over the time in which both crawl. That of the recorder
+beside it, on another core, is counted apart.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,15 +18,17 @@ from pathlib import Path
 from random import Random
 from statistics import median
 from tempfile import TemporaryDirectory
-from time import perf_counter
+from time import monotonic, process_time
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from benchmarks.harness import Figure, check, say, versus
 
 _PAGES, _LINKS, _PARAGRAPHS = 50_000, 40, 40
-_WARM, _COUNTED = 300, 600
-"""Pages that are crawled before the clock starts, and those that are counted."""
-_PAIRS = 6
+_WARM, _COUNTED, _STEP = 300, 1500, 20
+"""Pages that are crawled before the clock starts, those that are counted, and those between two looks at the clock."""
+_PAIRS = 4
 _FOLLOWS, _READS_A_LIST = "follows", "list"
 """The spiders: that of the guide, which follows all links, and one that gets a list of pages and takes their titles."""
 _ADDON, _ALONE = "addon", "alone"
@@ -38,54 +41,56 @@ _SENTENCE = "A crawler fetches pages for months, and needs to find the most impo
 
 def measure(tiny: bool) -> Iterator[Figure]:
     """Pages for each second of the processor, with the add-on and without."""
-    warm, counted, pairs = (20, 40, 1) if tiny else (_WARM, _COUNTED, _PAIRS)
+    warm, counted, pairs = (20, 60, 1) if tiny else (_WARM, _COUNTED, _PAIRS)
     with _served() as root:
         for name, (spider, how) in _RACES.items():
-            spent: dict[str, list[_Spent]] = {_ADDON: [], _ALONE: []}
+            ours, theirs = list[_Spent](), list[_Spent]()
             for pair in range(pairs):
                 say(f"{name}: {pair + 1} of {pairs} pairs of crawls")
-                for kind in (_ADDON, _ALONE)[:: -1 if pair % 2 else 1]:
-                    spent[kind].append(_crawled(spider, kind, root, warm, counted))
-            ours, theirs = spent[_ADDON], spent[_ALONE]
-            own, other = (median(each.crawler for each in crawls) for crawls in (ours, theirs))
-            beside = median(each.recorder for each in ours) / counted
-            how += f"; with / without the add-on, which takes {_more(ours, theirs, 'crawler')} of the processor time of"
-            how += f" Scrapy's process, and {_more(ours, theirs, 'wall')} of the time on the clock: medians of {pairs}"
-            how += f" pairs, least and most; and {1000 * beside:.2f} ms a page in a process of its own"
-            yield versus(name, counted / own, "pages/s", counted / other, how)
-
-
-def _more(ours: list[_Spent], theirs: list[_Spent], field: str) -> str:
-    pairs = zip(ours, theirs, strict=True)
-    more = sorted(100 * (getattr(one, field) / getattr(other, field) - 1) for one, other in pairs)
-    return f"{median(more):+.1f} % ({more[0]:+.1f} to {more[-1]:+.1f})"
+                own, other = _crawled_together(spider, root, warm, counted)
+                ours.append(own)
+                theirs.append(other)
+            own_rate, other_rate = (1 / median(each.crawler for each in crawls) for crawls in (ours, theirs))
+            more = sorted(100 * (own.crawler / other.crawler - 1) for own, other in zip(ours, theirs, strict=True))
+            beside = 1000 * median(each.recorder for each in ours)
+            how += f"; with / without the add-on, which takes {median(more):+.1f} % of the processor time of Scrapy's"
+            how += f" process (median of {pairs} pairs of crawls; {more[0]:+.1f} to {more[-1]:+.1f}), and"
+            how += f" {beside:.2f} ms a page in a process of its own"
+            yield versus(name, own_rate, "pages/s", other_rate, how)
 
 
 class _Spent(NamedTuple):
-    """The seconds of the pages that are counted."""
+    """Seconds of the processor for a page."""
 
     crawler: float
-    """Of the processor, by Scrapy's process."""
+    """By Scrapy's process."""
     recorder: float
-    """Of the processor, by the processes that it has started."""
-    wall: float
+    """By the processes that it has started."""
 
 
-def _crawled(spider: str, kind: str, root: str, warm: int, counted: int) -> _Spent:
-    """Crawl in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.scrapy", "crawl", spider, kind, root, str(warm), str(counted)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    *spent, recorded = json.loads(done.stdout.splitlines()[-1])
-    least = warm + counted if kind == _ADDON else 0
-    check(recorded >= least, f"the add-on records {least} pages, not {recorded}")
-    return _Spent(*spent)
+def _crawled_together(spider: str, root: str, warm: int, counted: int) -> tuple[_Spent, _Spent]:
+    """Crawl with the add-on and without at the same time, in processes of their own."""
+    command = [sys.executable, "-m", "benchmarks.scrapy", "crawl", spider]
+    crawls = [
+        subprocess.Popen([*command, kind, root, str(warm), str(counted)], stdout=subprocess.PIPE, text=True)
+        for kind in (_ADDON, _ALONE)
+    ]
+    found = [json.loads(crawl.communicate()[0].splitlines()[-1]) for crawl in crawls]
+    recorded = found[0]["recorded"]
+    check(recorded >= warm + counted, f"the add-on records {warm + counted} pages, not {recorded}")
+    looks = [np.array(each["looks"]).T for each in found]
+    both = max(clock[0] for clock, *_ in looks), min(clock[-1] for clock, *_ in looks)
+    check(both[0] < both[1], "both crawls run at the same time")
+    rows = [[np.diff(np.interp(both, clock, row))[0] for row in rows] for clock, *rows in looks]
+    ours, theirs = (_Spent(crawler / pages, recorder / pages) for pages, crawler, recorder in rows)
+    return ours, theirs
 
 
 # -- the process that crawls -------------------------------------------------------------------------------------------
 
 
 def crawl(spider: str, kind: str, root: str, warm: int, counted: int) -> None:
-    """Crawl. Prints the seconds of the pages behind the first ones, and how many visits were recorded."""
+    """Crawl. Prints clock, pages and processor times after the first pages, and how many visits were recorded."""
     from scrapy.crawler import CrawlerProcess
     from scrapy.linkextractors import LinkExtractor
 
@@ -106,13 +111,17 @@ def crawl(spider: str, kind: str, root: str, warm: int, counted: int) -> None:
             for link in self.links.extract_links(response):
                 yield response.follow(link, self.parse)
 
-    pages, marks = [0], list[_Spent]()
+    first, *others = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {first})
+    pages, looks = [0], list[tuple[float, ...]]()
 
     def count(**_: object) -> None:
         pages[0] += 1
-        if pages[0] in (warm, warm + counted):
-            used = resource.getrusage(resource.RUSAGE_SELF)
-            marks.append(_Spent(used.ru_utime + used.ru_stime, _used_by_children(), perf_counter()))
+        if pages[0] == warm and others:
+            for pid in _children():
+                os.sched_setaffinity(pid, others)
+        if pages[0] >= warm and pages[0] % _STEP == 0:
+            looks.append((monotonic(), pages[0], process_time(), _used_by_children()))
 
     with TemporaryDirectory(prefix="opicflow-scrapy-") as work:
         settings: dict[str, object] = {"LOG_LEVEL": "WARNING", "CLOSESPIDER_PAGECOUNT": warm + counted}
@@ -125,13 +134,17 @@ def crawl(spider: str, kind: str, root: str, warm: int, counted: int) -> None:
         process.start()
         log = Path(work) / "web" / "visits.jsonl"
         recorded = log.read_bytes().count(b'"status"') if log.exists() else 0
-    print(json.dumps((*(end - begin for begin, end in zip(*marks, strict=True)), recorded)))
+    print(json.dumps({"looks": looks, "recorded": recorded}))
+
+
+def _children() -> list[int]:
+    return [int(pid) for pid in Path("/proc/thread-self/children").read_text(encoding="utf-8").split()]
 
 
 def _used_by_children() -> float:
     """Return the processor seconds of the processes that this one has started, and that run."""
     ticks = 0
-    for pid in Path("/proc/thread-self/children").read_text(encoding="utf-8").split():
+    for pid in _children():
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         ticks += int(fields[11]) + int(fields[12])  # utime and stime
     return ticks / os.sysconf("SC_CLK_TCK")

@@ -1,16 +1,20 @@
 """What a crawler has reported, in files, until the recorder has written it to the log.
 
-    folder/inbox/00000001    a head with the position up to which its records are taken, then the records
+    folder/inbox/00000001    a head, then the records
     folder/inbox/00000002    …
+    folder/inbox/taken       a file that will be written over as the next one
 
-One process appends, another one takes, at the same time. A record that was appended survives both processes. A file
-whose records are all taken is removed when the next one has begun.
+The head has two positions: up to where records are taken, and up to where they are appended. One process appends,
+another one takes, at the same time. A record that was appended survives both processes. A file whose records are
+all taken is written over: to find memory for what a crawler reports takes longer than to copy it.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
+from mmap import mmap
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
@@ -18,15 +22,18 @@ from typing import NamedTuple
 from opicflow.schemas.errors import UserError
 
 INBOX_NAME = "inbox"
-_HEAD = Struct("<Q")
-"""Of a file: up to where its records are taken."""
-_RECORD = Struct("<cIII")
-"""Before every record: its kind, and the bytes of its three parts."""
+_HEAD = Struct("=QQ")
+"""Of a file: up to where its records are taken, and up to where they are appended."""
+_TAKEN, _APPENDED = 0, 1
+_RECORD = Struct("<cIIII")
+"""Before every record: its kind, the number of its file, and the bytes of its three parts."""
 VISIT, ANNOUNCEMENT = b"v", b"a"
 _KINDS = (VISIT, ANNOUNCEMENT)
 _FILE_BYTES = 4 << 20
-"""After so many bytes there is another file: most are removed before the system writes them to the disk."""
+"""After so many bytes there is another file: most are written over before the system writes them to the disk."""
+_MOST_KEPT_BYTES = 4 * _FILE_BYTES
 _BLOCK_BYTES = 1 << 20
+_TAKEN_NAME, _NEXT_NAME = "taken", "next"
 
 
 class InboxRefused(UserError):
@@ -56,30 +63,36 @@ class InboxWriter:
     def append(self, report: Report) -> None:
         """Append a record. When this returns, it survives a kill -9. Raises `InboxRefused`: then it is not there."""
         kind, event, robots, body = report
-        head = _RECORD.pack(kind, len(event), len(robots), len(body))
+        head = _RECORD.pack(kind, self._number, len(event), len(robots), len(body))
+        size = len(head) + len(event) + len(robots) + len(body)
         try:
-            if os.writev(self._file, (head, event, robots, body)) < len(head) + len(event) + len(robots) + len(body):
+            if os.pwritev(self._file, (head, event, robots, body), self._end) < size:
                 raise OSError(28, "No space left on device")
         except OSError as problem:
-            os.ftruncate(self._file, self._end)
             raise InboxRefused(f"{self._inbox}: cannot be written to ({problem.strerror}): make room") from None
-        self._end += len(head) + len(event) + len(robots) + len(body)
+        self._end += size
+        self._marks[_APPENDED] = self._end
         if self._end >= self._file_bytes:
             os.close(self._file)
             self._begin()
 
     def close(self, all_are_taken: bool) -> None:
-        """Close the file, and remove it if all of its records are taken."""
+        """Close the file, and remove what is left if all records are taken."""
         os.close(self._file)
         if all_are_taken:
-            _path(self._inbox, self._number).unlink(missing_ok=True)
+            for name in (_path(self._inbox, self._number), self._inbox / _TAKEN_NAME):
+                name.unlink(missing_ok=True)
 
     def _begin(self) -> None:
+        """Begin a file: one whose records are taken, if there is such a one."""
         self._number += 1
-        self._file = os.open(
-            _path(self._inbox, self._number), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644
-        )
-        self._end = os.write(self._file, _HEAD.pack(_HEAD.size))
+        next_path = self._inbox / _NEXT_NAME  # the reader may give another file the name of taken ones at any time
+        with suppress(FileNotFoundError):
+            os.replace(self._inbox / _TAKEN_NAME, next_path)
+        self._file = os.open(next_path, os.O_RDWR | os.O_CREAT, 0o644)
+        self._end = os.pwrite(self._file, _HEAD.pack(_HEAD.size, _HEAD.size), 0)
+        self._marks = _marks(self._file)
+        os.replace(next_path, _path(self._inbox, self._number))
 
 
 class Inbox:
@@ -89,6 +102,7 @@ class Inbox:
         """Go on where the last reader was ended."""
         self._inbox = folder / INBOX_NAME
         self._number, self._file, self._at = 0, -1, 0
+        self._marks = memoryview(b"")
         self.damaged_bytes = 0
         """Bytes that are no records: of a file that was damaged, such as by the end of the machine."""
 
@@ -99,38 +113,24 @@ class Inbox:
             for report, end in self._records():
                 yield report
                 self._at = end
-                os.pwrite(self._file, _HEAD.pack(end), 0)
+                self._marks[_TAKEN] = end
             if not has_next:
                 return
-            os.close(self._file)
-            self._file = -1
-            _path(self._inbox, self._number).unlink(missing_ok=True)
+            self._release()
 
     def _records(self) -> Iterator[tuple[Report, int]]:
-        """Yield the whole records of the file, and where each ends."""
-        size = _BLOCK_BYTES
-        while True:
-            start = self._at
-            data = os.pread(self._file, size, start)
-            at, needed = 0, _RECORD.size
-            while len(data) - at >= _RECORD.size:
-                kind, *sizes = _RECORD.unpack_from(data, at)
-                if kind not in _KINDS:
-                    self.damaged_bytes += os.fstat(self._file).st_size - self._at
-                    self._at = os.fstat(self._file).st_size
-                    return
-                needed = _RECORD.size + sum(sizes)
-                if len(data) - at < needed:
-                    break
-                parts, begin = [], at + _RECORD.size
-                for part in sizes:
-                    parts.append(data[begin : begin + part])
-                    begin += part
-                at += needed
-                yield Report(kind, *parts), start + at
-            if len(data) < size:  # the end of the file: a record that is not whole is not appended yet
-                return
-            size = max(_BLOCK_BYTES, needed)
+        """Yield the records that are appended now, and where each ends."""
+        appended, size = self._marks[_APPENDED], _BLOCK_BYTES
+        while (start := self._at) < appended:
+            is_rest = size >= appended - start
+            data = os.pread(self._file, min(size, appended - start), start)
+            size *= 2  # unless there is a whole record, which then may be larger
+            for report, end in _whole_records(data, self._number):
+                yield report, start + end
+                size = _BLOCK_BYTES
+            if is_rest and self._at < appended:
+                self.damaged_bytes += appended - self._at
+                self._at = appended
 
     def _open_next(self) -> bool:
         number = self._next_number()
@@ -138,9 +138,16 @@ class Inbox:
             return False
         self._number = number
         self._file = os.open(_path(self._inbox, number), os.O_RDWR)
-        head = os.pread(self._file, _HEAD.size, 0)
-        self._at = max(_HEAD.unpack(head)[0], _HEAD.size) if len(head) == _HEAD.size else _HEAD.size
+        self._marks = _marks(self._file)
+        self._at = max(self._marks[_TAKEN], _HEAD.size)
         return True
+
+    def _release(self) -> None:
+        """Leave a file whose records are all taken to the writer; remove it if it is much larger than most are."""
+        path, size = _path(self._inbox, self._number), os.fstat(self._file).st_size
+        self.close()
+        with suppress(FileNotFoundError):
+            path.unlink() if size > _MOST_KEPT_BYTES else path.replace(self._inbox / _TAKEN_NAME)
 
     def _next_number(self) -> int | None:
         return min((number for number in _numbers(self._inbox) if number > self._number), default=None)
@@ -149,7 +156,28 @@ class Inbox:
         """Close the file."""
         if self._file >= 0:
             os.close(self._file)
-            self._file = -1
+            self._file, self._marks = -1, memoryview(b"")
+
+
+def _whole_records(data: bytes, number: int) -> Iterator[tuple[Report, int]]:
+    """Yield the records at the beginning of a block that are of this file, and where each ends."""
+    at = 0
+    while len(data) - at >= _RECORD.size:
+        kind, of_file, *sizes = _RECORD.unpack_from(data, at)
+        parts_end = at + _RECORD.size + sum(sizes)
+        if kind not in _KINDS or of_file != number or parts_end > len(data):
+            return
+        at += _RECORD.size
+        parts = []
+        for size in sizes:
+            parts.append(data[at : at + size])
+            at += size
+        yield Report(kind, *parts), at
+
+
+def _marks(file: int) -> memoryview:
+    """Return the two positions of a file's head: each is read and written as one word."""
+    return memoryview(mmap(file, _HEAD.size)).cast("Q")
 
 
 def _numbers(inbox: Path) -> Iterator[int]:

@@ -18,6 +18,8 @@ class LineSocket:
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket, self._lock, self._rest = connected, threading.Lock(), b""
+        self._arrivals = select.poll()  # `select` has a limit of 1,024 open files, which a crawl may exceed
+        self._arrivals.register(connected, select.POLLIN)
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -32,9 +34,7 @@ class LineSocket:
 
         Raises EOFError if the other end is closed.
         """
-        ready = select.poll()  # `select` has a limit of 1,024 open files, which a crawl may exceed
-        ready.register(self._socket, select.POLLIN)
-        while ready.poll(None if timeout_seconds is None else 1000 * timeout_seconds):
+        while self._arrivals.poll(None if timeout_seconds is None else 1000 * timeout_seconds):
             try:
                 data = self._socket.recv(_RECEIVED_BYTES)
             except OSError:

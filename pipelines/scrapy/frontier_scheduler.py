@@ -76,14 +76,15 @@ class FrontierScheduler(Scheduler):
         url = page_of(request)
         if url is None:
             return super().enqueue_request(request)
-        is_first, hops = request.meta.get("is_start_request", False), request.meta.get("redirect_urls", ())
+        meta = request.meta
+        is_first, hops = meta.get("is_start_request", False), meta.get("redirect_urls", ())
         is_known, is_new_hop = url in self.requests, bool(hops) and request.url not in hops
         if is_known and (is_first or is_new_hop or not (hops or request.dont_filter)):
             self.df.log(request, self.spider)
             return False
         if is_new_hop:
             self.requests.was_taken(url)
-        if hops or "retry_times" in request.meta or (request.dont_filter and not is_first):
+        if hops or "retry_times" in meta or (request.dont_filter and not is_first):
             return super().enqueue_request(request)
         try:
             self.requests.add(url, request)

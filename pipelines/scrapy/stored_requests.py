@@ -16,6 +16,8 @@ from opicflow.schemas.errors import UserError
 from scrapy import Request, Spider
 
 _SIZE_BITS = 32
+_MOST_AT_HAND = 4096
+"""Requests that are kept as they are until they are taken. The others are read from the file."""
 _NAMED = ("url", "callback", "errback", "headers")
 _OTHERS = tuple(name for name in Request.attributes if name not in _NAMED)
 _values_of = attrgetter(*_OTHERS)
@@ -42,6 +44,7 @@ class StoredRequests:
             ) from None
         self._at: dict[str, int] = {}
         """Where the request of each page begins, and its bytes: one number, for the memory."""
+        self._at_hand: dict[str, Request] = {}
         self._waiting: dict[str, None] = {}
         """The pages that were not fetched, in the order in which they were added."""
         self._redirected: set[str] = set()
@@ -75,10 +78,14 @@ class StoredRequests:
             raise ValueError(str(problem)) from None
         self._at[url] = self._append(WANTED, url, data) << _SIZE_BITS | len(data)
         self._waiting[url] = None
+        if len(self._at_hand) < _MOST_AT_HAND:
+            self._at_hand[url] = request
 
     def take(self, url: str) -> Request:
         """Return the request for a page, which no longer waits in this process."""
         self._waiting.pop(url, None)
+        if (request := self._at_hand.pop(url, None)) is not None:
+            return request
         at, size = divmod(self._at[url], 1 << _SIZE_BITS)
         return request_from_dict(pickle.loads(os.pread(self._file, size, at)), spider=self._spider)
 
@@ -110,8 +117,9 @@ class StoredRequests:
         callback, errback = self._names[key]
         others = zip(_OTHERS, _values_of(request), _PLAIN, strict=True)
         kept = {name: value for name, value, plain in others if value != plain}
-        named = (request.url, callback, errback, dict(request.headers))
-        return kept | {name: value for name, value in zip(_NAMED, named, strict=True) if value}
+        headers = dict(request.headers) if request.headers else None
+        named = zip(_NAMED, (request.url, callback, errback, headers), strict=True)
+        return kept | {name: value for name, value in named if value}
 
     def _append(self, kind: bytes, url: str, data: bytes) -> int:
         name = url.encode()

@@ -13,6 +13,8 @@ from opicflow.pipelines.scrapy.frontier_scheduler import FrontierScheduler, cano
 from scrapy import Request, signals
 
 _ROBOTS = "Forbidden by robots.txt"
+_HEADERS = (("content_type", b"Content-Type"), ("last_modified", b"Last-Modified"), ("retry_after", b"Retry-After"))
+_ROBOTS_TAG = b"X-Robots-Tag"
 
 
 class VisitRecorder:
@@ -68,22 +70,21 @@ def visit_of(response: Response, request: Request) -> tuple[dict[str, Any], str,
 
     The digest and the links of an HTML page are not among them: its header X-Robots-Tag and its content follow.
     """
+    event: dict[str, Any] = {"url": response.url, "status": response.status}
+    if redirects := request.meta.get("redirect_urls"):
+        event["redirects"] = redirects
     headers = response.headers
-    event: dict[str, Any] = {
-        "url": response.url,
-        "status": response.status,
-        "redirects": request.meta.get("redirect_urls", []),
-        "content_type": (headers.get("Content-Type") or b"").decode("latin-1"),
-        "last_modified": (headers.get("Last-Modified") or b"").decode("latin-1"),
-        "retry_after": (headers.get("Retry-After") or b"").decode("latin-1"),
-    }
-    event = {name: value for name, value in event.items() if value}
+    present = headers.keys()  # to ask for a header that is missing takes Scrapy longer than all others of these lines
+    for field, name in _HEADERS:
+        if name in present and (value := headers[name]):
+            event[field] = value.decode("latin-1")
     if (quality := quality_of(request)) is not None:
         event["quality"] = quality
     if response.status != 200:
         return event, "", b""
     if isinstance(response, HtmlResponse) and response.body:
-        return event, (headers.get("X-Robots-Tag") or b"").decode("latin-1"), response.body
+        robots = headers[_ROBOTS_TAG] if _ROBOTS_TAG in present else None
+        return event, (robots or b"").decode("latin-1"), response.body
     event["digest"] = hashlib.sha1(response.body, usedforsecurity=False).hexdigest()
     event["links"] = []
     return event, "", b""

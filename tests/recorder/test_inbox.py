@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,7 +26,7 @@ REPORTS = st.lists(
 
 
 def files(folder: Path) -> list[Path]:
-    return sorted((folder / INBOX_NAME).iterdir())
+    return sorted(path for path in (folder / INBOX_NAME).iterdir() if path.name.isdecimal())
 
 
 @given(reports=REPORTS, steps=st.lists(st.sampled_from(["append", "take", "new writer", "new reader"]), max_size=40))
@@ -58,12 +60,18 @@ def test_a_report_whose_reader_was_killed_is_taken_again(tmp_path: Path) -> None
     assert list(Inbox(tmp_path).take()) == reports[1:]
 
 
-def test_a_report_that_was_not_appended_whole_is_not_taken(tmp_path: Path) -> None:
-    writer = InboxWriter(tmp_path)
+def test_a_report_whose_writer_was_killed_before_it_was_appended_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_and_die(*arguments: Any) -> int:
+        write(*arguments)
+        raise SystemExit
+
+    writer, write = InboxWriter(tmp_path), os.pwritev
     writer.append(Report(VISIT, b"whole"))
-    writer.append(Report(VISIT, b"cut off", b"", b"content"))
-    [file] = files(tmp_path)
-    os.truncate(file, file.stat().st_size - 1)
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(os, "pwritev", write_and_die)
+        writer.append(Report(VISIT, b"not whole"))
     after = InboxWriter(tmp_path)
     after.append(Report(ANNOUNCEMENT, b"of the next crawl"))
     reader = Inbox(tmp_path)
@@ -71,15 +79,39 @@ def test_a_report_that_was_not_appended_whole_is_not_taken(tmp_path: Path) -> No
     assert len(files(tmp_path)) == 1 and reader.damaged_bytes == 0
 
 
-def test_what_is_damaged_is_counted_and_passed_over(tmp_path: Path) -> None:
+def test_what_the_end_of_the_machine_has_damaged_is_counted_and_passed_over(tmp_path: Path) -> None:
     writer = InboxWriter(tmp_path)
     writer.append(Report(VISIT, b"whole"))
-    with files(tmp_path)[0].open("ab") as file:
-        file.write(bytes(100))
+    [file] = files(tmp_path)
+    whole = file.stat().st_size
+    writer.append(Report(VISIT, b"half of it", b"", b"content"))
+    damaged = file.stat().st_size - whole
+    os.truncate(file, file.stat().st_size - 1)
     after = InboxWriter(tmp_path)
     after.append(Report(VISIT, b"next"))
     reader = Inbox(tmp_path)
-    assert [report.event for report in reader.take()] == [b"whole", b"next"] and reader.damaged_bytes == 100
+    assert [report.event for report in reader.take()] == [b"whole", b"next"]
+    assert reader.damaged_bytes == damaged
+
+
+def test_what_is_left_of_a_file_that_is_written_over_is_not_taken_again(tmp_path: Path) -> None:
+    writer, reader = InboxWriter(tmp_path, file_bytes=100), Inbox(tmp_path)
+    for number in range(4):
+        writer.append(Report(VISIT, b"%d" % number, b"", bytes(100)))
+        assert [report.event for report in reader.take()] == [b"%d" % number]
+    [file] = files(tmp_path)
+    assert file.stat().st_size > 100  # it was written over, and nothing is appended
+    with file.open("r+b") as head:
+        head.write(struct.pack("=QQ", 16, file.stat().st_size))  # the system has written the head alone
+    after = Inbox(tmp_path)
+    assert list(after.take()) == [] and after.damaged_bytes == file.stat().st_size - 16
+
+
+def test_a_very_large_file_is_not_kept(tmp_path: Path) -> None:
+    writer, reader = InboxWriter(tmp_path), Inbox(tmp_path)
+    writer.append(Report(VISIT, b"", b"", bytes(17 << 20)))
+    assert len(list(reader.take())) == 1
+    assert [path.name for path in (tmp_path / INBOX_NAME).iterdir()] == ["00000002"]
 
 
 def test_a_report_that_finds_no_room_leaves_the_inbox_as_it_was(
@@ -88,8 +120,8 @@ def test_a_report_that_finds_no_room_leaves_the_inbox_as_it_was(
     writer = InboxWriter(tmp_path)
     writer.append(Report(VISIT, b"first"))
     with monkeypatch.context() as patch:
-        whole = os.writev
-        patch.setattr(os, "writev", lambda file, parts: whole(file, (*parts[:2], b"")))
+        whole = os.pwritev
+        patch.setattr(os, "pwritev", lambda file, parts, at: whole(file, (*parts[:2], b""), at))
         with pytest.raises(InboxRefused, match="make room"):
             writer.append(Report(VISIT, b"second", b"", b"content"))
     writer.append(Report(VISIT, b"third"))
@@ -101,7 +133,10 @@ def test_the_bytes_of_an_inbox_are_these(tmp_path: Path) -> None:
     writer.append(Report(VISIT, b"{}", b"r", b"body"))
     [file] = files(tmp_path)
     assert file.name == "00000001"
-    assert file.read_bytes() == bytes.fromhex("0800000000000000 76 02000000 01000000 04000000") + b"{}rbody"
+    assert (
+        file.read_bytes()
+        == bytes.fromhex("1000000000000000 2800000000000000 76 01000000 02000000 01000000 04000000") + b"{}rbody"
+    )
 
 
 def test_a_writer_that_knows_that_all_is_taken_leaves_nothing(tmp_path: Path) -> None:
@@ -109,4 +144,4 @@ def test_a_writer_that_knows_that_all_is_taken_leaves_nothing(tmp_path: Path) ->
     writer.append(Report(VISIT, b"{}"))
     list(Inbox(tmp_path).take())
     writer.close(all_are_taken=True)
-    assert files(tmp_path) == []
+    assert list((tmp_path / INBOX_NAME).iterdir()) == []
