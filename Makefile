@@ -72,7 +72,7 @@ $(STAMP): setup.py hashes.txt $(if $(MAKE_ANEW),rebuild)
 	@$(if $(MAKE_ANEW),"$(PYTHON)" -m venv --clear .venv,true)
 	@$(PIP_INSTALL) --require-hashes --requirement hashes.txt
 	@$(PIP_INSTALL) --no-deps --no-build-isolation -e '.[dev]'
-	@echo "Compiling what a replay needs: this takes half a minute."
+	@echo "Compiling what a replay needs: this takes twenty seconds."
 	@$(VENV)/opicflow replay examples/crawl.jsonl.gz --top 0 --quiet > /dev/null
 	@echo "$(CURDIR)" > $(STAMP)
 

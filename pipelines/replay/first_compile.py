@@ -64,7 +64,8 @@ def compile_all(config: KeeperConfig) -> None:
     )
     entry = CrawlEntry("compiling", LogPosition(0, 0), LogPosition(rows, 0), items=items)
     note = {"portion": 0, "part": 0, "ended": False, "last": False, "counts": {}, "rejects": {}}
-    list(keeper.take(encode_entry(entry, note)))
+    list(keeper._apply(entry, note))  # first: the replay needs its kernel, the largest one, when it has read the log
+    list(keeper.take(encode_entry(replace(entry, start=entry.end), note)))
     keeper.ledger.preview()
     end = CrawlEntry("compiling", LogPosition(rows, 0), LogPosition(rows, 0), items=CrawlItems.filled(0))
     list(keeper._apply(end, {**note, "part": 1, "ended": True, "last": True, "files": []}))
