@@ -30,7 +30,15 @@ from opicflow.pipelines.frontier.host_queues import HostQueues, QueuedPage
 from opicflow.pipelines.ledger import Certified, ConfigRefused, LedgerConfig
 from opicflow.pipelines.ledger.choice import WHY
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayKeeperFactory
-from opicflow.pipelines.replay.state import Source, State, StateFolder, StateRefused, identify, remember_end
+from opicflow.pipelines.replay.state import (
+    FRONTIER_LOG_NAME,
+    Source,
+    State,
+    StateFolder,
+    StateRefused,
+    identify,
+    remember_end,
+)
 from opicflow.pipelines.transforms.decoded_batch import DecodedBatch, encode_batch, route_rows, urls_of
 from opicflow.pipelines.transforms.freed_memory import return_freed_memory
 from opicflow.pipelines.transforms.route import Seen
@@ -41,7 +49,6 @@ from opicflow.schemas.event_columns import EventWriter
 from opicflow.schemas.json_events import FIELD_NAMES
 from opicflow.schemas.urls import Canonicaliser, canonical, host
 
-LOG_NAME = "visits.jsonl"
 _SOURCE = "log/frontier"
 _EVENTS_AT_ONCE = 256
 _SEEN_BITS = 18
@@ -97,7 +104,7 @@ class Frontier:
         self._canonicaliser = Canonicaliser(self._rules.urls, self._rules.page_ids)
         self._seen = Seen(_SEEN_BITS)
         self._lock = RLock()
-        self._log = EventLog(folder.path / LOG_NAME)
+        self._log = EventLog(folder.path / FRONTIER_LOG_NAME)
         self._applied_to = self._saved_at = state.sources[0].at
         self._lines: list[bytes] = []
         """Of the log, which the ledger has not applied yet."""
@@ -408,5 +415,5 @@ def _new_state(path: Path, config: LedgerConfig) -> State:
     rules = Rules()
     keeper = KeeperConfig(config, page_ids=rules.page_ids)
     run = {"logs": [], "reports": [], "starts": {}, "finished": False}
-    source = Source(_SOURCE, str(path / LOG_NAME), 0, "")
+    source = Source(_SOURCE, str(path / FRONTIER_LOG_NAME), 0, "")
     return State(keeper.to_json(), [rules.to_json()], [source], run, page_ids=rules.page_ids.to_json())

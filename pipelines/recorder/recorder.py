@@ -31,13 +31,12 @@ import orjson
 
 from opicflow.connectors.files.html_links import decode_html, links_of_html
 from opicflow.pipelines.frontier import Frontier, GrowingPages
-from opicflow.pipelines.frontier.frontier import LOG_NAME
 from opicflow.pipelines.recorder.inbox import ANNOUNCEMENT, Inbox, Report
 from opicflow.pipelines.recorder.line_socket import LineSocket
 from opicflow.pipelines.recorder.recorder_config import RecorderConfig
 from opicflow.pipelines.recorder.stored_pages import StoredPages
 from opicflow.pipelines.recorder.visit_sender import VisitSender
-from opicflow.pipelines.replay.state import FolderInUse, StateRefused
+from opicflow.pipelines.replay.state import FRONTIER_LOG_NAME, FolderInUse, StateRefused
 from opicflow.schemas.errors import UserError
 
 _LOGGER = logging.getLogger(__name__)
@@ -47,6 +46,8 @@ _LONGEST_SILENCE_SECONDS = 0.5
 _LONGEST_WAIT_SECONDS = 60.0
 """For the recorder of a crawl that was killed, which saves its ledger."""
 _PAUSE_SECONDS = 0.1
+_SAVE_SECONDS, _SAVES_SHARE = 60.0, 0.02
+"""The ledger is saved at this interval, or at a longer one: saving takes at most this share of the time."""
 
 
 class Recorder:
@@ -59,7 +60,8 @@ class Recorder:
         self._frontier = self._opened(folder)
         self._inbox, self._stored, self._wanted = Inbox(folder), StoredPages(folder), GrowingPages()
         self._recorded = self._refused = self._damaged_bytes = 0
-        self._sender = _new_sender(config, folder / LOG_NAME)
+        self._sender = _new_sender(config, folder / FRONTIER_LOG_NAME)
+        self._save_at = time.monotonic() + _SAVE_SECONDS
 
     def run(self) -> None:
         """Take reports and answer, until the crawler has ended; then save."""
@@ -72,6 +74,7 @@ class Recorder:
                 messages = [{"end": True}]
             is_over = any("end" in message for message in messages) or os.getppid() != self._parent
             self._take()
+            self._save_sometimes()
             for message in messages:
                 if "ask" in message:
                     for url in self._stored.wanted():
@@ -80,6 +83,14 @@ class Recorder:
                     self._crawler.send({"pages": pages})
         self._close()
         self._crawler.send({"ended": True})
+
+    def _save_sometimes(self) -> None:
+        """Save the ledger, for those who look at the importance of pages meanwhile."""
+        begun = time.monotonic()
+        if begun >= self._save_at:
+            self._frontier.save()
+            ended = time.monotonic()
+            self._save_at = ended + max(_SAVE_SECONDS, (ended - begun) / _SAVES_SHARE)
 
     def _close(self) -> None:
         if self._sender is not None:

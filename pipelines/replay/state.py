@@ -38,6 +38,8 @@ from opicflow.schemas.errors import UserError
 from opicflow.schemas.pages import PageIds, PageIdsRefused
 
 STATE_VERSION = 1
+FRONTIER_LOG_NAME = "visits.jsonl"
+"""In the folder of a frontier: the log whose ledger the state is."""
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _HEAD_BYTES = 1 << 16
 _TAIL_BYTES = 1 << 12

@@ -58,10 +58,15 @@ def read_answers(path: Path) -> tuple[Answers, Rules]:
 
 def read_state(folder: StateFolder) -> State:
     """Read everything of a state folder but its ledger, of which there must be one."""
-    from opicflow.pipelines.replay.state import StateRefused
+    from opicflow.pipelines.replay.state import FRONTIER_LOG_NAME, StateRefused
 
     state = folder.read()
     if state is None:
+        log = folder.path / FRONTIER_LOG_NAME
+        if log.exists():
+            raise StateRefused(
+                f"{folder.path}: its crawl has not saved a ledger yet: wait a minute, or use opicflow replay {log}"
+            )
         raise StateRefused(
             f"{folder.path}: no state of a replay: make one with opicflow replay LOG --state {folder.path}"
         )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from scrapy.settings import BaseSettings
 
+from opicflow.pipelines.scrapy.callback_middleware import CallbackMiddleware
 from opicflow.pipelines.scrapy.frontier_scheduler import FrontierScheduler
-from opicflow.pipelines.scrapy.quality_middleware import QualityMiddleware
 from opicflow.pipelines.scrapy.visit_recorder import VisitRecorder
 
 _NEAREST_TO_THE_ENGINE = 10
-"""Of the downloader middlewares: it gets what all others have made of an answer or a failure."""
-_NEAREST_TO_THE_SPIDER = 990
+"""Of the downloader middlewares it gets what all others have made of an answer or a failure; of those of the spider,
+what all others have made of the output of a callback, or of its failure."""
 
 
 class Addon:
@@ -21,8 +21,8 @@ class Addon:
     """
 
     def update_settings(self, settings: BaseSettings) -> None:
-        """Use the scheduler, the recorder, and the teller of qualities."""
+        """Use the scheduler, the recorder of visits, and the middleware that knows when a callback is over."""
         settings.set("SCHEDULER", FrontierScheduler, "addon")
         settings.setdefault("OPICFLOW_FOLDER", "opicflow", "addon")
         settings["DOWNLOADER_MIDDLEWARES"].set(VisitRecorder, _NEAREST_TO_THE_ENGINE, "addon")
-        settings["SPIDER_MIDDLEWARES"].set(QualityMiddleware, _NEAREST_TO_THE_SPIDER, "addon")
+        settings["SPIDER_MIDDLEWARES"].set(CallbackMiddleware, _NEAREST_TO_THE_ENGINE, "addon")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import Counter, deque
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,14 @@ from typing import Any
 import orjson
 from scrapy.core.scheduler import Scheduler
 from scrapy.settings import BaseSettings
+from scrapy.utils.defer import deferred_from_coro
 
 from opicflow.pipelines.recorder.inbox import ANNOUNCEMENT, VISIT, InboxRefused, InboxWriter, Report
 from opicflow.pipelines.recorder.recorder_config import RecorderConfig
-from opicflow.pipelines.recorder.stored_pages import REQUESTS_NAME
+from opicflow.pipelines.recorder.stored_pages import READ, REQUESTS_NAME
 from opicflow.pipelines.scrapy.recorder_process import RecorderProcess
 from opicflow.pipelines.scrapy.stored_requests import StoredRequests
+from opicflow.schemas.errors import UserError
 from opicflow.schemas.urls import NotAPage, canonical
 from scrapy import Request, Spider
 
@@ -26,43 +30,71 @@ QUALITY_KEY = "opicflow_quality"
 _LOGGER = logging.getLogger(__name__)
 _AT_ONCE = 16
 _MOST_PASSED_OVER = 64
+_TOO_MANY_REQUESTS, _SERVER_FAILURE = 429, 500
 _IDLE_SECONDS = 5.0
+_CALLBACK_SECONDS = 0.1
+"""After the end of a callback, until its last requests are here, too: Scrapy takes them some steps later."""
+
+
+class FolderRefused(UserError):
+    """The folder of a crawl cannot be used."""
 
 
 class FrontierScheduler(Scheduler):
     """Gives out the pages that a spider wants in the order of a frontier: unread ones, and those that are due again.
 
     A page is what a plain GET fetches. Requests with a body or another method, retries, redirects, and requests that
-    cannot be stored are scheduled as Scrapy does it. A spider gets each page once, and again when it is due.
+    cannot be stored are scheduled as Scrapy does it. A spider gets each page once, and again when it is due. A page
+    whose callback was not over when a crawl was killed, and one that could not be fetched, is for the next crawl.
     """
 
     requests: StoredRequests
+    _is_open = False
 
     def open(self, spider: Spider) -> Any:
         """Start the recorder of a spider, and wait until its frontier is open."""
         assert self.crawler is not None
         folder = Path(self.crawler.settings["OPICFLOW_FOLDER"]).resolve() / spider.name
-        folder.mkdir(parents=True, exist_ok=True)
-        self.requests = StoredRequests(folder / REQUESTS_NAME, spider)
-        self._inbox = InboxWriter(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self.requests = StoredRequests(folder / REQUESTS_NAME, spider)
+            self._inbox = InboxWriter(folder)
+        except OSError as problem:
+            why = f"{problem.filename or folder}: {problem.strerror}"
+            raise FolderRefused(f"{why}: name a folder that can be written to in OPICFLOW_FOLDER") from None
+        _LOGGER.info("opicflow: the crawl is recorded in %s", folder)
         self._recorder = RecorderProcess(_config_of(self.crawler.settings, folder), self._count)
         self._recorder.wait_until_ready()
-        self._ready: deque[str] = deque()
-        """Pages that the frontier has chosen."""
-        self._out: set[str] = set()
+        self._ready: deque[str] = deque(self.requests.unfinished)
+        """Pages that the frontier has chosen; first those whose callbacks an earlier crawl owes."""
+        self._out: set[str] = set(self._ready)
         """These, and those that are being fetched."""
         self._landed_since: set[str] = set()
         """Those that were fetched since the recorder was asked, which may choose them once more."""
         self._passed_over = self._to_pass_over = 0
         """How many choices are made without the frontier, which had no waiting page, and how many are left."""
         self._last_idle_query_at = 0.0
+        self._ended: deque[tuple[float, str]] = deque()
+        """Pages whose callbacks are over, and since when. They are written down a moment later."""
+        self._has_given_some = self._is_stopping = False
+        self._unusable: set[str] = set()
+        """Why requests of earlier crawls cannot be made: each reason is logged once."""
         self._counts: Counter[str] = Counter()
         """Counts that the statistics of the crawl do not have yet: counting there takes longer than finding a page."""
+        self._is_open = True
         return super().open(spider)
 
     def close(self, reason: str) -> Any:
         """Wait until the recorder has taken everything, and has saved the frontier."""
+        if not self._is_open:  # Scrapy closes what it could not open
+            return None
+        self._write_ended(math.inf)
         self._pass_on_counts()
+        if not self._has_given_some and len(self.requests):
+            _LOGGER.info(
+                "opicflow: this crawl has fetched no page: %s pages were read before, and none of them is due",
+                f"{len(self.requests):,}",
+            )
         self._inbox.close(all_are_taken=self._recorder.end())
         self.requests.close()
         return super().close(reason)
@@ -90,6 +122,9 @@ class FrontierScheduler(Scheduler):
             self.requests.add(url, request)
         except ValueError:
             return super().enqueue_request(request)
+        except OSError as problem:
+            self._stop_crawl(f"{url}: the request cannot be written down ({problem.strerror})")
+            return super().enqueue_request(request)
         quality = quality_of(request)
         if is_first or quality is not None:
             self.announce(url, quality)
@@ -101,15 +136,28 @@ class FrontierScheduler(Scheduler):
         request = super().next_request()
         if request is not None:
             return request
+        self._write_ended(time.monotonic() - _CALLBACK_SECONDS)
         self._choose()
-        url = self._ready.popleft() if self._ready else self.requests.first()
-        if url is None:
-            return None
-        self._counts["dequeued"] += 1
-        if self._counts["dequeued"] >= _AT_ONCE:
-            self._pass_on_counts()
-        self._out.add(url)
-        return self.requests.take(url)
+        while (url := self._ready.popleft() if self._ready else self.requests.first()) is not None:
+            self._out.add(url)
+            try:
+                request = self.requests.take(url)
+            except ValueError as problem:
+                self._pass_over(str(problem))
+                continue
+            self._has_given_some = True
+            self._counts["dequeued"] += 1
+            if self._counts["dequeued"] >= _AT_ONCE:
+                self._pass_on_counts()
+            return request
+        return None
+
+    def _pass_over(self, why: str) -> None:
+        """Leave a request of an earlier crawl to one that can make it."""
+        self._count("opicflow/requests_without_callback", 1)
+        if why not in self._unusable:
+            self._unusable.add(why)
+            _LOGGER.error("opicflow: requests of an earlier crawl wait for a spider with their callback: %s", why)
 
     def _choose(self) -> None:
         """Let the recorder choose pages: it does so while those that it has chosen before are fetched."""
@@ -122,6 +170,8 @@ class FrontierScheduler(Scheduler):
         if given is None:
             return
         chosen = [url for url in given if url not in self._out and url not in self._landed_since]
+        if chosen and not self.requests.waiting:
+            self._last_idle_query_at = 0.0  # more pages may be due
         self._ready.extend(chosen)
         self._out.update(chosen)
         is_known = bool(chosen) or not self.requests.waiting
@@ -141,17 +191,46 @@ class FrontierScheduler(Scheduler):
         try:
             self._inbox.append(Report(kind, orjson.dumps(event), robots.encode(), body))
         except (InboxRefused, TypeError) as problem:
-            _LOGGER.warning("opicflow: the visit of %s is not recorded: %s", event["url"], problem)
-            self._count("opicflow/visits_refused", 1)
+            _LOGGER.warning("opicflow: the report of %s is not recorded: %s", event["url"], problem)
+            self._count("opicflow/reports_refused", 1)
+            if isinstance(problem, InboxRefused):
+                self._stop_crawl(str(problem))
             return False
         return True
 
-    def landed(self, url: str) -> None:
-        """Note that a page was fetched, or that this has failed."""
+    def landed(self, url: str, kind: bytes | None) -> None:
+        """Note that a page was fetched. `READ`: no callback will get it; None: it could not be fetched this time."""
         self._out.discard(url)
         if self._recorder.is_asked:
             self._landed_since.add(url)
-        self.requests.was_read(url)
+        if kind is not None:
+            self._note(kind, url)
+
+    def callback_ended(self, status: int, urls: Iterable[str]) -> None:
+        """Note that the callback of a page is over, which these URLs have led to. A server's failure may pass."""
+        if status == _TOO_MANY_REQUESTS or status >= _SERVER_FAILURE:
+            return
+        now = time.monotonic()
+        self._ended.extend((now, page) for url in urls if (page := canonical_page(url)) is not None)
+
+    def _write_ended(self, until: float) -> None:
+        """Write down which pages are done whose callbacks were over at a time."""
+        while self._ended and self._ended[0][0] <= until:
+            self._note(READ, self._ended.popleft()[1])
+
+    def _note(self, kind: bytes, url: str) -> None:
+        try:
+            self.requests.note(kind, url)
+        except OSError as problem:  # the next crawl fetches the page once more
+            self._stop_crawl(f"{url}: that it was fetched cannot be written down ({problem.strerror})")
+
+    def _stop_crawl(self, why: str) -> None:
+        """End the crawl in good order: what it fetches from now on would be lost."""
+        engine = None if self.crawler is None else self.crawler.engine
+        if not self._is_stopping and engine is not None:
+            self._is_stopping = True
+            _LOGGER.error("opicflow: the crawl ends: %s", why)
+            deferred_from_coro(engine.close_spider_async(reason="opicflow_cannot_write"))
 
     def _pass_on_counts(self) -> None:
         for name, count in self._counts.items():

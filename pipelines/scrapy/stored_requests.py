@@ -11,7 +11,7 @@ from typing import Any
 
 from scrapy.utils.request import request_from_dict
 
-from opicflow.pipelines.recorder.stored_pages import HEAD, READ, WANTED, stored_pages
+from opicflow.pipelines.recorder.stored_pages import HEAD, VISITED, WANTED, stored_pages
 from opicflow.schemas.errors import UserError
 from scrapy import Request, Spider
 
@@ -46,7 +46,9 @@ class StoredRequests:
         """Where the request of each page begins, and its bytes: one number, for the memory."""
         self._at_hand: dict[str, Request] = {}
         self._waiting: dict[str, None] = {}
-        """The pages that were not fetched, in the order in which they were added."""
+        """The pages that were not taken, in the order in which they were added."""
+        self.unfinished: dict[str, None] = {}
+        """Pages that an earlier crawl has fetched, and that was ended before their callbacks were over."""
         self._redirected: set[str] = set()
         self._names: dict[tuple[object, object], tuple[Any, Any]] = {}
         """Of the methods of the spider that are callbacks and errbacks, by their functions."""
@@ -56,10 +58,14 @@ class StoredRequests:
             if kind == WANTED:
                 self._at[url] = start << _SIZE_BITS | (end - start)
                 self._waiting[url] = None
+            elif kind == VISITED:
+                self.unfinished[url] = None
             else:
                 self._waiting.pop(url, None)
+                self.unfinished.pop(url, None)
                 if url not in self._at:
                     self._redirected.add(url)
+        self.unfinished = {url: None for url in self.unfinished if url in self._waiting}
         os.ftruncate(self._file, self._end)
 
     def __contains__(self, url: str) -> bool:
@@ -81,8 +87,14 @@ class StoredRequests:
         if len(self._at_hand) < _MOST_AT_HAND:
             self._at_hand[url] = request
 
+    def __len__(self) -> int:
+        return len(self._at)
+
     def take(self, url: str) -> Request:
-        """Return the request for a page, which no longer waits in this process."""
+        """Return the request for a page, which no longer waits in this process.
+
+        Raises ValueError if the spider has no method of the name that its callback has.
+        """
         self._waiting.pop(url, None)
         if (request := self._at_hand.pop(url, None)) is not None:
             return request
@@ -97,10 +109,10 @@ class StoredRequests:
         """Note that a page is fetched without a request of the spider: another one has led to it."""
         self._redirected.add(url)
 
-    def was_read(self, url: str) -> None:
-        """Note that a page was fetched."""
+    def note(self, kind: bytes, url: str) -> None:
+        """Note that a page was fetched (`VISITED`), or that the next crawl need not fetch it (`READ`)."""
         if url in self:
-            self._append(READ, url, b"")
+            self._append(kind, url, b"")
 
     def close(self) -> None:
         """Close the file."""

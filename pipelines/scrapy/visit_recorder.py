@@ -9,6 +9,7 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import HtmlResponse, Response
 
+from opicflow.pipelines.recorder.stored_pages import READ, VISITED
 from opicflow.pipelines.scrapy.frontier_scheduler import FrontierScheduler, canonical_page, page_of, quality_of
 from scrapy import Request, signals
 
@@ -35,7 +36,7 @@ class VisitRecorder:
         """Record a response, with the redirects that led to it."""
         if request.method == "GET" and not request.meta.get("dont_obey_robotstxt"):
             event, robots, body = visit_of(response, request)
-            self._record(event, request, robots, body)
+            self._record(event, request, VISITED, robots, body)
 
     def record_dropped(self, request: Request) -> None:
         """Record the redirects to a page that is not fetched now, because it was fetched before."""
@@ -43,7 +44,8 @@ class VisitRecorder:
         for number, hop in enumerate(hops):
             target = [*hops, request.url][number + 1]
             status = request.meta["redirect_reasons"][number]
-            self._record({"url": hop, "status": status if isinstance(status, int) else 302, "links": [target]}, request)
+            event = {"url": hop, "status": status if isinstance(status, int) else 302, "links": [target]}
+            self._record(event, request, READ)
 
     def process_exception(self, request: Request, exception: Exception) -> None:
         """Record a failure that no other middleware has mended."""
@@ -52,9 +54,12 @@ class VisitRecorder:
         failure = "robots" if isinstance(exception, IgnoreRequest) else type(exception).__name__
         if page_of(request) is not None:
             redirects = request.meta.get("redirect_urls", [])
-            self._record({"url": request.url, "failure": failure, "redirects": redirects}, request)
+            event = {"url": request.url, "failure": failure, "redirects": redirects}
+            self._record(event, request, READ if failure == "robots" else None)
 
-    def _record(self, event: dict[str, Any], request: Request, robots: str = "", body: bytes = b"") -> None:
+    def _record(
+        self, event: dict[str, Any], request: Request, landed: bytes | None, robots: str = "", body: bytes = b""
+    ) -> None:
         engine = self._crawler.engine
         scheduler = None if engine is None else engine.scheduler
         if not isinstance(scheduler, FrontierScheduler) or not scheduler.record(event, robots, body):
@@ -62,7 +67,7 @@ class VisitRecorder:
         for url in (event["url"], *event.get("redirects", ()), *request.meta.get("redirect_urls", ())):
             page = canonical_page(url)
             if page is not None:
-                scheduler.landed(page)
+                scheduler.landed(page, landed)
 
 
 def visit_of(response: Response, request: Request) -> tuple[dict[str, Any], str, bytes]:

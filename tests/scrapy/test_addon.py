@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from threading import Event
 
 import pytest
 from kafka import TopicPartition
@@ -54,6 +55,39 @@ def spider(
     given = [part for option in ("RETRY_TIMES=1", *options) for part in ("-s", option)]
     command = [sys.executable, "-m", "scrapy", "runspider", "web.py", *given]
     return subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True, start_new_session=new_session)
+
+
+WITH_SLOW_CALLBACKS = {
+    "    def parse(self, response):\n": "    async def parse(self, response):\n"
+    "        await __import__('asyncio').sleep(0.7)\n"
+    "        with open('callbacks', 'a') as file:\n            print(response.url, file=file)\n"
+}
+WITH_ANOTHER_CALLBACK = {
+    "self.parse)": "self.page)",
+    "response):\n": "response):\n        yield from self.page(response)\n\n    def page(self, response):\n",
+}
+NO_ROOM = """
+import os
+write, left = os.pwritev, [60]
+def pwritev(file, parts, at):
+    left[0] -= 1
+    if left[0] < 0:
+        raise OSError(28, "No space left on device")
+    return write(file, parts, at)
+os.pwritev = pwritev
+"""
+
+
+def changed_spider(folder: Path, web: ScrapyWeb, changes: dict[str, str], *options: str) -> subprocess.Popen[str]:
+    """Start a crawl with a spider whose code is changed."""
+    code = SPIDER.replace("https://example.org/", f"{web.root}/page/0")
+    for old, new in changes.items():
+        assert old in code
+        code = code.replace(old, new)
+    (folder / "web.py").write_text(code)
+    given = [part for option in ("RETRY_TIMES=1", *options) for part in ("-s", option)]
+    command = [sys.executable, "-m", "scrapy", "runspider", "web.py", *given]
+    return subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
 
 
 def ended(process: subprocess.Popen[str]) -> str:
@@ -157,6 +191,79 @@ def test_a_folder_that_another_crawl_uses_is_refused_by_its_name(tmp_path: Path,
     assert "in use by another crawl: wait for it, or name another folder in OPICFLOW_FOLDER" in err
     process.terminate()
     process.communicate(timeout=120)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kills_at", [1, 60])
+def test_pages_whose_callbacks_were_not_over_when_a_crawl_was_killed_come_again(
+    tmp_path: Path, web: ScrapyWeb, kills_at: int
+) -> None:
+    """Also the first page, without which there is no other."""
+    process = changed_spider(tmp_path, web, WITH_SLOW_CALLBACKS, "CLOSESPIDER_PAGECOUNT=150")
+    assert wait_until(lambda: len(pages(web.fetched)) >= kills_at, 120)
+    Event().wait(0.2)  # their callbacks have begun
+    process.kill()
+    process.communicate()
+    had = (tmp_path / "callbacks").read_text().split() if kills_at > 1 else []
+    assert len(had) < len(set(pages(web.fetched))) or kills_at == 1
+    before = set(pages(web.fetched))
+    ended(changed_spider(tmp_path, web, WITH_SLOW_CALLBACKS, "CLOSESPIDER_PAGECOUNT=200"))
+    had = (tmp_path / "callbacks").read_text().split()
+    assert before <= {url.removeprefix(web.root) for url in had} and len(had) > 150
+
+
+@pytest.mark.slow
+def test_requests_for_a_callback_that_the_spider_has_no_more_are_left_with_a_word(
+    tmp_path: Path, web: ScrapyWeb
+) -> None:
+    ended(changed_spider(tmp_path, web, WITH_ANOTHER_CALLBACK, "CLOSESPIDER_PAGECOUNT=30"))
+    fetched = len(web.fetched)
+    err = ended(spider(tmp_path, web))
+    assert err.count("wait for a spider with their callback: Method 'page' not found in") == 1
+    assert len(web.fetched) == fetched
+    ended(changed_spider(tmp_path, web, WITH_ANOTHER_CALLBACK, "CLOSESPIDER_PAGECOUNT=30"))
+    assert len(pages(web.fetched)) > fetched
+
+
+@pytest.mark.slow
+def test_pages_that_could_not_be_fetched_are_for_the_next_crawl(tmp_path: Path, web: ScrapyWeb) -> None:
+    web.slow_seconds = 60.0
+    options = ("RETRY_ENABLED=0", "DOWNLOAD_TIMEOUT=1", "CLOSESPIDER_PAGECOUNT=60")
+    spider(tmp_path, web, *options).communicate(timeout=300)
+    failed = {str(event["url"]) for event in visited(tmp_path) if "failure" in event}
+    failed = {url for url in failed if "/page/" in url}
+    web.slow_seconds = 0.0
+    ended(spider(tmp_path, web))
+    assert failed and failed <= {str(event["url"]) for event in visited(tmp_path) if event.get("status") == 200}
+
+
+@pytest.mark.slow
+def test_a_crawl_without_a_page_to_fetch_says_so(tmp_path: Path, web: ScrapyWeb) -> None:
+    started = {"page/0": "odd/2"}
+    assert "opicflow: the crawl is recorded in" in ended(changed_spider(tmp_path, web, started))
+    err = ended(changed_spider(tmp_path, web, started))
+    assert "opicflow: this crawl has fetched no page: 1 pages were read before, and none of them is due" in err
+
+
+@pytest.mark.parametrize("where", ["opicflow", "opicflow/web"])
+def test_a_folder_that_is_a_file_is_refused_in_a_line(tmp_path: Path, web: ScrapyWeb, where: str) -> None:
+    (tmp_path / where).parent.mkdir(exist_ok=True)
+    (tmp_path / where).write_text("")
+    _, err = spider(tmp_path, web).communicate(timeout=120)
+    assert re.search(
+        r"FolderRefused: .*/opicflow/web: .*: name a folder that can be written to in OPICFLOW_FOLDER", err
+    )
+    assert "AttributeError" not in err
+
+
+@pytest.mark.slow
+def test_a_crawl_that_finds_no_room_ends_in_good_order(tmp_path: Path, web: ScrapyWeb) -> None:
+    process = changed_spider(
+        tmp_path, web, {"import scrapy\n": f"import scrapy\n{NO_ROOM}\n"}, "CLOSESPIDER_PAGECOUNT=400"
+    )
+    err = ended(process)
+    assert err.count("opicflow: the crawl ends: ") == 1 and "make room" in err
+    assert "'finish_reason': 'opicflow_cannot_write'" in err and len(pages(web.fetched)) < 150
 
 
 @pytest.mark.slow
