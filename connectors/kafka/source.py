@@ -248,23 +248,30 @@ def read_range(input_range: PartitionRange) -> Iterator[MessageBatch]:
 def _read_until_deadline(
     input_range: PartitionRange, at: int, batch_records: int
 ) -> Generator[MessageBatch, None, tuple[int, bool]]:
-    """Yield batches from an offset on, up to limits of records and time; returns the end, and whether there is more."""
+    """Yield batches from an offset on, up to limits of records and time; returns the end, and whether there is more.
+
+    What comes in small pieces is one batch: each costs an entry in the log of every shard, or a cut of a ledger.
+    """
     deadline, records_left = time.monotonic() + _MOST_SECONDS, _MOST_RECORDS
     consumer = _CONSUMERS.take(input_range, at, batch_records)
-    is_good, has_more = False, True
+    is_good, has_more, start, held = False, True, at, list[FetchedRecords]()
     try:
         while records_left > 0:
             parts, end = consumer.next(at, NO_END, _POLL_MS)
             _metrics.gauge("opicflow", f"lag_{input_range.topic}_{input_range.partition}").set(consumer.lag(end))
-            if end > at:
-                yield message_batch(parts, at, end)
-                at = end
-                records_left -= sum(map(len, parts))
-            elif not parts:
+            held += parts
+            records_left -= sum(map(len, parts))
+            if end == at and not parts:
                 has_more = consumer.has_more(end)
                 break
+            at = end
+            if sum(map(len, held)) >= batch_records:
+                yield message_batch(held, start, at)
+                start, held = at, []
             if time.monotonic() >= deadline:
                 break
+        if at > start:
+            yield message_batch(held, start, at)
         is_good = True
     finally:
         _CONSUMERS.give_back(consumer) if is_good else consumer.close()

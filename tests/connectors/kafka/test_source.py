@@ -12,6 +12,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+from kafka import TopicPartition
 from kafka.admin import NewPartitions
 from kafka.errors import KafkaConnectionError
 
@@ -32,7 +33,7 @@ from opicflow.connectors.kafka.source import (
 )
 from opicflow.schemas.framing import published_writer
 from opicflow.schemas.message_columns import MessageBatch
-from support.fake_topic import HOUR_MS, Cluster, Partition, Topics, filled, ranges_of, record, send
+from support.fake_topic import HOUR_MS, Cluster, Consumer, Partition, Record, Topics, filled, ranges_of, record, send
 
 
 @pytest.fixture(autouse=True)
@@ -201,6 +202,24 @@ def test_a_partition_with_more_records_is_read_without_a_pause(monkeypatch: pyte
     monkeypatch.setattr(module, "_IDLE_PAUSE_SECONDS", 1e9)
     reading = Reading(endless(filled([0.0] * 40)))
     assert offsets_of(batch for _ in range(20) for batch in reading.poll()) == list(range(40))
+
+
+def test_records_that_come_one_by_one_are_one_batch_up_to_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_RECORDS", 100)
+    monkeypatch.setattr(Consumer, "fetched", one_by_one)
+    topic = WatchedTopic((endless(filled([0.0] * 40)),), most_records=16)
+    found = list(PartitionReader(topic).read((0, 1e12), lambda: 0))
+    assert [len(batch.offsets) for batch in found] == [16, 16, 8] and offsets_of(found) == list(range(40))
+
+
+def one_by_one(consumer: Consumer, timeout_ms: int) -> dict[TopicPartition, list[Record]]:
+    """What a consumer finds that gets one record at a time."""
+    [one] = consumer.assigned
+    records = [
+        record for record in consumer.cluster.partitions[one.partition].records if record.offset == consumer.at[one]
+    ]
+    consumer.at[one] += len(records)
+    return {one: records} if records else {}
 
 
 def test_a_consumer_is_kept_from_read_to_read_until_the_reader_is_closed() -> None:
