@@ -79,6 +79,10 @@ MOST_TRANSFERS = 100_000
 """The most transfers of one message: 10 bytes each, or so."""
 MOVERS_SECONDS = 10
 """Of new logs. A backlog has a sweep every second, and each moves the scores of most pages."""
+MOVERS_AT_ONCE = 2_000
+"""Of new logs. A ledger that publishes most of its pages at once delays all that comes after by seconds."""
+_MOVERS_SHARE = 32
+"""At each tick at least one page in so many is published, of those that have moved: so large ledgers end as well."""
 _MOST_REJECTED_BYTES = 64 << 10
 _MOST_REFUSED, _MOST_REFUSED_MS = 100, 3_600_000
 """A source whose entries are refused for as many and as long ends the job."""
@@ -165,6 +169,8 @@ class Origin:
     audit_seconds: int = 10
     movers_seconds: int = 0
     """The least time between two publications of pages whose scores moved. 0: after each sweep, as in older logs."""
+    movers_at_once: int = 0
+    """How many of these are published at a tick, unless the ledger is large. 0: all of them, as in older logs."""
     quiet_until: dict[str, int] = field(default_factory=dict)
     sites: SiteKind | None = None
     """The kind of sites whose importance is published. None: no sites, as in older logs."""
@@ -177,7 +183,9 @@ class Origin:
 
     def for_new_logs(self) -> Origin:
         """Return the settings, with those that older logs lack and that are no options."""
-        return replace(self, movers_seconds=MOVERS_SECONDS, most_ahead_hours=MOST_AHEAD_HOURS)
+        return replace(
+            self, movers_seconds=MOVERS_SECONDS, movers_at_once=MOVERS_AT_ONCE, most_ahead_hours=MOST_AHEAD_HOURS
+        )
 
     @property
     def shards(self) -> int:
@@ -200,6 +208,7 @@ class Origin:
             "audit_seconds": self.audit_seconds,
             "quiet_until": self.quiet_until,
             **({} if self.movers_seconds == 0 else {"movers_seconds": self.movers_seconds}),
+            **({} if self.movers_at_once == 0 else {"movers_at_once": self.movers_at_once}),
             **({} if self.sites is None else {"sites": self.sites}),
             **({} if self.continues is None else {"continues": asdict(self.continues)}),
             **({} if self.most_ahead_hours is None else {"most_ahead_hours": self.most_ahead_hours}),
@@ -344,6 +353,8 @@ class _Notes:
     are_movers_due: bool = False
     """Whether there was a sweep after movers were last published."""
     movers_second: int = -1
+    has_more_movers: bool = False
+    """Whether the last tick has published as many movers as it may: then the next one goes on."""
 
 
 class LogKeeper:
@@ -652,16 +663,11 @@ class LogKeeper:
         assert ledger is not None and origin is not None
         if not self.is_quiet and ledger.pages:
             notes.are_movers_due = notes.are_movers_due or has_swept
-            if notes.are_movers_due and second - notes.movers_second >= origin.movers_seconds:
-                # Records that are not used are left to later sweeps: scores still change after the last visit.
+            is_time = notes.are_movers_due and second - notes.movers_second >= origin.movers_seconds
+            if is_time and not notes.has_more_movers:
                 notes.are_movers_due, notes.movers_second = False, second
-                most = int(origin.records_per_visit * ledger.visits) - notes.movers
-                # A move below the error of importance is not published: records are saved for later.
-                least_move = max(origin.least_move, ledger.certificate() or 0.0)
-                movers = publish_movers(ledger, min(most, ledger.pages), least_move)
-                if movers is not None:
-                    notes.movers += rows_in(movers)
-                    yield Output(IMPORTANCE, movers)
+            if is_time or notes.has_more_movers:
+                yield from self._publish_movers()
             if ledger.is_plan_due(second):
                 most = int(origin.records_per_visit * (ledger.visits - notes.visits_at_plan))
                 notes.visits_at_plan = ledger.visits
@@ -674,6 +680,23 @@ class LogKeeper:
         if second - notes.audit_second >= origin.audit_seconds:
             notes.audit_second = second
             yield self._audit()
+
+    def _publish_movers(self) -> Iterator[Output]:
+        """Publish the pages whose scores moved most, a portion at a tick.
+
+        Records that are not used are left to later sweeps: scores still change after the last visit.
+        """
+        ledger, origin, notes = self.ledger, self.origin, self._notes
+        assert ledger is not None and origin is not None
+        portion = max(origin.movers_at_once, ledger.pages // _MOVERS_SHARE) if origin.movers_at_once else ledger.pages
+        most = min(int(origin.records_per_visit * ledger.visits) - notes.movers, ledger.pages, portion)
+        # A move below the error of importance is not published: records are saved for later.
+        movers = publish_movers(ledger, most, max(origin.least_move, ledger.certificate() or 0.0))
+        published = 0 if movers is None else rows_in(movers)
+        notes.has_more_movers = origin.movers_at_once > 0 and 0 < published == portion
+        notes.movers += published
+        if movers is not None:
+            yield Output(IMPORTANCE, movers)
 
     def _are_sites_due(self, second: int) -> bool:
         """Whether there were enough visits to publish a record for every site, or a day has passed."""

@@ -28,6 +28,7 @@ from opicflow.pipelines.ledger.entries import transfer_digest
 from opicflow.pipelines.stream import keeper as stream_keeper
 from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper, LogRefused, Origin, request_fingerprint
 from opicflow.pipelines.transforms.outputs import AUDIT, IMPORTANCE, ORDERS, REJECTS, SCHEDULE, SITES, TRANSFERS, Output
+from opicflow.pipelines.transforms.publish import rows_in
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas.columns import pack, unpack
 from opicflow.schemas.records import Policy
@@ -639,10 +640,23 @@ def test_pages_that_moved_are_published_at_most_once_in_so_many_seconds(
     movers_seconds: int, expected: list[int]
 ) -> None:
     """Those of the last sweep, in second 7, as well. Without the setting they are published after each sweep."""
-    origin = Origin(CONFIG, ShardRanges(), movers_seconds=movers_seconds)
-    keeper, published, start = LogKeeper(0), [], LogPosition(0, 0)
+    published, _ = movers_of(Origin(CONFIG, ShardRanges(), movers_seconds=movers_seconds))
+    assert sorted(published) == expected
+
+
+def test_pages_that_moved_are_published_in_portions_and_all_of_them() -> None:
+    origin = Origin(CONFIG, ShardRanges(), movers_seconds=6)
+    (whole, left_by_whole), (parts, left) = map(movers_of, (origin, replace(origin, movers_at_once=2)))
+    assert max(whole.values()) > 2 and left_by_whole == 0
+    assert set(parts.values()) == {2} and len(parts) > len(whole) and left == 0
+
+
+def movers_of(origin: Origin) -> tuple[dict[int, int], int]:
+    """How many pages were published at ticks, by second, and how many have moved since."""
+    keeper, start = LogKeeper(0), LogPosition(0, 0)
+    published: dict[int, int] = {}
     log = [(0, FIRST_MS, origin.entry())]
-    for second in range(12):
+    for second in range(20):
         writer = ItemWriter(start)
         if second < 8:
             for page in HERE[:3]:
@@ -654,6 +668,9 @@ def test_pages_that_moved_are_published_at_most_once_in_so_many_seconds(
         log.append((len(log), FIRST_MS + 1000 * second, encode_entry(TickEntry(0))))
     for record in log:
         outputs = take(keeper, LogBatch.of(record[0], [record]))
-        is_tick = isinstance(decode_entry(record[2]).entry, TickEntry)
-        published += [(record[1] - FIRST_MS) // 1000 for one in outputs if is_tick and one.kind == IMPORTANCE]
-    assert published == expected
+        if isinstance(decode_entry(record[2]).entry, TickEntry):
+            for one in outputs:
+                if one.kind == IMPORTANCE:
+                    published[(record[1] - FIRST_MS) // 1000] = rows_in(one.data)
+    assert keeper.ledger is not None
+    return published, len(keeper.ledger.publish_movers(1000, origin.least_move).pages)
