@@ -11,8 +11,8 @@ from typing import NamedTuple
 REQUESTS_NAME = "requests"
 HEAD = Struct("<cII")
 """Before every record: its kind, the bytes of the URL, and of the request."""
-WANTED, VISITED, READ = b"+", b".", b"-"
-"""A request was made; its page was fetched; its callback is over."""
+WANTED, CHOSEN, READ = b"+", b".", b"-"
+"""A request was made; its page is fetched next; its callback is over."""
 _BLOCK_BYTES = 1 << 20
 
 

@@ -42,8 +42,8 @@ class CallbackMiddleware:
         self._end(response)
 
     def _end(self, response: Response) -> None:
-        scheduler = self._scheduler()
-        if scheduler is not None and response.request is not None:
+        request, scheduler = response.request, self._scheduler()
+        if scheduler is not None and request is not None and request.method == "GET":  # others fetch no page
             scheduler.callback_ended(response.status, (response.url, *response.meta.get("redirect_urls", ())))
 
     def _scheduler(self) -> FrontierScheduler | None:

@@ -18,7 +18,7 @@ from scrapy.utils.defer import deferred_from_coro
 
 from opicflow.pipelines.recorder.inbox import ANNOUNCEMENT, VISIT, InboxRefused, InboxWriter, Report
 from opicflow.pipelines.recorder.recorder_config import RecorderConfig
-from opicflow.pipelines.recorder.stored_pages import READ, REQUESTS_NAME
+from opicflow.pipelines.recorder.stored_pages import CHOSEN, READ, REQUESTS_NAME
 from opicflow.pipelines.scrapy.recorder_process import RecorderProcess
 from opicflow.pipelines.scrapy.stored_requests import StoredRequests
 from opicflow.schemas.errors import UserError
@@ -66,7 +66,7 @@ class FrontierScheduler(Scheduler):
         self._recorder = RecorderProcess(_config_of(self.crawler.settings, folder), self._count)
         self._recorder.wait_until_ready()
         self._ready: deque[str] = deque(self.requests.unfinished)
-        """Pages that the frontier has chosen; first those whose callbacks an earlier crawl owes."""
+        """Pages that the frontier has chosen; first those that were under way when an earlier crawl was killed."""
         self._out: set[str] = set(self._ready)
         """These, and those that are being fetched."""
         self._landed_since: set[str] = set()
@@ -75,7 +75,8 @@ class FrontierScheduler(Scheduler):
         """How many choices are made without the frontier, which had no waiting page, and how many are left."""
         self._last_idle_query_at = 0.0
         self._ended: deque[tuple[float, str]] = deque()
-        """Pages whose callbacks are over, and since when. They are written down a moment later."""
+        """Pages whose callbacks are over, and since when. They are written down a moment later, at `_write_at`."""
+        self._write_at = -math.inf
         self._has_given_some = self._is_stopping = False
         self._unusable: set[str] = set()
         """Why requests of earlier crawls cannot be made: each reason is logged once."""
@@ -90,9 +91,10 @@ class FrontierScheduler(Scheduler):
             return None
         self._write_ended(math.inf)
         self._pass_on_counts()
-        if not self._has_given_some and len(self.requests):
+        if len(self.requests) and not (self._has_given_some or self._unusable):
             _LOGGER.info(
-                "opicflow: this crawl has fetched no page: %s pages were read before, and none of them is due",
+                "opicflow: this crawl has fetched no page: all that the spider wants were read before (%s), and none "
+                "of them is due",
                 f"{len(self.requests):,}",
             )
         self._inbox.close(all_are_taken=self._recorder.end())
@@ -136,10 +138,12 @@ class FrontierScheduler(Scheduler):
         request = super().next_request()
         if request is not None:
             return request
-        self._write_ended(time.monotonic() - _CALLBACK_SECONDS)
+        if self._ended and (now := time.monotonic()) >= self._write_at:  # together: to write takes longer than all else
+            self._write_at = now + _CALLBACK_SECONDS
+            self._write_ended(now - _CALLBACK_SECONDS)
         self._choose()
-        while (url := self._ready.popleft() if self._ready else self.requests.first()) is not None:
-            self._out.add(url)
+        while self._ready or self._make_ready(self.requests.first(_AT_ONCE)):
+            url = self._ready.popleft()
             try:
                 request = self.requests.take(url)
             except ValueError as problem:
@@ -172,11 +176,17 @@ class FrontierScheduler(Scheduler):
         chosen = [url for url in given if url not in self._out and url not in self._landed_since]
         if chosen and not self.requests.waiting:
             self._last_idle_query_at = 0.0  # more pages may be due
-        self._ready.extend(chosen)
-        self._out.update(chosen)
+        self._make_ready(chosen)
         is_known = bool(chosen) or not self.requests.waiting
         self._passed_over = 0 if is_known else min(2 * self._passed_over + 1, _MOST_PASSED_OVER)
         self._to_pass_over = self._passed_over
+
+    def _make_ready(self, urls: list[str]) -> bool:
+        """Fetch pages next, and note so: if the crawl is killed, the next one fetches them first. False if none."""
+        self._note(CHOSEN, urls)
+        self._ready.extend(urls)
+        self._out.update(urls)
+        return bool(urls)
 
     def announce(self, url: str, quality: float | None) -> None:
         """Report a page that is not known from a link, or how good a page is."""
@@ -198,13 +208,13 @@ class FrontierScheduler(Scheduler):
             return False
         return True
 
-    def landed(self, url: str, kind: bytes | None) -> None:
-        """Note that a page was fetched. `READ`: no callback will get it; None: it could not be fetched this time."""
+    def landed(self, url: str, is_done: bool) -> None:
+        """Note that a page was fetched, or that this has failed. `is_done`: no callback gets it, now or later."""
         self._out.discard(url)
         if self._recorder.is_asked:
             self._landed_since.add(url)
-        if kind is not None:
-            self._note(kind, url)
+        if is_done:
+            self._ended.append((-math.inf, url))
 
     def callback_ended(self, status: int, urls: Iterable[str]) -> None:
         """Note that the callback of a page is over, which these URLs have led to. A server's failure may pass."""
@@ -215,14 +225,16 @@ class FrontierScheduler(Scheduler):
 
     def _write_ended(self, until: float) -> None:
         """Write down which pages are done whose callbacks were over at a time."""
+        pages = []
         while self._ended and self._ended[0][0] <= until:
-            self._note(READ, self._ended.popleft()[1])
+            pages.append(self._ended.popleft()[1])
+        self._note(READ, pages)
 
-    def _note(self, kind: bytes, url: str) -> None:
+    def _note(self, kind: bytes, urls: list[str]) -> None:
         try:
-            self.requests.note(kind, url)
-        except OSError as problem:  # the next crawl fetches the page once more
-            self._stop_crawl(f"{url}: that it was fetched cannot be written down ({problem.strerror})")
+            self.requests.note(kind, urls)
+        except OSError as problem:  # the next crawl fetches these pages once more
+            self._stop_crawl(f"which pages were fetched cannot be written down ({problem.strerror})")
 
     def _stop_crawl(self, why: str) -> None:
         """End the crawl in good order: what it fetches from now on would be lost."""

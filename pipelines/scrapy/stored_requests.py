@@ -5,13 +5,15 @@ from __future__ import annotations
 import fcntl
 import os
 import pickle
+from collections.abc import Iterable
+from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from scrapy.utils.request import request_from_dict
 
-from opicflow.pipelines.recorder.stored_pages import HEAD, VISITED, WANTED, stored_pages
+from opicflow.pipelines.recorder.stored_pages import CHOSEN, HEAD, WANTED, stored_pages
 from opicflow.schemas.errors import UserError
 from scrapy import Request, Spider
 
@@ -48,7 +50,7 @@ class StoredRequests:
         self._waiting: dict[str, None] = {}
         """The pages that were not taken, in the order in which they were added."""
         self.unfinished: dict[str, None] = {}
-        """Pages that an earlier crawl has fetched, and that was ended before their callbacks were over."""
+        """Pages that an earlier crawl had chosen, and that was ended before their callbacks were over."""
         self._redirected: set[str] = set()
         self._names: dict[tuple[object, object], tuple[Any, Any]] = {}
         """Of the methods of the spider that are callbacks and errbacks, by their functions."""
@@ -58,7 +60,7 @@ class StoredRequests:
             if kind == WANTED:
                 self._at[url] = start << _SIZE_BITS | (end - start)
                 self._waiting[url] = None
-            elif kind == VISITED:
+            elif kind == CHOSEN:
                 self.unfinished[url] = None
             else:
                 self._waiting.pop(url, None)
@@ -101,18 +103,19 @@ class StoredRequests:
         at, size = divmod(self._at[url], 1 << _SIZE_BITS)
         return request_from_dict(pickle.loads(os.pread(self._file, size, at)), spider=self._spider)
 
-    def first(self) -> str | None:
-        """Return the page that has waited longest."""
-        return next(iter(self._waiting), None)
+    def first(self, most: int) -> list[str]:
+        """Return the pages that have waited longest."""
+        return list(islice(self._waiting, most))
 
     def was_taken(self, url: str) -> None:
         """Note that a page is fetched without a request of the spider: another one has led to it."""
         self._redirected.add(url)
 
-    def note(self, kind: bytes, url: str) -> None:
-        """Note that a page was fetched (`VISITED`), or that the next crawl need not fetch it (`READ`)."""
-        if url in self:
-            self._append(kind, url, b"")
+    def note(self, kind: bytes, urls: Iterable[str]) -> None:
+        """Note that pages are fetched next (`CHOSEN`), or that the next crawl need not fetch them (`READ`)."""
+        names = [url.encode() for url in urls if url in self]
+        if names:
+            self._write(b"".join(HEAD.pack(kind, len(name), 0) + name for name in names))
 
     def close(self) -> None:
         """Close the file."""
@@ -135,12 +138,14 @@ class StoredRequests:
 
     def _append(self, kind: bytes, url: str, data: bytes) -> int:
         name = url.encode()
-        record = HEAD.pack(kind, len(name), len(data)) + name + data
-        if os.write(self._file, record) < len(record):
+        self._write(HEAD.pack(kind, len(name), len(data)) + name + data)
+        return self._end - len(data)
+
+    def _write(self, records: bytes) -> None:
+        if os.write(self._file, records) < len(records):
             os.ftruncate(self._file, self._end)
             raise OSError(28, "No space left on device")
-        self._end += len(record)
-        return self._end - len(data)
+        self._end += len(records)
 
 
 def _function_of(method: object) -> object:

@@ -9,7 +9,6 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import HtmlResponse, Response
 
-from opicflow.pipelines.recorder.stored_pages import READ, VISITED
 from opicflow.pipelines.scrapy.frontier_scheduler import FrontierScheduler, canonical_page, page_of, quality_of
 from scrapy import Request, signals
 
@@ -36,7 +35,7 @@ class VisitRecorder:
         """Record a response, with the redirects that led to it."""
         if request.method == "GET" and not request.meta.get("dont_obey_robotstxt"):
             event, robots, body = visit_of(response, request)
-            self._record(event, request, VISITED, robots, body)
+            self._record(event, request, False, robots, body)
 
     def record_dropped(self, request: Request) -> None:
         """Record the redirects to a page that is not fetched now, because it was fetched before."""
@@ -45,7 +44,7 @@ class VisitRecorder:
             target = [*hops, request.url][number + 1]
             status = request.meta["redirect_reasons"][number]
             event = {"url": hop, "status": status if isinstance(status, int) else 302, "links": [target]}
-            self._record(event, request, READ)
+            self._record(event, request, is_done=True)
 
     def process_exception(self, request: Request, exception: Exception) -> None:
         """Record a failure that no other middleware has mended."""
@@ -55,10 +54,10 @@ class VisitRecorder:
         if page_of(request) is not None:
             redirects = request.meta.get("redirect_urls", [])
             event = {"url": request.url, "failure": failure, "redirects": redirects}
-            self._record(event, request, READ if failure == "robots" else None)
+            self._record(event, request, is_done=failure == "robots")
 
     def _record(
-        self, event: dict[str, Any], request: Request, landed: bytes | None, robots: str = "", body: bytes = b""
+        self, event: dict[str, Any], request: Request, is_done: bool, robots: str = "", body: bytes = b""
     ) -> None:
         engine = self._crawler.engine
         scheduler = None if engine is None else engine.scheduler
@@ -67,7 +66,7 @@ class VisitRecorder:
         for url in (event["url"], *event.get("redirects", ()), *request.meta.get("redirect_urls", ())):
             page = canonical_page(url)
             if page is not None:
-                scheduler.landed(page, landed)
+                scheduler.landed(page, is_done)
 
 
 def visit_of(response: Response, request: Request) -> tuple[dict[str, Any], str, bytes]:

@@ -18,6 +18,7 @@ from opicflow.pipelines.graph.oracle import pagerank
 from opicflow.pipelines.ledger import Certified, Ledger, LedgerConfig, RefreshConfig
 from opicflow.pipelines.replay.keeper import KeeperConfig
 from opicflow.pipelines.replay.state import StateFolder, StateRefused
+from opicflow.pipelines.replay.state_reader import read_ledger
 from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.crawl_events import MOST_LINKS, EventRefused
 from opicflow.schemas.pages import PageIds
@@ -386,3 +387,16 @@ def test_growing_pages_have_the_ids_of_all_that_were_added(monkeypatch: pytest.M
 
 def test_an_empty_frontier_has_nothing(frontier: Frontier) -> None:
     assert frontier.next(3) == [] and frontier.next(0) == [] and frontier.due() is None
+
+
+def test_a_crawl_that_has_saved_nothing_yet_is_told_from_a_folder_that_is_none(
+    tmp_path: Path, clock: StandInClock
+) -> None:
+    with Frontier.open(tmp_path, clock) as frontier:
+        frontier.announce(["http://a.example/"])
+        with pytest.raises(StateRefused, match=r"its crawl has not saved a ledger yet: .* opicflow replay .*visits"):
+            read_ledger(tmp_path)
+        frontier.save()
+        assert read_ledger(tmp_path)[0].pages == 1
+    with pytest.raises(StateRefused, match="no state of a replay"):
+        read_ledger(tmp_path / "other")
