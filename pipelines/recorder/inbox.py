@@ -120,7 +120,7 @@ class Inbox:
 
     def _records(self) -> Iterator[tuple[Report, int]]:
         """Yield the records that are appended now, and where each ends."""
-        appended, size = self._marks[_APPENDED], _BLOCK_BYTES
+        appended, size = min(self._marks[_APPENDED], os.fstat(self._file).st_size), _BLOCK_BYTES
         while (start := self._at) < appended:
             is_rest = size >= appended - start
             data = os.pread(self._file, min(size, appended - start), start)
@@ -176,8 +176,9 @@ def _whole_records(data: bytes, number: int) -> Iterator[tuple[Report, int]]:
 
 
 def _marks(file: int) -> memoryview:
-    """Return the two positions of a file's head: each is read and written as one word."""
-    return memoryview(mmap(file, _HEAD.size)).cast("Q")
+    """Return the two positions of a file's head: each is read and written as one word. A cut-off head has zeros."""
+    has_head = os.fstat(file).st_size >= _HEAD.size
+    return memoryview(mmap(file, _HEAD.size) if has_head else bytearray(_HEAD.size)).cast("Q")
 
 
 def _numbers(inbox: Path) -> Iterator[int]:

@@ -91,7 +91,19 @@ def test_what_the_end_of_the_machine_has_damaged_is_counted_and_passed_over(tmp_
     after.append(Report(VISIT, b"next"))
     reader = Inbox(tmp_path)
     assert [report.event for report in reader.take()] == [b"whole", b"next"]
-    assert reader.damaged_bytes == damaged
+    assert reader.damaged_bytes == damaged - 1
+
+
+@pytest.mark.parametrize(
+    "content", ["", "0800000000000000", "0800000000000000 76020000000100000004000000 7b7d72626f6479"]
+)
+def test_a_file_that_is_cut_off_or_of_another_form_is_passed_over(tmp_path: Path, content: str) -> None:
+    (tmp_path / INBOX_NAME).mkdir()
+    (tmp_path / INBOX_NAME / "00000001").write_bytes(bytes.fromhex(content))
+    InboxWriter(tmp_path).append(Report(VISIT, b"next"))
+    reader = Inbox(tmp_path)
+    assert [report.event for report in reader.take()] == [b"next"]
+    assert (reader.damaged_bytes > 0) == (len(content) > 30)
 
 
 def test_what_is_left_of_a_file_that_is_written_over_is_not_taken_again(tmp_path: Path) -> None:
