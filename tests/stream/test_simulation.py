@@ -281,6 +281,7 @@ FOUND_BY = {
     "a partition that was added later begins with the first rules": 24,
     "a ledger counts its outputs as arrived when they are sent": 20,
     "a quiet ledger publishes": 9,
+    "the URLs of a failed bundle count as sent": 133,
 }
 """Schedules that are played first, where others than the first one find a mutation, or sooner."""
 
