@@ -564,17 +564,15 @@ def plan_in_words(ledger: Ledger, planned: Planned, refresh: RefreshConfig | Non
     """
     survey, shared = planned.survey, planned.shared
     costs = cost_of(survey, shared, (refresh or ledger.config.refresh).alpha)
-    plan = shared.plan
-    used = shared.refresh_per_day if plan.feasible else float(plan.frequencies.sum())
-    low, high = freshness_range(survey.wanted, survey.changes_error[survey.sharing], plan.frequencies)
+    low, high = freshness_range(survey.wanted, survey.changes_error[survey.sharing], shared.plan.frequencies)
     return {
         "policy": refresh.strategy if refresh else ledger.budget().strategy,
         "bandwidth_per_day": round(shared.refresh_per_day + shared.discovery_per_day, 6),
         "cycle_hours": (refresh or ledger.config.refresh).cycle_hours,
-        "refresh_per_day": round(min(shared.refresh_per_day, used), 6),
+        "refresh_per_day": round(shared.refresh_per_day, 6),
         "discovery_per_day": round(shared.discovery_per_day, 6),
-        "feasible": plan.feasible and not survey.suspended,
-        "why": "; ".join(filter(None, (survey.suspended, plan.why))),
+        "feasible": shared.plan.feasible and not survey.suspended,
+        "why": "; ".join(filter(None, (survey.suspended, shared.plan.why))),
         "pages_refreshed": len(survey.sharing) - costs.never_refreshed,
         "freshness": round(costs.freshness, 6),
         "freshness_low": round(low, 6),

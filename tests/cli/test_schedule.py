@@ -360,14 +360,6 @@ def test_schedule_compares_strategies_and_changes_nothing(state: Path) -> None:
 
 
 @pytest.mark.slow
-def test_bandwidth_that_is_left_over_is_not_counted_as_used(state: Path) -> None:
-    plan = json.loads(schedule(state, "--bandwidth", "1000000", "--json").out)["plan"]
-    left = float(plan["why"].split("left over: ")[1].split(" a day")[0])
-    assert plan["refresh_per_day"] < 10_000
-    whole = plan["refresh_per_day"] + plan["discovery_per_day"] + left
-    assert whole == pytest.approx(plan["bandwidth_per_day"], rel=1e-5) == pytest.approx(1_000_000)
-
-
 def test_schedule_says_where_discovery_has_learnt_nothing(log: Path, state: Path, tmp_path: Path) -> None:
     refresh = {"bandwidth_per_day": 20.0, "discovery_by": "importance"}
     run([log], state=tmp_path / "state", counting=LedgerOptions(refresh=refresh))
