@@ -8,7 +8,7 @@ from typing import Any
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 
-from opicflow.pipelines.scrapy.frontier_scheduler import QUALITY_KEY, FrontierScheduler, canonical_page, quality_of
+from opicflow.pipelines.scrapy.frontier_scheduler import QUALITY_KEY, canonical_page, quality_of, scheduler_of
 
 
 class CallbackMiddleware:
@@ -33,7 +33,11 @@ class CallbackMiddleware:
             raise
         self._end(response)
         if response.request is not None and response.meta.get(QUALITY_KEY) != before:
-            quality, page, scheduler = quality_of(response.request), canonical_page(response.url), self._scheduler()
+            quality, page, scheduler = (
+                quality_of(response.request),
+                canonical_page(response.url),
+                scheduler_of(self._crawler),
+            )
             if quality is not None and page is not None and scheduler is not None:
                 scheduler.announce(page, quality)
 
@@ -42,10 +46,6 @@ class CallbackMiddleware:
         self._end(response)
 
     def _end(self, response: Response) -> None:
-        request, scheduler = response.request, self._scheduler()
+        request, scheduler = response.request, scheduler_of(self._crawler)
         if scheduler is not None and request is not None and request.method == "GET":  # others fetch no page
             scheduler.callback_ended(response.status, (response.url, *response.meta.get("redirect_urls", ())))
-
-    def _scheduler(self) -> FrontierScheduler | None:
-        scheduler = None if self._crawler.engine is None else self._crawler.engine.scheduler
-        return scheduler if isinstance(scheduler, FrontierScheduler) else None

@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 from scrapy.core.scheduler import Scheduler
+from scrapy.crawler import Crawler
 from scrapy.settings import BaseSettings
 from scrapy.utils.defer import deferred_from_coro
 
@@ -265,6 +266,12 @@ class FrontierScheduler(Scheduler):
             return False
         self._to_pass_over -= 1
         return self._to_pass_over < 0
+
+
+def scheduler_of(crawler: Crawler) -> FrontierScheduler | None:
+    """Return the scheduler of a crawl that runs; None if the project has chosen another one."""
+    scheduler = None if crawler.engine is None else crawler.engine.scheduler
+    return scheduler if isinstance(scheduler, FrontierScheduler) else None
 
 
 def _config_of(settings: BaseSettings, folder: Path) -> RecorderConfig:

@@ -84,7 +84,8 @@ class StoredRequests:
             data = pickle.dumps(self._dict_of(request), protocol=4)
         except (AttributeError, TypeError, pickle.PicklingError) as problem:
             raise ValueError(str(problem)) from None
-        self._at[url] = self._append(WANTED, url, data) << _SIZE_BITS | len(data)
+        self._write(_record(WANTED, url, data))
+        self._at[url] = (self._end - len(data)) << _SIZE_BITS | len(data)
         self._waiting[url] = None
         if len(self._at_hand) < _MOST_AT_HAND:
             self._at_hand[url] = request
@@ -113,9 +114,9 @@ class StoredRequests:
 
     def note(self, kind: bytes, urls: Iterable[str]) -> None:
         """Note that pages are fetched next (`CHOSEN`), or that the next crawl need not fetch them (`READ`)."""
-        names = [url.encode() for url in urls if url in self]
-        if names:
-            self._write(b"".join(HEAD.pack(kind, len(name), 0) + name for name in names))
+        records = b"".join(_record(kind, url) for url in urls if url in self)
+        if records:
+            self._write(records)
 
     def close(self) -> None:
         """Close the file."""
@@ -136,16 +137,16 @@ class StoredRequests:
         named = zip(_NAMED, (request.url, callback, errback, headers), strict=True)
         return kept | {name: value for name, value in named if value}
 
-    def _append(self, kind: bytes, url: str, data: bytes) -> int:
-        name = url.encode()
-        self._write(HEAD.pack(kind, len(name), len(data)) + name + data)
-        return self._end - len(data)
-
     def _write(self, records: bytes) -> None:
         if os.write(self._file, records) < len(records):
             os.ftruncate(self._file, self._end)
             raise OSError(28, "No space left on device")
         self._end += len(records)
+
+
+def _record(kind: bytes, url: str, data: bytes = b"") -> bytes:
+    name = url.encode()
+    return HEAD.pack(kind, len(name), len(data)) + name + data
 
 
 def _function_of(method: object) -> object:

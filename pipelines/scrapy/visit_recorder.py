@@ -9,7 +9,7 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import HtmlResponse, Response
 
-from opicflow.pipelines.scrapy.frontier_scheduler import FrontierScheduler, canonical_page, page_of, quality_of
+from opicflow.pipelines.scrapy.frontier_scheduler import canonical_page, page_of, quality_of, scheduler_of
 from scrapy import Request, signals
 
 _ROBOTS = "Forbidden by robots.txt"
@@ -59,9 +59,8 @@ class VisitRecorder:
     def _record(
         self, event: dict[str, Any], request: Request, is_done: bool, robots: str = "", body: bytes = b""
     ) -> None:
-        engine = self._crawler.engine
-        scheduler = None if engine is None else engine.scheduler
-        if not isinstance(scheduler, FrontierScheduler) or not scheduler.record(event, robots, body):
+        scheduler = scheduler_of(self._crawler)
+        if scheduler is None or not scheduler.record(event, robots, body):
             return
         for url in (event["url"], *event.get("redirects", ()), *request.meta.get("redirect_urls", ())):
             page = canonical_page(url)
