@@ -60,13 +60,13 @@ class InboxWriter:
         self._file = -1
         self._begin()
 
-    def append(self, report: Report) -> None:
-        """Append a record. When this returns, it survives a kill -9. Raises `InboxRefused`: then it is not there."""
-        kind, event, robots, body = report
-        head = _RECORD.pack(kind, self._number, len(event), len(robots), len(body))
-        size = len(head) + len(event) + len(robots) + len(body)
+    def append(self, *reports: Report) -> None:
+        """Append records. When this returns, they survive a kill -9. Raises `InboxRefused`: then none is there."""
+        parts = [part for report in reports for part in self._parts_of(report)]
+        size = sum(map(len, parts))
         try:
-            if os.pwritev(self._file, (head, event, robots, body), self._end) < size:
+            written = os.pwritev(self._file, parts if len(reports) == 1 else [b"".join(parts)], self._end)
+            if written < size:
                 raise OSError(28, "No space left on device")
         except OSError as problem:
             raise InboxRefused(f"{self._inbox}: cannot be written to ({problem.strerror}): make room") from None
@@ -75,6 +75,10 @@ class InboxWriter:
         if self._end >= self._file_bytes:
             os.close(self._file)
             self._begin()
+
+    def _parts_of(self, report: Report) -> tuple[bytes, ...]:
+        kind, *parts = report
+        return _RECORD.pack(kind, self._number, *map(len, parts)), *parts
 
     def close(self, all_are_taken: bool) -> None:
         """Close the file, and remove what is left if all records are taken."""

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,10 @@ _AT_ONCE = 16
 _MOST_PASSED_OVER = 64
 _TOO_MANY_REQUESTS, _SERVER_FAILURE = 429, 500
 _IDLE_SECONDS = 5.0
-_CALLBACK_SECONDS = 0.1
-"""After the end of a callback, until its last requests are here, too: Scrapy takes them some steps later."""
+_WRITE_SECONDS = 0.1
+"""What is noted is written at this interval, if nothing needs it before. So long after the end of a callback its last
+requests are noted, too: Scrapy takes them some steps later."""
+_MOST_UNWRITTEN = 256
 
 
 class FolderRefused(UserError):
@@ -47,6 +49,9 @@ class FrontierScheduler(Scheduler):
     A page is what a plain GET fetches. Requests with a body or another method, retries, redirects, and requests that
     cannot be stored are scheduled as Scrapy does it. A spider gets each page once, and again when it is due. A page
     whose callback was not over when a crawl was killed, and one that could not be fetched, is for the next crawl.
+
+    What a kill -9 must not take is written in this order: that a page is fetched next; its visit; the requests that
+    its callback has made; that its callback is over. Most of it waits for others, and is written together.
     """
 
     requests: StoredRequests
@@ -76,7 +81,9 @@ class FrontierScheduler(Scheduler):
         """How many choices are made without the frontier, which had no waiting page, and how many are left."""
         self._last_idle_query_at = 0.0
         self._ended: deque[tuple[float, str]] = deque()
-        """Pages whose callbacks are over, and since when. They are written down a moment later, at `_write_at`."""
+        """Pages whose callbacks are over, and since when. This is written a moment later, at `_write_at`."""
+        self._announcements: list[Report] = []
+        """Those that are not in the inbox yet. They come before the requests for their pages are written."""
         self._write_at = -math.inf
         self._has_given_some = self._is_stopping = False
         self._unusable: set[str] = set()
@@ -90,7 +97,7 @@ class FrontierScheduler(Scheduler):
         """Wait until the recorder has taken everything, and has saved the frontier."""
         if not self._is_open:  # Scrapy closes what it could not open
             return None
-        self._write_ended(math.inf)
+        self._write(math.inf)
         self._pass_on_counts()
         if len(self.requests) and not (self._has_given_some or self._unusable):
             _LOGGER.info(
@@ -125,12 +132,11 @@ class FrontierScheduler(Scheduler):
             self.requests.add(url, request)
         except ValueError:
             return super().enqueue_request(request)
-        except OSError as problem:
-            self._stop_crawl(f"{url}: the request cannot be written down ({problem.strerror})")
-            return super().enqueue_request(request)
         quality = quality_of(request)
         if is_first or quality is not None:
             self.announce(url, quality)
+        if self.requests.unwritten >= _MOST_UNWRITTEN:
+            self._write()
         self._counts["enqueued"] += 1
         return True
 
@@ -139,9 +145,9 @@ class FrontierScheduler(Scheduler):
         request = super().next_request()
         if request is not None:
             return request
-        if self._ended and (now := time.monotonic()) >= self._write_at:  # together: to write takes longer than all else
-            self._write_at = now + _CALLBACK_SECONDS
-            self._write_ended(now - _CALLBACK_SECONDS)
+        if (now := time.monotonic()) >= self._write_at:
+            self._write_at = now + _WRITE_SECONDS
+            self._write(now - _WRITE_SECONDS)
         self._choose()
         while self._ready or self._make_ready(self.requests.first(_AT_ONCE)):
             url = self._ready.popleft()
@@ -168,6 +174,7 @@ class FrontierScheduler(Scheduler):
         """Let the recorder choose pages: it does so while those that it has chosen before are fetched."""
         if not self._recorder.is_asked and len(self._ready) < _AT_ONCE and self._is_choice():
             self._landed_since.clear()
+            self._write()  # the recorder reads which pages wait
             self._recorder.ask(_AT_ONCE)
         if not self._recorder.is_asked:
             return
@@ -184,38 +191,39 @@ class FrontierScheduler(Scheduler):
 
     def _make_ready(self, urls: list[str]) -> bool:
         """Fetch pages next, and note so: if the crawl is killed, the next one fetches them first. False if none."""
-        self._note(CHOSEN, urls)
+        self.requests.note(CHOSEN, urls)
         self._ready.extend(urls)
         self._out.update(urls)
         return bool(urls)
 
     def announce(self, url: str, quality: float | None) -> None:
         """Report a page that is not known from a link, or how good a page is."""
-        self._report(ANNOUNCEMENT, {"url": url} if quality is None else {"url": url, "quality": quality})
+        event = {"url": url} if quality is None else {"url": url, "quality": quality}
+        self._announcements.append(Report(ANNOUNCEMENT, orjson.dumps(event)))
 
-    def record(self, event: dict[str, Any], robots: str = "", body: bytes = b"") -> bool:
-        """Report a visit that is over now: see `Report`. Returns whether this was possible."""
+    def record(
+        self, event: dict[str, Any], pages: Sequence[str], is_done: bool, robots: str = "", body: bytes = b""
+    ) -> None:
+        """Report a visit that is over now, or that has failed: see `Report`.
+
+        `pages` are those that have led to it. `is_done`: no callback gets them, now or later.
+        """
         event["fetched_at"] = int(1000 * _clock())
-        return self._report(VISIT, event, robots, body)
-
-    def _report(self, kind: bytes, event: dict[str, Any], robots: str = "", body: bytes = b"") -> bool:
+        if self.requests.are_unwritten(pages):
+            self._write()
         try:
-            self._inbox.append(Report(kind, orjson.dumps(event), robots.encode(), body))
+            self._inbox.append(Report(VISIT, orjson.dumps(event), robots.encode(), body))
         except (InboxRefused, TypeError) as problem:
             _LOGGER.warning("opicflow: the report of %s is not recorded: %s", event["url"], problem)
             self._count("opicflow/reports_refused", 1)
             if isinstance(problem, InboxRefused):
                 self._stop_crawl(str(problem))
-            return False
-        return True
-
-    def landed(self, url: str, is_done: bool) -> None:
-        """Note that a page was fetched, or that this has failed. `is_done`: no callback gets it, now or later."""
-        self._out.discard(url)
+            return
+        self._out.difference_update(pages)
         if self._recorder.is_asked:
-            self._landed_since.add(url)
+            self._landed_since.update(pages)
         if is_done:
-            self._ended.append((-math.inf, url))
+            self._ended.extend((-math.inf, page) for page in pages)
 
     def callback_ended(self, status: int, urls: Iterable[str]) -> None:
         """Note that the callback of a page is over, which these URLs have led to. A server's failure may pass."""
@@ -224,18 +232,19 @@ class FrontierScheduler(Scheduler):
         now = time.monotonic()
         self._ended.extend((now, page) for url in urls if (page := canonical_page(url)) is not None)
 
-    def _write_ended(self, until: float) -> None:
-        """Write down which pages are done whose callbacks were over at a time."""
-        pages = []
-        while self._ended and self._ended[0][0] <= until:
-            pages.append(self._ended.popleft()[1])
-        self._note(READ, pages)
-
-    def _note(self, kind: bytes, urls: list[str]) -> None:
+    def _write(self, over_since: float = -math.inf) -> None:
+        """Write what was noted, and which pages are done: those whose callbacks were over at this time."""
+        while self._ended and self._ended[0][0] <= over_since:
+            self.requests.note(READ, (self._ended.popleft()[1],))
         try:
-            self.requests.note(kind, urls)
-        except OSError as problem:  # the next crawl fetches these pages once more
-            self._stop_crawl(f"which pages were fetched cannot be written down ({problem.strerror})")
+            if self._announcements:
+                self._inbox.append(*self._announcements)
+                self._announcements.clear()
+            self.requests.write()
+        except InboxRefused as problem:
+            self._stop_crawl(str(problem))
+        except OSError as problem:
+            self._stop_crawl(f"which pages are wanted, and were fetched, cannot be written down ({problem.strerror})")
 
     def _stop_crawl(self, why: str) -> None:
         """End the crawl in good order: what it fetches from now on would be lost."""
@@ -291,8 +300,10 @@ def _clock() -> float:
 def quality_of(request: Request) -> float | None:
     """Return the quality that a spider has set in the meta of a request; None if it has set none."""
     quality = request.meta.get(QUALITY_KEY)
-    if quality is None or (isinstance(quality, float | int) and 0.0 <= quality <= 1.0):
-        return quality
+    if quality is None:
+        return None
+    if isinstance(quality, float | int) and 0.0 <= quality <= 1.0:
+        return float(quality)
     _LOGGER.warning("opicflow: %s of %s is no number from 0 to 1: %r", QUALITY_KEY, request.url, quality)
     return None
 

@@ -31,7 +31,7 @@ class RequestsInUse(UserError):
 
 
 class StoredRequests:
-    """Requests by canonical URL. Added requests survive the end of the process, also a kill -9."""
+    """Requests by canonical URL. What is written survives the end of the process, also a kill -9."""
 
     def __init__(self, path: Path, spider: Spider) -> None:
         """Open a file, or make one. A last record that is not whole is cut off. Raises `RequestsInUse`."""
@@ -54,9 +54,15 @@ class StoredRequests:
         self._redirected: set[str] = set()
         self._names: dict[tuple[object, object], tuple[Any, Any]] = {}
         """Of the methods of the spider that are callbacks and errbacks, by their functions."""
-        self._end = 0
+        self._unwritten: list[bytes] = []
+        """Records that are written together: to write takes longer than to make a record."""
+        self._unwritten_pages: set[str] = set()
+        """Pages that were chosen by these records."""
+        self._unwritten_requests: dict[str, Request] = {}
+        self._written = 0
+        """Up to where the file is written."""
         for kind, url, start, end in stored_pages(self._file, 0):
-            self._end = end
+            self._written = end
             if kind == WANTED:
                 self._at[url] = start << _SIZE_BITS | (end - start)
                 self._waiting[url] = None
@@ -68,7 +74,9 @@ class StoredRequests:
                 if url not in self._at:
                     self._redirected.add(url)
         self.unfinished = {url: None for url in self.unfinished if url in self._waiting}
-        os.ftruncate(self._file, self._end)
+        os.ftruncate(self._file, self._written)
+        self._end = self._written
+        """Up to where it is after all records are written."""
 
     def __contains__(self, url: str) -> bool:
         return url in self._at or url in self._redirected
@@ -84,11 +92,11 @@ class StoredRequests:
             data = pickle.dumps(self._dict_of(request), protocol=4)
         except (AttributeError, TypeError, pickle.PicklingError) as problem:
             raise ValueError(str(problem)) from None
-        self._write(_record(WANTED, url, data))
+        self._append(_record(WANTED, url, data))
         self._at[url] = (self._end - len(data)) << _SIZE_BITS | len(data)
         self._waiting[url] = None
-        if len(self._at_hand) < _MOST_AT_HAND:
-            self._at_hand[url] = request
+        at_hand = self._at_hand if len(self._at_hand) < _MOST_AT_HAND else self._unwritten_requests
+        at_hand[url] = request
 
     def __len__(self) -> int:
         return len(self._at)
@@ -99,7 +107,7 @@ class StoredRequests:
         Raises ValueError if the spider has no method of the name that its callback has.
         """
         self._waiting.pop(url, None)
-        if (request := self._at_hand.pop(url, None)) is not None:
+        if (request := self._at_hand.pop(url, None) or self._unwritten_requests.get(url)) is not None:
             return request
         at, size = divmod(self._at[url], 1 << _SIZE_BITS)
         return request_from_dict(pickle.loads(os.pread(self._file, size, at)), spider=self._spider)
@@ -114,12 +122,36 @@ class StoredRequests:
 
     def note(self, kind: bytes, urls: Iterable[str]) -> None:
         """Note that pages are fetched next (`CHOSEN`), or that the next crawl need not fetch them (`READ`)."""
-        records = b"".join(_record(kind, url) for url in urls if url in self)
-        if records:
-            self._write(records)
+        for url in urls:
+            if url in self:
+                self._append(_record(kind, url))
+                if kind == CHOSEN:
+                    self._unwritten_pages.add(url)
+
+    def are_unwritten(self, urls: Iterable[str]) -> bool:
+        """Whether it is not written yet that one of these pages was chosen."""
+        return not self._unwritten_pages.isdisjoint(urls)
+
+    @property
+    def unwritten(self) -> int:
+        """How many records are not written."""
+        return len(self._unwritten)
+
+    def write(self) -> None:
+        """Write all records, in their order. Raises OSError if the disk is full: then they wait."""
+        records = b"".join(self._unwritten)
+        if not records:
+            return
+        if os.write(self._file, records) < len(records):
+            os.ftruncate(self._file, self._written)
+            raise OSError(28, "No space left on device")
+        self._written = self._end
+        self._unwritten.clear()
+        self._unwritten_pages.clear()
+        self._unwritten_requests.clear()
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file. What was not written is lost."""
         os.close(self._file)
 
     def _dict_of(self, request: Request) -> dict[str, Any]:
@@ -137,11 +169,9 @@ class StoredRequests:
         named = zip(_NAMED, (request.url, callback, errback, headers), strict=True)
         return kept | {name: value for name, value in named if value}
 
-    def _write(self, records: bytes) -> None:
-        if os.write(self._file, records) < len(records):
-            os.ftruncate(self._file, self._end)
-            raise OSError(28, "No space left on device")
-        self._end += len(records)
+    def _append(self, record: bytes) -> None:
+        self._unwritten.append(record)
+        self._end += len(record)
 
 
 def _record(kind: bytes, url: str, data: bytes = b"") -> bytes:

@@ -60,12 +60,10 @@ class VisitRecorder:
         self, event: dict[str, Any], request: Request, is_done: bool, robots: str = "", body: bytes = b""
     ) -> None:
         scheduler = scheduler_of(self._crawler)
-        if scheduler is None or not scheduler.record(event, robots, body):
-            return
-        for url in (event["url"], *event.get("redirects", ()), *request.meta.get("redirect_urls", ())):
-            page = canonical_page(url)
-            if page is not None:
-                scheduler.landed(page, is_done)
+        if scheduler is not None:
+            urls = (event["url"], *event.get("redirects", ()), *request.meta.get("redirect_urls", ()))
+            pages = [page for url in urls if (page := canonical_page(url)) is not None]
+            scheduler.record(event, pages, is_done, robots, body)
 
 
 def visit_of(response: Response, request: Request) -> tuple[dict[str, Any], str, bytes]:

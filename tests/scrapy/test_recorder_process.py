@@ -56,6 +56,7 @@ class Crawl:
         for number in range(40):
             if url(number) not in self.requests:
                 self.requests.add(url(number), Request(url(number)))
+                self.requests.write()
 
     @property
     def pid(self) -> int:

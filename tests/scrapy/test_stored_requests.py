@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from scrapy.http import FormRequest
 
 import scrapy
+from opicflow.pipelines.recorder.stored_pages import CHOSEN, READ
 from opicflow.pipelines.scrapy.stored_requests import StoredRequests
 from scrapy import Request
 
@@ -43,12 +45,59 @@ MADE: list[Callable[[], Request]] = [
 def test_a_request_is_read_as_it_was_made(tmp_path: Path, make: Callable[[], Request]) -> None:
     stored = StoredRequests(tmp_path / "requests", SPIDER)
     stored.add(URL, make())
+    stored.write()
     stored.close()
     again = StoredRequests(tmp_path / "requests", SPIDER)
     found = again.take(URL)
     again.close()
     assert type(found) is type(make())
     assert found.to_dict(spider=SPIDER) == make().to_dict(spider=SPIDER)
+
+
+@pytest.mark.parametrize("is_at_hand", [False, True])
+def test_what_is_not_written_is_there_until_the_process_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_at_hand: bool
+) -> None:
+    monkeypatch.setattr("opicflow.pipelines.scrapy.stored_requests._MOST_AT_HAND", int(is_at_hand))
+    stored, request = StoredRequests(tmp_path / "requests", SPIDER), Request(URL, SPIDER.parse)
+    stored.add(URL, request)
+    stored.note(CHOSEN, [URL])
+    assert stored.are_unwritten([URL]) and URL in stored and stored.take(URL) is request
+    stored.close()
+    again = StoredRequests(tmp_path / "requests", SPIDER)
+    assert URL not in again and not again.unfinished
+    again.close()
+
+
+def test_a_page_that_was_chosen_is_unfinished_until_it_is_written_that_its_callback_is_over(tmp_path: Path) -> None:
+    for notes, unfinished in (([CHOSEN], [URL]), ([READ], [])):
+        stored = StoredRequests(tmp_path / "requests", SPIDER)
+        if URL not in stored:
+            stored.add(URL, Request(URL))
+        for kind in notes:
+            stored.note(kind, [URL])
+        stored.write()
+        assert not stored.are_unwritten([URL])
+        stored.close()
+        again = StoredRequests(tmp_path / "requests", SPIDER)
+        assert list(again.unfinished) == unfinished and again.waiting == len(unfinished)
+        again.close()
+
+
+def test_records_for_which_there_is_no_room_wait_and_are_written_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored, write = StoredRequests(tmp_path / "requests", SPIDER), os.write
+    stored.add(URL, Request(URL))
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
+        patch.setattr(os, "write", lambda file, data: write(file, data[:5]))
+        stored.write()
+    stored.note(CHOSEN, [URL])
+    stored.write()
+    stored.close()
+    again = StoredRequests(tmp_path / "requests", SPIDER)
+    assert list(again.unfinished) == [URL] and again.take(URL).url == URL
+    again.close()
 
 
 def test_a_request_with_a_callback_that_is_no_method_cannot_be_stored(tmp_path: Path) -> None:
