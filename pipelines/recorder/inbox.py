@@ -62,7 +62,10 @@ class InboxWriter:
 
     def append(self, *reports: Report) -> None:
         """Append records. When this returns, they survive a kill -9. Raises `InboxRefused`: then none is there."""
-        parts = [part for report in reports for part in self._parts_of(report)]
+        parts = list[bytes]()
+        for kind, event, robots, body in reports:
+            head = _RECORD.pack(kind, self._number, len(event), len(robots), len(body))
+            parts += head, event, robots, body
         size = sum(map(len, parts))
         try:
             written = os.pwritev(self._file, parts if len(reports) == 1 else [b"".join(parts)], self._end)
@@ -75,10 +78,6 @@ class InboxWriter:
         if self._end >= self._file_bytes:
             os.close(self._file)
             self._begin()
-
-    def _parts_of(self, report: Report) -> tuple[bytes, ...]:
-        kind, *parts = report
-        return _RECORD.pack(kind, self._number, *map(len, parts)), *parts
 
     def close(self, all_are_taken: bool) -> None:
         """Close the file, and remove what is left if all records are taken."""

@@ -149,7 +149,7 @@ class FrontierScheduler(Scheduler):
             self._write_at = now + _WRITE_SECONDS
             self._write(now - _WRITE_SECONDS)
         self._choose()
-        while self._ready or self._make_ready(self.requests.first(_AT_ONCE)):
+        while self._ready or (self.requests.waiting and self._make_ready(self.requests.first(_AT_ONCE))):
             url = self._ready.popleft()
             try:
                 request = self.requests.take(url)
@@ -191,10 +191,12 @@ class FrontierScheduler(Scheduler):
 
     def _make_ready(self, urls: list[str]) -> bool:
         """Fetch pages next, and note so: if the crawl is killed, the next one fetches them first. False if none."""
+        if not urls:
+            return False
         self.requests.note(CHOSEN, urls)
         self._ready.extend(urls)
         self._out.update(urls)
-        return bool(urls)
+        return True
 
     def announce(self, url: str, quality: float | None) -> None:
         """Report a page that is not known from a link, or how good a page is."""
@@ -230,12 +232,16 @@ class FrontierScheduler(Scheduler):
         if status == _TOO_MANY_REQUESTS or status >= _SERVER_FAILURE:
             return
         now = time.monotonic()
-        self._ended.extend((now, page) for url in urls if (page := canonical_page(url)) is not None)
+        for url in urls:
+            if (page := canonical_page(url)) is not None:
+                self._ended.append((now, page))
 
     def _write(self, over_since: float = -math.inf) -> None:
         """Write what was noted, and which pages are done: those whose callbacks were over at this time."""
+        done = []
         while self._ended and self._ended[0][0] <= over_since:
-            self.requests.note(READ, (self._ended.popleft()[1],))
+            done.append(self._ended.popleft()[1])
+        self.requests.note(READ, done)
         try:
             if self._announcements:
                 self._inbox.append(*self._announcements)

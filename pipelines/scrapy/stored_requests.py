@@ -20,8 +20,8 @@ from scrapy import Request, Spider
 _SIZE_BITS = 32
 _MOST_AT_HAND = 4096
 """Requests that are kept as they are until they are taken. The others are read from the file."""
-_NAMED = ("url", "callback", "errback", "headers")
-_OTHERS = tuple(name for name in Request.attributes if name not in _NAMED)
+_OFTEN_SET = ("url", "callback", "errback", "headers", "meta", "priority")
+_OTHERS = tuple(name for name in Request.attributes if name not in _OFTEN_SET)
 _values_of = attrgetter(*_OTHERS)
 _PLAIN = _values_of(Request("data:,"))
 
@@ -163,11 +163,14 @@ class StoredRequests:
             whole = request.to_dict(spider=self._spider)
             self._names[key] = whole["callback"], whole["errback"]
         callback, errback = self._names[key]
-        others = zip(_OTHERS, _values_of(request), _PLAIN, strict=True)
-        kept = {name: value for name, value, plain in others if value != plain}
         headers = dict(request.headers) if request.headers else None
-        named = zip(_NAMED, (request.url, callback, errback, headers), strict=True)
-        return kept | {name: value for name, value in named if value}
+        often_set = (request.url, callback, errback, headers, request.meta, request.priority)
+        kept = {name: value for name, value in zip(_OFTEN_SET, often_set, strict=True) if value}
+        values = _values_of(request)
+        if values != _PLAIN:
+            others = zip(_OTHERS, values, _PLAIN, strict=True)
+            kept |= {name: value for name, value, plain in others if value != plain}
+        return kept
 
     def _append(self, record: bytes) -> None:
         self._unwritten.append(record)
