@@ -1,8 +1,8 @@
 """Group `scrapy`: what the add-on takes of the processor in a crawl that never waits, beside Scrapy alone.
 
-A crawl with the add-on and one without run at the same time, and share one core: what disturbs the machine disturbs
-both alike. The clock is the processor time of Scrapy's process, over the time in which both crawl. That of the recorder
-beside it, on another core, is counted apart.
+A crawl with the add-on and one without share one core: what disturbs the machine disturbs both alike. After its first
+pages each waits for the other, so that they go on at the same time. The clock is the processor time of Scrapy's process,
+over the time in which both crawl. That of the recorder beside it, on another core, is counted apart.
 """
 
 from __future__ import annotations
@@ -70,11 +70,18 @@ class _Spent(NamedTuple):
 
 def _crawled_together(spider: str, root: str, warm: int, counted: int) -> tuple[_Spent, _Spent]:
     """Crawl with the add-on and without at the same time, in processes of their own."""
-    command = [sys.executable, "-m", "benchmarks.scrapy", "crawl", spider]
+    command, pipe = [sys.executable, "-m", "benchmarks.scrapy", "crawl", spider], subprocess.PIPE
     crawls = [
-        subprocess.Popen([*command, kind, root, str(warm), str(counted)], stdout=subprocess.PIPE, text=True)
+        subprocess.Popen([*command, kind, root, str(warm), str(counted)], stdin=pipe, stdout=pipe, text=True)
         for kind in (_ADDON, _ALONE)
     ]
+    for crawl in crawls:
+        assert crawl.stdin is not None and crawl.stdout is not None
+        crawl.stdout.readline()
+    for crawl in crawls:
+        assert crawl.stdin is not None
+        crawl.stdin.write("go on\n")
+        crawl.stdin.flush()
     found = [json.loads(crawl.communicate()[0].splitlines()[-1]) for crawl in crawls]
     recorded = found[0]["recorded"]
     check(recorded >= warm + counted, f"the add-on records {warm + counted} pages, not {recorded}")
@@ -120,6 +127,9 @@ def crawl(spider: str, kind: str, root: str, warm: int, counted: int) -> None:
         if pages[0] == warm and others:
             for pid in _children():
                 os.sched_setaffinity(pid, others)
+        if pages[0] == warm:
+            print("warm", flush=True)
+            sys.stdin.readline()
         if pages[0] >= warm and pages[0] % _STEP == 0:
             looks.append((monotonic(), pages[0], process_time(), _used_by_children()))
 

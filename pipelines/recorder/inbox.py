@@ -1,12 +1,13 @@
 """What a crawler has reported, in files, until the recorder has written it to the log.
 
-    folder/inbox/00000001    a head, then the records
-    folder/inbox/00000002    …
-    folder/inbox/taken       a file that will be written over as the next one
+    folder/inbox/00000003          a head, then the records
+    folder/inbox/00000004          …
+    folder/inbox/00000002.taken    a file that will be written over as a next one
 
 The head has two positions: up to where records are taken, and up to where they are appended. One process appends,
-another one takes, at the same time. A record that was appended survives both processes. A file whose records are
-all taken is written over: to find memory for what a crawler reports takes longer than to copy it.
+another one takes, at the same time. A record that was appended survives both processes. A file has all its room from
+its beginning, and is written as memory. When its records are all taken it is written over: to find memory for what a
+crawler reports takes longer than to copy it.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ _KINDS = (VISIT, ANNOUNCEMENT)
 _FILE_BYTES = 4 << 20
 """After so many bytes there is another file: most are written over before the system writes them to the disk."""
 _MOST_KEPT_BYTES = 4 * _FILE_BYTES
+_MOST_KEPT_FILES = 4
 _BLOCK_BYTES = 1 << 20
-_TAKEN_NAME, _NEXT_NAME = "taken", "next"
+_TAKEN_SUFFIX, _NEXT_NAME = ".taken", "next"
 
 
 class InboxRefused(UserError):
@@ -57,45 +59,60 @@ class InboxWriter:
         self._inbox, self._file_bytes = folder / INBOX_NAME, file_bytes
         self._inbox.mkdir(parents=True, exist_ok=True)
         self._number = max(_numbers(self._inbox), default=0)
-        self._file = -1
-        self._begin()
+        self._kept: dict[int, mmap] = {}
+        """The memory of files that may be written over: to get it again takes longer than to write it."""
+        self._begin(0)
 
-    def append(self, *reports: Report) -> None:
-        """Append records. When this returns, they survive a kill -9. Raises `InboxRefused`: then none is there."""
-        parts = list[bytes]()
-        for kind, event, robots, body in reports:
-            head = _RECORD.pack(kind, self._number, len(event), len(robots), len(body))
-            parts += head, event, robots, body
-        size = sum(map(len, parts))
-        try:
-            written = os.pwritev(self._file, parts if len(reports) == 1 else [b"".join(parts)], self._end)
-            if written < size:
-                raise OSError(28, "No space left on device")
-        except OSError as problem:
-            raise InboxRefused(f"{self._inbox}: cannot be written to ({problem.strerror}): make room") from None
-        self._end += size
-        self._marks[_APPENDED] = self._end
-        if self._end >= self._file_bytes:
-            os.close(self._file)
-            self._begin()
+    def append(self, report: Report) -> None:
+        """Append a record. When this returns, it survives a kill -9. Raises `InboxRefused`: then it is not there."""
+        kind, event, robots, body = report
+        size = _RECORD.size + len(event) + len(robots) + len(body)
+        if self._end + size > len(self._content):
+            self._begin(size)
+        content, at = self._content, self._end
+        _RECORD.pack_into(content, at, kind, self._number, len(event), len(robots), len(body))
+        at += _RECORD.size
+        for part in (event, robots, body):
+            content[at : at + len(part)] = part
+            at += len(part)
+        self._end = self._marks[_APPENDED] = at
 
     def close(self, all_are_taken: bool) -> None:
-        """Close the file, and remove what is left if all records are taken."""
-        os.close(self._file)
+        """Remove what is left if all records are taken."""
         if all_are_taken:
-            for name in (_path(self._inbox, self._number), self._inbox / _TAKEN_NAME):
-                name.unlink(missing_ok=True)
+            for path in (_path(self._inbox, self._number), *_taken(self._inbox)):
+                path.unlink(missing_ok=True)
 
-    def _begin(self) -> None:
-        """Begin a file: one whose records are taken, if there is such a one."""
+    def _begin(self, record_bytes: int) -> None:
+        """Begin a file with room for a record: one whose records are taken, if there is such a one."""
+        path = self._inbox / _NEXT_NAME
+        size = max(self._file_bytes, _HEAD.size + record_bytes)
+        try:
+            if (taken := max(_taken(self._inbox), default=None)) is not None:
+                os.replace(taken, path)
+            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            try:
+                _make_room(file, size)
+                os.pwrite(file, _HEAD.pack(_HEAD.size, _HEAD.size), 0)
+                self._content = self._memory_of(file, size)
+            finally:
+                os.close(file)
+            os.replace(path, _path(self._inbox, self._number + 1))
+        except OSError as problem:
+            raise InboxRefused(f"{self._inbox}: cannot be written to ({problem.strerror}): make room") from None
         self._number += 1
-        next_path = self._inbox / _NEXT_NAME  # the reader may give another file the name of taken ones at any time
-        with suppress(FileNotFoundError):
-            os.replace(self._inbox / _TAKEN_NAME, next_path)
-        self._file = os.open(next_path, os.O_RDWR | os.O_CREAT, 0o644)
-        self._end = os.pwrite(self._file, _HEAD.pack(_HEAD.size, _HEAD.size), 0)
-        self._marks = _marks(self._file)
-        os.replace(next_path, _path(self._inbox, self._number))
+        self._end = _HEAD.size
+        self._marks = memoryview(self._content)[: _HEAD.size].cast("Q")
+
+    def _memory_of(self, file: int, size: int) -> mmap:
+        identity = os.fstat(file).st_ino
+        memory = self._kept.pop(identity, None)
+        if memory is None or len(memory) < size:
+            memory = mmap(file, size)
+        self._kept[identity] = memory
+        if len(self._kept) > _MOST_KEPT_FILES:
+            del self._kept[next(iter(self._kept))]
+        return memory
 
 
 class Inbox:
@@ -146,11 +163,12 @@ class Inbox:
         return True
 
     def _release(self) -> None:
-        """Leave a file whose records are all taken to the writer; remove it if it is much larger than most are."""
+        """Leave a file whose records are all taken to the writer; remove it if it is very large, or one of many."""
         path, size = _path(self._inbox, self._number), os.fstat(self._file).st_size
         self.close()
         with suppress(FileNotFoundError):
-            path.unlink() if size > _MOST_KEPT_BYTES else path.replace(self._inbox / _TAKEN_NAME)
+            is_kept = size <= _MOST_KEPT_BYTES and len(list(_taken(self._inbox))) < _MOST_KEPT_FILES
+            path.replace(path.with_suffix(_TAKEN_SUFFIX)) if is_kept else path.unlink()
 
     def _next_number(self) -> int | None:
         return min((number for number in _numbers(self._inbox) if number > self._number), default=None)
@@ -189,6 +207,17 @@ def _numbers(inbox: Path) -> Iterator[int]:
         return (int(name) for name in os.listdir(inbox) if name.isdecimal())
     except FileNotFoundError:
         return iter(())
+
+
+def _taken(inbox: Path) -> Iterator[Path]:
+    return inbox.glob(f"*{_TAKEN_SUFFIX}")
+
+
+def _make_room(file: int, size: int) -> None:
+    """Let a file have at least this size, and its room on the disk: without room, writing to its memory would fail."""
+    start = os.fstat(file).st_size
+    while start < size:
+        start += os.pwrite(file, bytes(size - start), start)
 
 
 def _path(inbox: Path, number: int) -> Path:

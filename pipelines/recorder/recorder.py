@@ -46,6 +46,8 @@ _LONGEST_SILENCE_SECONDS = 0.5
 _LONGEST_WAIT_SECONDS = 60.0
 """For the recorder of a crawl that was killed, which saves its ledger."""
 _PAUSE_SECONDS = 0.1
+_LESS_URGENT = 5
+"""Than the crawl, which is not to wait for the processor: the recorder may be late, up to where it is asked."""
 _SAVE_SECONDS, _SAVES_SHARE = 60.0, 0.02
 """The ledger is saved at this interval, or at a longer one: saving takes at most this share of the time."""
 
@@ -66,6 +68,7 @@ class Recorder:
     def run(self) -> None:
         """Take reports and answer, until the crawler has ended; then save."""
         self._crawler.send({"ready": True})
+        os.nice(_LESS_URGENT)
         is_over = False
         while not is_over:
             try:

@@ -6,14 +6,15 @@ import logging
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from scrapy.core.scheduler import Scheduler
 from scrapy.crawler import Crawler
+from scrapy.http import Response
 from scrapy.settings import BaseSettings
 from scrapy.utils.defer import deferred_from_coro
 
@@ -34,13 +35,25 @@ _MOST_PASSED_OVER = 64
 _TOO_MANY_REQUESTS, _SERVER_FAILURE = 429, 500
 _IDLE_SECONDS = 5.0
 _WRITE_SECONDS = 0.1
-"""What is noted is written at this interval, if nothing needs it before. So long after the end of a callback its last
-requests are noted, too: Scrapy takes them some steps later."""
+"""What is noted is written at this interval, if nothing needs it before."""
 _MOST_UNWRITTEN = 256
 
 
 class FolderRefused(UserError):
     """The folder of a crawl cannot be used."""
+
+
+class _Callback(NamedTuple):
+    """A callback that has begun."""
+
+    request: Request
+    is_followed: bool
+    """Whether Scrapy tells of this request when its callback is over. If not, it is over when the crawl is."""
+    url: str
+    is_done: bool
+    """Whether its pages are done then. A server's failure may pass."""
+    quality: float | None
+    """That of the page before: the callback may set another one."""
 
 
 class FrontierScheduler(Scheduler):
@@ -51,7 +64,7 @@ class FrontierScheduler(Scheduler):
     whose callback was not over when a crawl was killed, and one that could not be fetched, is for the next crawl.
 
     What a kill -9 must not take is written in this order: that a page is fetched next; its visit; the requests that
-    its callback has made; that its callback is over. Most of it waits for others, and is written together.
+    its callback has made; that its callback is over. All but the visits is written for many pages at once.
     """
 
     requests: StoredRequests
@@ -80,10 +93,7 @@ class FrontierScheduler(Scheduler):
         self._passed_over = self._to_pass_over = 0
         """How many choices are made without the frontier, which had no waiting page, and how many are left."""
         self._last_idle_query_at = 0.0
-        self._ended: deque[tuple[float, str]] = deque()
-        """Pages whose callbacks are over, and since when. This is written a moment later, at `_write_at`."""
-        self._announcements: list[Report] = []
-        """Those that are not in the inbox yet. They come before the requests for their pages are written."""
+        self._callbacks: list[_Callback] = []
         self._write_at = -math.inf
         self._has_given_some = self._is_stopping = False
         self._unusable: set[str] = set()
@@ -97,7 +107,8 @@ class FrontierScheduler(Scheduler):
         """Wait until the recorder has taken everything, and has saved the frontier."""
         if not self._is_open:  # Scrapy closes what it could not open
             return None
-        self._write(math.inf)
+        self._end_callbacks(are_all_over=True)
+        self._write()
         self._pass_on_counts()
         if len(self.requests) and not (self._has_given_some or self._unusable):
             _LOGGER.info(
@@ -147,7 +158,8 @@ class FrontierScheduler(Scheduler):
             return request
         if (now := time.monotonic()) >= self._write_at:
             self._write_at = now + _WRITE_SECONDS
-            self._write(now - _WRITE_SECONDS)
+            self._end_callbacks(are_all_over=False)
+            self._write()
         self._choose()
         while self._ready or (self.requests.waiting and self._make_ready(self.requests.first(_AT_ONCE))):
             url = self._ready.popleft()
@@ -200,8 +212,7 @@ class FrontierScheduler(Scheduler):
 
     def announce(self, url: str, quality: float | None) -> None:
         """Report a page that is not known from a link, or how good a page is."""
-        event = {"url": url} if quality is None else {"url": url, "quality": quality}
-        self._announcements.append(Report(ANNOUNCEMENT, orjson.dumps(event)))
+        self._report(ANNOUNCEMENT, {"url": url} if quality is None else {"url": url, "quality": quality})
 
     def record(
         self, event: dict[str, Any], pages: Sequence[str], is_done: bool, robots: str = "", body: bytes = b""
@@ -213,42 +224,58 @@ class FrontierScheduler(Scheduler):
         event["fetched_at"] = int(1000 * _clock())
         if self.requests.are_unwritten(pages):
             self._write()
-        try:
-            self._inbox.append(Report(VISIT, orjson.dumps(event), robots.encode(), body))
-        except (InboxRefused, TypeError) as problem:
-            _LOGGER.warning("opicflow: the report of %s is not recorded: %s", event["url"], problem)
-            self._count("opicflow/reports_refused", 1)
-            if isinstance(problem, InboxRefused):
-                self._stop_crawl(str(problem))
+        if not self._report(VISIT, event, robots, body):
             return
         self._out.difference_update(pages)
         if self._recorder.is_asked:
             self._landed_since.update(pages)
         if is_done:
-            self._ended.extend((-math.inf, page) for page in pages)
+            self.requests.note(READ, pages)
 
-    def callback_ended(self, status: int, urls: Iterable[str]) -> None:
-        """Note that the callback of a page is over, which these URLs have led to. A server's failure may pass."""
-        if status == _TOO_MANY_REQUESTS or status >= _SERVER_FAILURE:
-            return
-        now = time.monotonic()
-        for url in urls:
-            if (page := canonical_page(url)) is not None:
-                self._ended.append((now, page))
-
-    def _write(self, over_since: float = -math.inf) -> None:
-        """Write what was noted, and which pages are done: those whose callbacks were over at this time."""
-        done = []
-        while self._ended and self._ended[0][0] <= over_since:
-            done.append(self._ended.popleft()[1])
-        self.requests.note(READ, done)
+    def _report(self, kind: bytes, event: dict[str, Any], robots: str = "", body: bytes = b"") -> bool:
         try:
-            if self._announcements:
-                self._inbox.append(*self._announcements)
-                self._announcements.clear()
+            self._inbox.append(Report(kind, orjson.dumps(event), robots.encode(), body))
+        except (InboxRefused, TypeError) as problem:
+            _LOGGER.warning("opicflow: the report of %s is not recorded: %s", event["url"], problem)
+            self._count("opicflow/reports_refused", 1)
+            if isinstance(problem, InboxRefused):
+                self._stop_crawl(str(problem))
+            return False
+        return True
+
+    def callback_begins(self, response: Response, request: Request) -> None:
+        """Note that a page is with its callback, and is done when that is over."""
+        status = response.status
+        is_done = status < _SERVER_FAILURE and status != _TOO_MANY_REQUESTS
+        is_followed, quality = request in self._at_work(), request.meta.get(QUALITY_KEY)
+        self._callbacks.append(_Callback(request, is_followed, response.url, is_done, quality))
+
+    def _at_work(self) -> set[Request]:
+        """Return the requests whose answers Scrapy works on: callbacks, and what becomes of their output."""
+        engine = None if self.crawler is None else self.crawler.engine
+        return set() if engine is None or engine.scraper.slot is None else engine.scraper.slot.active
+
+    def _end_callbacks(self, are_all_over: bool) -> None:
+        """Note which pages are done."""
+        at_work, begun = self._at_work(), self._callbacks
+        self._callbacks = []
+        for callback in begun:
+            if not are_all_over and (not callback.is_followed or callback.request in at_work):
+                self._callbacks.append(callback)
+                continue
+            page, meta = canonical_page(callback.url), callback.request.meta
+            if callback.is_done:
+                hops = map(canonical_page, meta.get("redirect_urls", ()))
+                self.requests.note(READ, (url for url in (page, *hops) if url is not None))
+            if meta.get(QUALITY_KEY) != callback.quality:
+                quality = quality_of(callback.request)
+                if quality is not None and page is not None:
+                    self.announce(page, quality)
+
+    def _write(self) -> None:
+        """Write what was noted."""
+        try:
             self.requests.write()
-        except InboxRefused as problem:
-            self._stop_crawl(str(problem))
         except OSError as problem:
             self._stop_crawl(f"which pages are wanted, and were fetched, cannot be written down ({problem.strerror})")
 

@@ -20,7 +20,7 @@ from scrapy import Request, Spider
 _SIZE_BITS = 32
 _MOST_AT_HAND = 4096
 """Requests that are kept as they are until they are taken. The others are read from the file."""
-_OFTEN_SET = ("url", "callback", "errback", "headers", "meta", "priority")
+_OFTEN_SET = ("url", "callback", "errback", "headers", "meta")
 _OTHERS = tuple(name for name in Request.attributes if name not in _OFTEN_SET)
 _values_of = attrgetter(*_OTHERS)
 _PLAIN = _values_of(Request("data:,"))
@@ -163,9 +163,15 @@ class StoredRequests:
             whole = request.to_dict(spider=self._spider)
             self._names[key] = whole["callback"], whole["errback"]
         callback, errback = self._names[key]
-        headers = dict(request.headers) if request.headers else None
-        often_set = (request.url, callback, errback, headers, request.meta, request.priority)
-        kept = {name: value for name, value in zip(_OFTEN_SET, often_set, strict=True) if value}
+        kept: dict[str, Any] = {"url": request.url}
+        if callback is not None:
+            kept["callback"] = callback
+        if errback is not None:
+            kept["errback"] = errback
+        if request.headers:
+            kept["headers"] = dict(request.headers)
+        if request.meta:
+            kept["meta"] = request.meta
         values = _values_of(request)
         if values != _PLAIN:
             others = zip(_OTHERS, values, _PLAIN, strict=True)

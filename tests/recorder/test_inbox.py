@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import struct
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -27,6 +26,11 @@ REPORTS = st.lists(
 
 def files(folder: Path) -> list[Path]:
     return sorted(path for path in (folder / INBOX_NAME).iterdir() if path.name.isdecimal())
+
+
+def appended(file: Path) -> int:
+    """Up to where records are appended."""
+    return int(struct.unpack("=QQ", file.read_bytes()[:16])[1])
 
 
 @given(reports=REPORTS, steps=st.lists(st.sampled_from(["append", "take", "new writer", "new reader"]), max_size=40))
@@ -63,14 +67,16 @@ def test_a_report_whose_reader_was_killed_is_taken_again(tmp_path: Path) -> None
 def test_a_report_whose_writer_was_killed_before_it_was_appended_is_not_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def write_and_die(*arguments: Any) -> int:
-        write(*arguments)
-        raise SystemExit
+    class Killed(Exception): ...
 
-    writer, write = InboxWriter(tmp_path), os.pwritev
+    class Marks:
+        def __setitem__(self, mark: int, value: int) -> None:
+            raise Killed
+
+    writer = InboxWriter(tmp_path)
     writer.append(Report(VISIT, b"whole"))
-    with monkeypatch.context() as patch, pytest.raises(SystemExit):
-        patch.setattr(os, "pwritev", write_and_die)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(writer, "_marks", Marks())
         writer.append(Report(VISIT, b"not whole"))
     after = InboxWriter(tmp_path)
     after.append(Report(ANNOUNCEMENT, b"of the next crawl"))
@@ -83,10 +89,10 @@ def test_what_the_end_of_the_machine_has_damaged_is_counted_and_passed_over(tmp_
     writer = InboxWriter(tmp_path)
     writer.append(Report(VISIT, b"whole"))
     [file] = files(tmp_path)
-    whole = file.stat().st_size
+    whole = appended(file)
     writer.append(Report(VISIT, b"half of it", b"", b"content"))
-    damaged = file.stat().st_size - whole
-    os.truncate(file, file.stat().st_size - 1)
+    damaged = appended(file) - whole
+    os.truncate(file, appended(file) - 1)
     after = InboxWriter(tmp_path)
     after.append(Report(VISIT, b"next"))
     reader = Inbox(tmp_path)
@@ -107,48 +113,69 @@ def test_a_file_that_is_cut_off_or_of_another_form_is_passed_over(tmp_path: Path
 
 
 def test_what_is_left_of_a_file_that_is_written_over_is_not_taken_again(tmp_path: Path) -> None:
-    writer, reader = InboxWriter(tmp_path, file_bytes=100), Inbox(tmp_path)
+    writer, reader = InboxWriter(tmp_path, file_bytes=200), Inbox(tmp_path)
     for number in range(4):
         writer.append(Report(VISIT, b"%d" % number, b"", bytes(100)))
         assert [report.event for report in reader.take()] == [b"%d" % number]
-    [file] = files(tmp_path)
-    assert file.stat().st_size > 100  # it was written over, and nothing is appended
+    InboxWriter(tmp_path)  # begins another file: that of the third record
+    *_, file = files(tmp_path)
+    assert b"2" in file.read_bytes() and appended(file) == 16
     with file.open("r+b") as head:
-        head.write(struct.pack("=QQ", 16, file.stat().st_size))  # the system has written the head alone
+        head.write(struct.pack("=QQ", 16, 140))  # the system has written the head alone
     after = Inbox(tmp_path)
-    assert list(after.take()) == [] and after.damaged_bytes == file.stat().st_size - 16
+    assert list(after.take()) == [] and after.damaged_bytes == 140 - 16
+
+
+def test_files_that_are_written_over_are_few(tmp_path: Path) -> None:
+    writer, reader = InboxWriter(tmp_path, file_bytes=200), Inbox(tmp_path)
+    for number in range(20):
+        writer.append(Report(VISIT, b"%d" % number, b"", bytes(100)))
+    assert len(files(tmp_path)) == 20
+    assert [report.event for report in reader.take()] == [b"%d" % number for number in range(20)]
+    assert len(list((tmp_path / INBOX_NAME).iterdir())) == 5
+    for number in range(20):
+        writer.append(Report(VISIT, b"%d" % number, b"", bytes(100)))
+        assert [report.event for report in reader.take()] == [b"%d" % number]
+        assert len(list((tmp_path / INBOX_NAME).iterdir())) == 5
 
 
 def test_a_very_large_file_is_not_kept(tmp_path: Path) -> None:
     writer, reader = InboxWriter(tmp_path), Inbox(tmp_path)
     writer.append(Report(VISIT, b"", b"", bytes(17 << 20)))
-    assert len(list(reader.take())) == 1
-    assert [path.name for path in (tmp_path / INBOX_NAME).iterdir()] == ["00000002"]
+    writer.append(Report(VISIT, b"next"))
+    assert len(list(reader.take())) == 2
+    assert sorted(path.name for path in (tmp_path / INBOX_NAME).iterdir()) == ["00000001.taken", "00000003"]
 
 
 def test_a_report_that_finds_no_room_leaves_the_inbox_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer = InboxWriter(tmp_path)
+    def write(file: int, data: bytes, at: int) -> int:
+        if at > 100:
+            raise OSError(28, "No space left on device")
+        return whole(file, data[:50], at)
+
+    writer, whole = InboxWriter(tmp_path, file_bytes=100), os.pwrite
     writer.append(Report(VISIT, b"first"))
     with monkeypatch.context() as patch:
-        whole = os.pwritev
-        patch.setattr(os, "pwritev", lambda file, parts, at: whole(file, (*parts[:2], b""), at))
-        with pytest.raises(InboxRefused, match="make room"):
-            writer.append(Report(VISIT, b"second", b"", b"content"))
+        patch.setattr(os, "pwrite", write)
+        for _ in range(2):
+            with pytest.raises(InboxRefused, match=r"No space left on device.*make room"):
+                writer.append(Report(VISIT, b"second", b"", bytes(200)))
     writer.append(Report(VISIT, b"third"))
-    assert [report.event for report in Inbox(tmp_path).take()] == [b"first", b"third"]
+    writer.append(Report(VISIT, b"fourth", b"", bytes(200)))
+    reader = Inbox(tmp_path)
+    assert [report.event for report in reader.take()] == [b"first", b"third", b"fourth"]
+    assert reader.damaged_bytes == 0
 
 
 def test_the_bytes_of_an_inbox_are_these(tmp_path: Path) -> None:
-    writer = InboxWriter(tmp_path)
+    writer = InboxWriter(tmp_path, file_bytes=50)
     writer.append(Report(VISIT, b"{}", b"r", b"body"))
     [file] = files(tmp_path)
     assert file.name == "00000001"
-    assert (
-        file.read_bytes()
-        == bytes.fromhex("1000000000000000 2800000000000000 76 01000000 02000000 01000000 04000000") + b"{}rbody"
-    )
+    head = bytes.fromhex("1000000000000000 2800000000000000 76 01000000 02000000 01000000 04000000")
+    assert file.read_bytes() == head + b"{}rbody" + bytes(10)
 
 
 def test_a_writer_that_knows_that_all_is_taken_leaves_nothing(tmp_path: Path) -> None:
