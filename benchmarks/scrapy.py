@@ -1,8 +1,8 @@
 """Group `scrapy`: what the add-on takes of the processor in a crawl that never waits, beside Scrapy alone.
 
 A crawl with the add-on and one without share one core: what disturbs the machine disturbs both alike. After its first
-pages each waits for the other, so that they go on at the same time. The clock is the processor time of Scrapy's process,
-over the time in which both crawl. That of the recorder beside it, on another core, is counted apart.
+pages each waits for the other, so that they go on at the same time. The clock is the processor time of Scrapy's
+process, over the time in which both crawl. That of the recorder, on another core, is counted apart.
 """
 
 from __future__ import annotations

@@ -94,15 +94,14 @@ class InboxWriter:
             try:
                 _make_room(file, size)
                 os.pwrite(file, _HEAD.pack(_HEAD.size, _HEAD.size), 0)
-                self._content = self._memory_of(file, size)
+                content = self._memory_of(file, size)
             finally:
                 os.close(file)
             os.replace(path, _path(self._inbox, self._number + 1))
         except OSError as problem:
             raise InboxRefused(f"{self._inbox}: cannot be written to ({problem.strerror}): make room") from None
-        self._number += 1
-        self._end = _HEAD.size
-        self._marks = memoryview(self._content)[: _HEAD.size].cast("Q")
+        self._number, self._content, self._end = self._number + 1, content, _HEAD.size
+        self._marks = memoryview(content)[: _HEAD.size].cast("Q")
 
     def _memory_of(self, file: int, size: int) -> mmap:
         identity = os.fstat(file).st_ino
