@@ -54,6 +54,12 @@ class Report(NamedTuple):
 class InboxWriter:
     """Appends to an inbox. A folder has one writer at a time."""
 
+    _content: mmap
+    """The memory of the file that is written."""
+    _marks: memoryview
+    """The positions in its head."""
+    _end: int
+
     def __init__(self, folder: Path, file_bytes: int = _FILE_BYTES) -> None:
         """Begin another file behind those that are there."""
         self._inbox, self._file_bytes = folder / INBOX_NAME, file_bytes

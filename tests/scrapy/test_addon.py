@@ -222,12 +222,12 @@ def test_pages_whose_callbacks_were_not_over_when_a_crawl_was_killed_come_again(
     """Also the first page, without which there is no other."""
     process = changed_spider(tmp_path, web, WITH_SLOW_CALLBACKS, "CLOSESPIDER_PAGECOUNT=150")
     assert wait_until(lambda: len(pages(web.fetched)) >= kills_at, 120)
+    before = set(pages(web.fetched))
     Event().wait(0.2)  # their callbacks have begun
     process.kill()
     process.communicate()
     had = (tmp_path / "callbacks").read_text().split() if kills_at > 1 else []
     assert len(had) < len(set(pages(web.fetched))) or kills_at == 1
-    before = set(pages(web.fetched))
     ended(changed_spider(tmp_path, web, WITH_SLOW_CALLBACKS, "CLOSESPIDER_PAGECOUNT=200"))
     had = (tmp_path / "callbacks").read_text().split()
     assert before <= {url.removeprefix(web.root) for url in had} and len(had) > 150
