@@ -84,6 +84,16 @@ WITH_NOTED_CALLBACKS = {
     "response):\n": "response):\n        with open('callbacks', 'a') as file:\n"
     "            print(response.url, file=file)\n",
 }
+ANOTHER_REQUEST = """
+class AnotherRequest:
+    def process_response(self, request, response):
+        response.request = request.replace()
+        return response
+"""
+WITH_ANOTHER_REQUEST = {
+    "import scrapy\n": f"import scrapy\n{ANOTHER_REQUEST}\n",
+    "custom_settings = {\n": 'custom_settings = {\n        "DOWNLOADER_MIDDLEWARES": {AnotherRequest: 50},\n',
+}
 NO_ROOM = """
 import os
 from opicflow.pipelines.recorder.inbox import InboxWriter
@@ -250,6 +260,16 @@ def test_a_crawl_that_is_killed_at_any_write_loses_no_page(
     ended(changed_spider(alone, web, WITH_NOTED_CALLBACKS))
     assert had.keys() == set((alone / "callbacks").read_text().split())
     assert had.total() - len(had) <= 8 * 16  # those under way at a kill came again
+
+
+@pytest.mark.slow
+def test_pages_whose_requests_a_middleware_has_replaced_are_done_when_the_crawl_is_over(
+    tmp_path: Path, web: ScrapyWeb
+) -> None:
+    for most in (60, 120):
+        ended(changed_spider(tmp_path, web, WITH_ANOTHER_REQUEST, f"CLOSESPIDER_PAGECOUNT={most}"))
+    fetched = pages(web.fetched)
+    assert len(fetched) >= 120 and len(fetched) - len(set(fetched)) <= 16  # those under way when the first one ended
 
 
 @pytest.mark.slow
