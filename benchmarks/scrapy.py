@@ -124,10 +124,9 @@ def crawl(spider: str, kind: str, root: str, warm: int, counted: int) -> None:
 
     def count(**_: object) -> None:
         pages[0] += 1
-        if pages[0] == warm and others:
-            for pid in _children():
-                os.sched_setaffinity(pid, others)
         if pages[0] == warm:
+            for pid in _children() if others else ():
+                os.sched_setaffinity(pid, others)
             print("warm", flush=True)
             sys.stdin.readline()
         if pages[0] >= warm and pages[0] % _STEP == 0:

@@ -9,8 +9,8 @@ from opicflow.pipelines.scrapy.frontier_scheduler import FrontierScheduler
 from opicflow.pipelines.scrapy.visit_recorder import VisitRecorder
 
 _NEAREST_TO_THE_ENGINE = 10
-"""Of the downloader middlewares it gets what all others have made of an answer or a failure; of those of the spider,
-what all others have made of the output of a callback, or of its failure."""
+"""Of the downloader middlewares it gets what all others have made of an answer or a failure; of those of the spider it
+gets an answer first, so that a callback is noted also if another one fails before it."""
 
 
 class Addon:
@@ -21,7 +21,7 @@ class Addon:
     """
 
     def update_settings(self, settings: BaseSettings) -> None:
-        """Use the scheduler, the recorder of visits, and the middleware that knows when a callback is over."""
+        """Use the scheduler, the recorder of visits, and the middleware that tells when a callback begins."""
         settings.set("SCHEDULER", FrontierScheduler, "addon")
         settings.setdefault("OPICFLOW_FOLDER", "opicflow", "addon")
         settings["DOWNLOADER_MIDDLEWARES"].set(VisitRecorder, _NEAREST_TO_THE_ENGINE, "addon")

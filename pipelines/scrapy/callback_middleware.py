@@ -1,4 +1,4 @@
-"""A middleware that tells the scheduler which pages are with their callbacks."""
+"""A middleware that tells the scheduler when the callback of a page begins."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ class FrontierScheduler(Scheduler):
             self._end_callbacks(are_all_over=False)
             self._write()
         self._choose()
-        while self._ready or (self.requests.waiting and self._make_ready(self.requests.first(_AT_ONCE))):
+        while self._ready or self._make_ready(self.requests.first(_AT_ONCE)):
             url = self._ready.popleft()
             try:
                 request = self.requests.take(url)

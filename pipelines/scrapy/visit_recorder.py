@@ -35,7 +35,7 @@ class VisitRecorder:
         """Record a response, with the redirects that led to it."""
         if request.method == "GET" and not request.meta.get("dont_obey_robotstxt"):
             event, robots, body = visit_of(response, request)
-            self._record(event, request, False, robots, body)
+            self._record(event, request, is_done=False, robots=robots, body=body)
 
     def record_dropped(self, request: Request) -> None:
         """Record the redirects to a page that is not fetched now, because it was fetched before."""
