@@ -43,7 +43,10 @@ class InboxRefused(UserError):
 
 
 class Report(NamedTuple):
-    """A record: an event as JSON, and of an HTML page its header X-Robots-Tag and its content."""
+    """A record: an event as JSON, and of an HTML page its header X-Robots-Tag and its content.
+
+    An announcement has many pages, with their quality or null: `{"pages": {"https://…": null}}`.
+    """
 
     kind: bytes
     event: bytes
@@ -79,8 +82,9 @@ class InboxWriter:
         _RECORD.pack_into(content, at, kind, self._number, len(event), len(robots), len(body))
         at += _RECORD.size
         for part in (event, robots, body):
-            content[at : at + len(part)] = part
-            at += len(part)
+            if part:
+                content[at : at + len(part)] = part
+                at += len(part)
         self._end = self._marks[_APPENDED] = at
 
     def close(self, all_are_taken: bool) -> None:

@@ -38,6 +38,7 @@ from opicflow.pipelines.recorder.stored_pages import StoredPages
 from opicflow.pipelines.recorder.visit_sender import VisitSender
 from opicflow.pipelines.replay.state import FRONTIER_LOG_NAME, FolderInUse, StateRefused
 from opicflow.schemas.errors import UserError
+from opicflow.schemas.urls import NotAPage
 
 _LOGGER = logging.getLogger(__name__)
 _DAY = 86400.0
@@ -105,12 +106,15 @@ class Recorder:
     def _take(self) -> None:
         """Bring into the frontier what the crawler has reported."""
         for report in self._inbox.take():
+            event = orjson.loads(report.event)
+            if report.kind == ANNOUNCEMENT:
+                self._announce(event)
+                continue
             try:
-                self._bring(report)
+                self._bring(event, report)
             except StateRefused:
                 raise  # the log cannot be written to: the report stays in the inbox
             except UserError as problem:
-                event = orjson.loads(report.event)
                 _LOGGER.warning("opicflow: the visit of %s is not recorded: %s", event.get("url"), problem)
                 self._refused += 1
         if self._recorded or self._refused:
@@ -120,11 +124,15 @@ class Recorder:
             _LOGGER.warning("opicflow: %d bytes of the inbox are damaged, and passed over", self._inbox.damaged_bytes)
             self._damaged_bytes = self._inbox.damaged_bytes
 
-    def _bring(self, report: Report) -> None:
-        event = orjson.loads(report.event)
-        if report.kind == ANNOUNCEMENT:
-            self._frontier.announce([event["url"]], event.get("quality"))
-            return
+    def _announce(self, event: dict[str, Any]) -> None:
+        pages = event["pages"] if "pages" in event else {event["url"]: event.get("quality")}  # of older crawls
+        for url, quality in pages.items():
+            try:
+                self._frontier.announce([url], quality)
+            except NotAPage as problem:
+                _LOGGER.warning("opicflow: %s is not announced: %s", url, problem)
+
+    def _bring(self, event: dict[str, Any], report: Report) -> None:
         try:
             content = content_of(event, report)
         except UserError:

@@ -54,11 +54,14 @@ class StoredRequests:
         self._redirected: set[str] = set()
         self._names: dict[tuple[object, object], tuple[Any, Any]] = {}
         """Of the methods of the spider that are callbacks and errbacks, by their functions."""
-        self._unwritten: list[bytes] = []
-        """Records that are written together: to write takes longer than to make a record."""
-        self._unwritten_pages: set[str] = set()
-        """Pages that were chosen by these records."""
-        self._unwritten_requests: dict[str, Request] = {}
+        self._added: dict[str, Request] = {}
+        """Requests that have no record yet. Records are made together, and written together: each takes less time."""
+        self._unwritten: dict[str, Request] = {}
+        """Those of the records that are not written."""
+        self._records: list[bytes] = []
+        """Of these requests."""
+        self._notes: list[bytes] = []
+        """The other records that are not written. They follow those of the requests."""
         self._written = 0
         """Up to where the file is written."""
         for kind, url, start, end in stored_pages(self._file, 0):
@@ -76,10 +79,10 @@ class StoredRequests:
         self.unfinished = {url: None for url in self.unfinished if url in self._waiting}
         os.ftruncate(self._file, self._written)
         self._end = self._written
-        """Up to where it is after all records are written."""
+        """Up to where it is after the records of the requests are written."""
 
     def __contains__(self, url: str) -> bool:
-        return url in self._at or url in self._redirected
+        return url in self._at or url in self._added or url in self._redirected
 
     @property
     def waiting(self) -> int:
@@ -87,27 +90,39 @@ class StoredRequests:
         return len(self._waiting)
 
     def add(self, url: str, request: Request) -> None:
-        """Add the request for a page. Raises ValueError if it cannot be stored."""
-        try:
-            data = pickle.dumps(self._dict_of(request), protocol=4)
-        except (AttributeError, TypeError, pickle.PicklingError) as problem:
-            raise ValueError(str(problem)) from None
-        self._append(_record(WANTED, url, data))
-        self._at[url] = (self._end - len(data)) << _SIZE_BITS | len(data)
+        """Add the request for a page."""
+        self._added[url] = request
         self._waiting[url] = None
-        at_hand = self._at_hand if len(self._at_hand) < _MOST_AT_HAND else self._unwritten_requests
-        at_hand[url] = request
+
+    def make_records(self) -> list[Request]:
+        """Make the records of what was added. Returns requests that cannot be stored: their pages do not wait here."""
+        refused = []
+        for url, request in self._added.items():
+            try:
+                data = pickle.dumps(self._dict_of(request), protocol=4)
+            except (AttributeError, TypeError, ValueError, pickle.PicklingError):
+                del self._waiting[url]
+                refused.append(request)
+                continue
+            record = _record(WANTED, url, data)
+            self._records.append(record)
+            self._end += len(record)
+            self._at[url] = (self._end - len(data)) << _SIZE_BITS | len(data)
+            at_hand = self._at_hand if len(self._at_hand) < _MOST_AT_HAND else self._unwritten
+            at_hand[url] = request
+        self._added.clear()
+        return refused
 
     def __len__(self) -> int:
         return len(self._at)
 
     def take(self, url: str) -> Request:
-        """Return the request for a page, which no longer waits in this process.
+        """Return the request for a page, which no longer waits in this process. Its record was made.
 
         Raises ValueError if the spider has no method of the name that its callback has.
         """
         self._waiting.pop(url, None)
-        if (request := self._at_hand.pop(url, None) or self._unwritten_requests.get(url)) is not None:
+        if (request := self._at_hand.pop(url, None) or self._unwritten.get(url)) is not None:
             return request
         at, size = divmod(self._at[url], 1 << _SIZE_BITS)
         return request_from_dict(pickle.loads(os.pread(self._file, size, at)), spider=self._spider)
@@ -122,33 +137,26 @@ class StoredRequests:
 
     def note(self, kind: bytes, urls: Iterable[str]) -> None:
         """Note that pages are fetched next (`CHOSEN`), or that the next crawl need not fetch them (`READ`)."""
-        for url in urls:
-            if url in self:
-                self._append(_record(kind, url))
-                if kind == CHOSEN:
-                    self._unwritten_pages.add(url)
-
-    def are_unwritten(self, urls: Iterable[str]) -> bool:
-        """Whether it is not written yet that one of these pages was chosen."""
-        return not self._unwritten_pages.isdisjoint(urls)
+        self._notes += [_record(kind, url) for url in urls if url in self]
 
     @property
     def unwritten(self) -> int:
-        """How many records are not written."""
-        return len(self._unwritten)
+        """How many requests and notes are not written."""
+        return len(self._added) + len(self._records) + len(self._notes)
 
     def write(self) -> None:
-        """Write all records, in their order. Raises OSError if the disk is full: then they wait."""
-        records = b"".join(self._unwritten)
+        """Write all records. Raises OSError if the disk is full: then they wait."""
+        records = b"".join(self._records + self._notes)
         if not records:
             return
         if os.write(self._file, records) < len(records):
             os.ftruncate(self._file, self._written)
             raise OSError(28, "No space left on device")
-        self._written = self._end
+        self._written += len(records)
+        self._end = self._written
+        self._records.clear()
+        self._notes.clear()
         self._unwritten.clear()
-        self._unwritten_pages.clear()
-        self._unwritten_requests.clear()
 
     def close(self) -> None:
         """Close the file. What was not written is lost."""
@@ -177,10 +185,6 @@ class StoredRequests:
             others = zip(_OTHERS, values, _PLAIN, strict=True)
             kept |= {name: value for name, value, plain in others if value != plain}
         return kept
-
-    def _append(self, record: bytes) -> None:
-        self._unwritten.append(record)
-        self._end += len(record)
 
 
 def _record(kind: bytes, url: str, data: bytes = b"") -> bytes:

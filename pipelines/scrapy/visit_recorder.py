@@ -9,7 +9,7 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import HtmlResponse, Response
 
-from opicflow.pipelines.scrapy.frontier_scheduler import canonical_page, page_of, quality_of, scheduler_of
+from opicflow.pipelines.scrapy.frontier_scheduler import page_of, quality_of, scheduler_of
 from scrapy import Request, signals
 
 _ROBOTS = "Forbidden by robots.txt"
@@ -62,8 +62,7 @@ class VisitRecorder:
         scheduler = scheduler_of(self._crawler)
         if scheduler is not None:
             urls = (event["url"], *event.get("redirects", ()), *request.meta.get("redirect_urls", ()))
-            pages = [page for url in urls if (page := canonical_page(url)) is not None]
-            scheduler.record(event, pages, is_done, robots, body)
+            scheduler.record(event, urls, is_done, robots, body)
 
 
 def visit_of(response: Response, request: Request) -> tuple[dict[str, Any], str, bytes]:

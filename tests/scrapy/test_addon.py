@@ -79,6 +79,7 @@ def counted(write):
     return write_or_die
 os.write, InboxWriter.append = counted(os.write), counted(InboxWriter.append)
 """
+WITH_CALLBACKS_THAT_CANNOT_BE_STORED = {"self.parse)": "lambda answer: self.parse(answer))"}
 WITH_NOTED_CALLBACKS = {
     "import scrapy\n": f"import scrapy\n{KILLED_AT_A_WRITE}\n",
     "response):\n": "response):\n        with open('callbacks', 'a') as file:\n"
@@ -273,6 +274,14 @@ def test_pages_whose_requests_a_middleware_has_replaced_are_done_when_the_crawl_
 
 
 @pytest.mark.slow
+def test_requests_that_cannot_be_stored_are_made_by_this_crawl(tmp_path: Path, web: ScrapyWeb) -> None:
+    ended(changed_spider(tmp_path, web, WITH_CALLBACKS_THAT_CANNOT_BE_STORED))
+    fetched = Counter(pages(web.fetched))
+    assert len(fetched) > PAGES // 2 and max(fetched.values()) == 1
+    assert {web.root + path for path in fetched} <= {str(event["url"]) for event in visited(tmp_path)}
+
+
+@pytest.mark.slow
 def test_requests_for_a_callback_that_the_spider_has_no_more_are_left_with_a_word(
     tmp_path: Path, web: ScrapyWeb
 ) -> None:
@@ -388,6 +397,12 @@ class Other(Web):
     name = "other"
     start_urls = ["{web.root}/page/1"]
 
+    def parse(self, response):
+        assert gc.get_freeze_count()
+        yield from super().parse(response)
+
+
+import gc
 
 from scrapy.crawler import CrawlerProcess
 
@@ -395,6 +410,7 @@ process = CrawlerProcess({{"CLOSESPIDER_PAGECOUNT": 40, "RETRY_TIMES": 1}})
 process.crawl(Web)
 process.crawl(Other)
 process.start()
+assert not gc.get_freeze_count()
 """
     )
     done = subprocess.run([sys.executable, "two.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300)

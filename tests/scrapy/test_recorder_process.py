@@ -56,6 +56,7 @@ class Crawl:
         for number in range(40):
             if url(number) not in self.requests:
                 self.requests.add(url(number), Request(url(number)))
+                self.requests.make_records()
                 self.requests.write()
 
     @property
@@ -97,7 +98,7 @@ def begin(tmp_path: Path) -> Iterator[Callable[[], Crawl]]:
 def test_pages_are_chosen_after_all_that_was_reported_and_only_wanted_ones(begin: Callable[[], Crawl]) -> None:
     crawl = begin()
     crawl.recorder.wait_until_ready()
-    crawl.inbox.append(Report(ANNOUNCEMENT, json.dumps({"url": url(0)}).encode()))
+    crawl.inbox.append(Report(ANNOUNCEMENT, json.dumps({"pages": {url(0): None}}).encode()))
     assert crawl.chosen(5) == [url(0)]
     crawl.inbox.append(visit(0, 7, 8, 100))
     assert sorted(crawl.chosen(5)) == [url(7), url(8)]
@@ -105,6 +106,19 @@ def test_pages_are_chosen_after_all_that_was_reported_and_only_wanted_ones(begin
     assert [event["url"] for event in logged(crawl.folder)] == [url(0), url(0)]
     assert logged(crawl.folder)[1]["links"] == [url(7), url(8), url(100)]
     assert list((crawl.folder / "inbox").iterdir()) == []
+
+
+def test_pages_are_announced_together_and_those_of_an_older_crawl_one_by_one(
+    begin: Callable[[], Crawl], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    crawl = begin()
+    for event in ({"url": url(0), "quality": 0.5}, {"pages": {url(1): None, "https://": 0.5, url(2): 0.25}}):
+        crawl.inbox.append(Report(ANNOUNCEMENT, json.dumps(event).encode()))
+    assert sorted(crawl.chosen(5)) == [url(0), url(1), url(2)]
+    assert crawl.end() and caplog.text.count("https:// is not announced: ") == 1
+    told = [(event["url"], event.get("quality")) for event in logged(crawl.folder)]
+    assert told == [(url(0), 0.5), (url(1), None), (url(2), 0.25)]
 
 
 def test_a_report_that_is_no_event_is_refused_alone(

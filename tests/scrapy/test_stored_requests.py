@@ -45,6 +45,7 @@ MADE: list[Callable[[], Request]] = [
 def test_a_request_is_read_as_it_was_made(tmp_path: Path, make: Callable[[], Request]) -> None:
     stored = StoredRequests(tmp_path / "requests", SPIDER)
     stored.add(URL, make())
+    assert not stored.make_records()
     stored.write()
     stored.close()
     again = StoredRequests(tmp_path / "requests", SPIDER)
@@ -62,7 +63,9 @@ def test_what_is_not_written_is_there_until_the_process_ends(
     stored, request = StoredRequests(tmp_path / "requests", SPIDER), Request(URL, SPIDER.parse)
     stored.add(URL, request)
     stored.note(CHOSEN, [URL])
-    assert stored.are_unwritten([URL]) and URL in stored and stored.take(URL) is request
+    assert URL in stored and stored.unwritten == 2
+    stored.make_records()
+    assert URL in stored and stored.unwritten == 2 and stored.take(URL) is request
     stored.close()
     again = StoredRequests(tmp_path / "requests", SPIDER)
     assert URL not in again and not again.unfinished
@@ -76,8 +79,9 @@ def test_a_page_that_was_chosen_is_unfinished_until_it_is_written_that_its_callb
             stored.add(URL, Request(URL))
         for kind in notes:
             stored.note(kind, [URL])
+        stored.make_records()
         stored.write()
-        assert not stored.are_unwritten([URL])
+        assert not stored.unwritten
         stored.close()
         again = StoredRequests(tmp_path / "requests", SPIDER)
         assert list(again.unfinished) == unfinished and again.waiting == len(unfinished)
@@ -89,23 +93,29 @@ def test_records_for_which_there_is_no_room_wait_and_are_written_once(
 ) -> None:
     stored, write = StoredRequests(tmp_path / "requests", SPIDER), os.write
     stored.add(URL, Request(URL))
+    stored.make_records()
+    stored.note(CHOSEN, [URL])
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
         patch.setattr(os, "write", lambda file, data: write(file, data[:5]))
         stored.write()
-    stored.note(CHOSEN, [URL])
+    stored.add(f"{URL}/2", Request(f"{URL}/2"))
+    stored.make_records()
     stored.write()
     stored.close()
     again = StoredRequests(tmp_path / "requests", SPIDER)
-    assert list(again.unfinished) == [URL] and again.take(URL).url == URL
+    assert list(again.unfinished) == [URL]
+    assert [again.take(url).url for url in again.first(3)] == [URL, f"{URL}/2"]
     again.close()
 
 
-def test_a_request_with_a_callback_that_is_no_method_cannot_be_stored(tmp_path: Path) -> None:
+def test_requests_for_callbacks_that_are_no_methods_cannot_be_stored(tmp_path: Path) -> None:
     stored = StoredRequests(tmp_path / "requests", SPIDER)
+    refused = Request(URL, lambda response: None)
     for _ in range(2):
-        with pytest.raises(ValueError, match="not an instance method"):
-            stored.add(URL, Request(URL, lambda response: None))
-    assert URL not in stored
+        stored.add(URL, refused)
+        stored.add(f"{URL}/2", Request(f"{URL}/2"))
+        assert stored.make_records() == [refused]
+        assert URL not in stored and stored.first(3) == [f"{URL}/2"]
     stored.close()
 
 
