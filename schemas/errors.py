@@ -9,10 +9,19 @@ class UserError(Exception):
     """
 
 
+def printable(text: str) -> str:
+    r"""Return the text with every control character replaced by its code: a terminal must not execute it.
+
+    >>> printable(chr(27) + "[2J")
+    '\\x1b[2J'
+    """
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+
+
 def in_one_line(problem: Exception) -> str:
     """Return the message of an error of the system or a library for one line: at most 200 characters, never empty.
 
     It may quote bytes of a file: what cannot be printed becomes a blank.
     """
-    printable = "".join(one if one.isprintable() else " " for one in str(problem))
-    return " ".join(printable.split())[:200] or type(problem).__name__
+    text = "".join(one if one.isprintable() else " " for one in str(problem))
+    return " ".join(text.split())[:200] or type(problem).__name__

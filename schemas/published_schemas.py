@@ -14,7 +14,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from opicflow.schemas.errors import UserError
+from opicflow.schemas.errors import UserError, printable
 
 Schema = dict[str, Any]
 """An Avro schema, as its JSON reads."""
@@ -119,7 +119,7 @@ class _Comparison:
                 yield from (
                     alike[0]
                     if alike
-                    else [f"{where or 'it'} may be {printable(_type(writer))}, which no branch can be"]
+                    else [f"{where or 'it'} may be {shown_name(_type(writer))}, which no branch can be"]
                 )
         elif not self._like(writer, reader):
             yield f"{where or 'it'} is {_shown(writer)}, not {_shown(reader)}"
@@ -146,7 +146,7 @@ class _Comparison:
         elif kind == "enum" and "default" not in reader:
             for symbol in writer["symbols"]:
                 if symbol not in reader["symbols"]:
-                    yield f"{where or 'it'} may be {printable(str(symbol))}, which is not known and has no default"
+                    yield f"{where or 'it'} may be {shown_name(str(symbol))}, which is not known and has no default"
         elif kind == "record" and (pair := (writer["name"], reader["name"])) not in self._compared:
             self._compared.add(pair)
             written = {field["name"]: field for field in writer["fields"]}
@@ -169,9 +169,9 @@ def _type(parsed: Any) -> str:
     return str(parsed["type"] if isinstance(parsed, dict) else parsed)
 
 
-def printable(text: str) -> str:
+def shown_name(text: str) -> str:
     """Return a name of a writer's schema for a message: it may hold anything, such as a line end."""
-    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text[:_MOST_SHOWN])
+    return printable(text[:_MOST_SHOWN])
 
 
 def _short_name(parsed: Schema) -> str:
@@ -180,7 +180,7 @@ def _short_name(parsed: Schema) -> str:
 
 def _shown(parsed: Any) -> str:
     has_name = isinstance(parsed, dict) and "name" in parsed
-    return f"{printable(_type(parsed))} {printable(str(parsed['name']))}" if has_name else printable(_type(parsed))
+    return f"{shown_name(_type(parsed))} {shown_name(str(parsed['name']))}" if has_name else shown_name(_type(parsed))
 
 
 def _folder() -> Any:

@@ -17,7 +17,7 @@ from opicflow.schemas.arrays import Bytes, Ints
 from opicflow.schemas.crawl_events import MOST_LINKS, MOST_REDIRECTS, EventRefused, Reason
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.kernel import lean_kernel
-from opicflow.schemas.published_schemas import printable
+from opicflow.schemas.published_schemas import shown_name
 from opicflow.schemas.varint import read_signed
 
 MOST_SCHEMA_VALUES = 20_000
@@ -177,7 +177,7 @@ class _Layout:
     def _known(self, name: str, depth: int) -> int:
         node = self._named.get(name)
         if node is None:
-            raise SchemaRefused(f"the type {printable(name)} of the schema holds itself")
+            raise SchemaRefused(f"the type {shown_name(name)} of the schema holds itself")
         if depth + self._heights[node] - 1 > MOST_SCHEMA_DEPTH:
             raise SchemaRefused(f"the types of the schema are nested more than {MOST_SCHEMA_DEPTH} deep")
         return node
@@ -201,7 +201,7 @@ class _Layout:
         elif kind == "fixed":
             size = parsed["size"]
             if not isinstance(size, int) or not 0 <= size <= _MOST_FIXED_BYTES:
-                raise SchemaRefused(f"the fixed type {printable(name)} of the schema has an absurd size")
+                raise SchemaRefused(f"the fixed type {shown_name(name)} of the schema has an absurd size")
             node = self._new(_FIXED, size, size)
         elif kind in ("record", "error"):
             node = self._new(_RECORD, 0, 0)
@@ -212,7 +212,7 @@ class _Layout:
             fields = zip(parsed["fields"], roles, strict=True)
             self._fill(node, [self.add(field["type"], depth + 1, role) for field, role in fields])
         else:
-            raise SchemaRefused(f"the type {printable(kind)} of the schema is not known")
+            raise SchemaRefused(f"the type {shown_name(kind)} of the schema is not known")
         self._named[name] = node
         return node
 

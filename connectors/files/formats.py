@@ -12,6 +12,7 @@ from opicflow.connectors.files.crawlers.dispatch import FORMATS, is_text_of_a_cr
 from opicflow.connectors.files.csv_rows import DIVIDERS, has_other_known, header_of, values_of
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.reading import ANY, Reading
+from opicflow.schemas.errors import printable
 
 
 class Format(Enum):
@@ -135,7 +136,7 @@ def _unnamed_url(text: bytes) -> str | None:
             continue
         urls = [name for name, value in zip(names, row, strict=True) if _WEB_URL.match(value.strip())]
         if len(urls) == 1 and (len(names) > 1 or not any(one in names_line for one in (*DIVIDERS, b" "))):
-            return urls[0].decode("utf-8", "replace").strip()[:_LONGEST_NAME]
+            return printable(urls[0].decode("utf-8", "replace").strip()[:_LONGEST_NAME])
     return None
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from opicflow.connectors.files.opening import STDIN, Damage, InputRefused, decompressed
 from opicflow.schemas.arrays import Floats, Ids
+from opicflow.schemas.errors import printable
 from opicflow.schemas.pages import page_ids
 from opicflow.schemas.urls import NotAPage, canonical
 
@@ -128,7 +129,7 @@ def _number(text: str) -> float | None:
 
 
 def _shown(text: str) -> str:
-    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text[:_MOST_SHOWN])
+    return printable(text[:_MOST_SHOWN])
 
 
 def _shown_name(name: str) -> str:

@@ -32,6 +32,7 @@ from opicflow.connectors.files.line_blocks import LineBlock, json_objects, piece
 from opicflow.connectors.files.opening import STDIN, InputRefused, open_bytes
 from opicflow.connectors.files.site_lists import reversed_host
 from opicflow.schemas.arrays import Bytes, Floats, Ids, Ints
+from opicflow.schemas.errors import printable
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.sites import SiteKind, SiteNumbering
 
@@ -603,6 +604,5 @@ def _listed(names: Sequence[str]) -> str:
 
 def _shown(text: str, most: int = _MOST_SHOWN) -> str:
     """Return a text of a file as one short line without control characters."""
-    text = " ".join(text[: 2 * most].split())
-    text = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+    text = printable(" ".join(text[: 2 * most].split()))
     return text if len(text) <= most else text[:most] + "…"

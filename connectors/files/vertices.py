@@ -20,6 +20,7 @@ import pyarrow.csv as pa_csv
 from opicflow.connectors.files.line_blocks import LineBlock, pieces_of, whole_lines
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.schemas.arrays import Bytes, Floats, Ints
+from opicflow.schemas.errors import printable
 from opicflow.schemas.hashing import byte_at
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 from opicflow.schemas.public_suffixes import installed_suffixes
@@ -165,8 +166,7 @@ def _check(name: str, lines: LineBlock, wrong: Any, why: str) -> None:
 
 def _shown(text: bytes | str) -> str:
     words = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
-    words = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in " ".join(words.split()))
-    return repr(words[:_MOST_SHOWN])
+    return repr(printable(" ".join(words.split()))[:_MOST_SHOWN])
 
 
 def _is_reversed(text: bytes) -> bool:

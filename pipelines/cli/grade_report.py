@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opicflow.connectors.files.opening import STDIN, InputRefused
 from opicflow.pipelines.cli.options import natural, whole
-from opicflow.pipelines.cli.text import counted, printable
+from opicflow.pipelines.cli.text import counted
+from opicflow.schemas.errors import printable
 
 if TYPE_CHECKING:
     from opicflow.connectors.files.grade_reader import Grades

@@ -44,7 +44,7 @@ class ProgressDisplay:
         self._show(words, int(1000 * (share or 0.0)), None if share is None else 1000, seconds, left_seconds)
 
     def _show(self, words: str, done: int, total: int | None, seconds: float, left_seconds: float | None) -> None:
-        from opicflow.pipelines.cli.text import printable
+        from opicflow.schemas.errors import printable
 
         if self._quiet:
             return

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from opicflow.pipelines.cli.text import counted, printable
+from opicflow.pipelines.cli.text import counted
+from opicflow.schemas.errors import printable
 
 if TYPE_CHECKING:
     from opicflow.connectors.files.site_lists import SiteList

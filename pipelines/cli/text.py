@@ -7,11 +7,6 @@ import math
 from opicflow.schemas.dates import iso_time
 
 
-def printable(text: str) -> str:
-    """Return the text with every control character replaced by its code: a terminal must not execute it."""
-    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
-
-
 def counted(number: int, noun: str) -> str:
     """Return a number and its noun, in the plural where it has to be.
 

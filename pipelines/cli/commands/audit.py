@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from opicflow.pipelines.cli.options import add_json, add_kafka_options, connection_of, moment
 from opicflow.pipelines.cli.stream_options import add_snapshots, snapshots_of
-from opicflow.pipelines.cli.text import certified_in_words, counted, printable
+from opicflow.pipelines.cli.text import certified_in_words, counted
 from opicflow.pipelines.stream.audit import Auditor, AuditRefused, AuditState, Fault, Law, Verdict
 from opicflow.pipelines.stream.loads import advice, spread_in_words, table
 from opicflow.schemas.dates import iso_time
+from opicflow.schemas.errors import printable
 
 if TYPE_CHECKING:
     from opicflow.connectors.kafka.connection import Connection

@@ -19,7 +19,6 @@ from opicflow.pipelines.cli.options import add_json, add_quiet, add_rule_options
 from opicflow.pipelines.cli.output_files import check_output
 from opicflow.pipelines.cli.parser import add_command
 from opicflow.pipelines.cli.progress import ProgressDisplay, announce_compilation
-from opicflow.pipelines.cli.text import printable
 from opicflow.pipelines.graph.community import (
     Expansion,
     LocalFrontier,
@@ -37,6 +36,7 @@ from opicflow.pipelines.graph.community import (
 from opicflow.pipelines.graph.comparison import kendall_tau, l1, linf
 from opicflow.pipelines.replay.state_reader import read_ledger
 from opicflow.schemas.arrays import Floats, Ids
+from opicflow.schemas.errors import printable
 from opicflow.schemas.ranking import highest
 from opicflow.schemas.urls import canonical
 from opicflow.schemas.urls import host as host_of

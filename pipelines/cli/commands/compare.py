@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from opicflow.connectors.files.opening import STDIN, InputRefused
 from opicflow.pipelines.cli.grade_report import add_grade_options, check_without_grades, run_grades
 from opicflow.pipelines.cli.options import add_json, add_site_kind, natural, whole
-from opicflow.pipelines.cli.text import counted, printable
+from opicflow.pipelines.cli.text import counted
+from opicflow.schemas.errors import printable
 
 if TYPE_CHECKING:
     from opicflow.connectors.files.rank_reader import Ranks, SiteSums

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from opicflow.pipelines.cli.configuration import FILE_NAME, SETTINGS, Configuration, variable_of
 from opicflow.pipelines.cli.options import add_json
-from opicflow.pipelines.cli.text import printable
+from opicflow.schemas.errors import printable
 
 EXAMPLES = """examples:
   opicflow config

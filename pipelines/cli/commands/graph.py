@@ -13,8 +13,8 @@ from opicflow.pipelines.cli.graph_options import add_graph_options, graph_option
 from opicflow.pipelines.cli.options import add_json, add_logs, add_quiet, reading_of
 from opicflow.pipelines.cli.parser import add_command
 from opicflow.pipelines.cli.progress import ProgressDisplay, announce_compilation
-from opicflow.pipelines.cli.text import printable
 from opicflow.pipelines.replay.state_reader import read_ledger
+from opicflow.schemas.errors import printable
 
 if TYPE_CHECKING:
     from opicflow.pipelines.graph.store import StoredGraph

@@ -34,7 +34,8 @@ from opicflow.pipelines.cli.rank_report import (
     rank_as_json,
     sites_as_json,
 )
-from opicflow.pipelines.cli.text import counted, printable
+from opicflow.pipelines.cli.text import counted
+from opicflow.schemas.errors import printable
 
 if TYPE_CHECKING:
     from opicflow.pipelines.graph.harmonic import HarmonicCentrality

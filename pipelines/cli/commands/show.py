@@ -13,9 +13,10 @@ from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.options import add_json, add_kafka_options, add_state_options, state_of
 from opicflow.pipelines.cli.stream_options import add_snapshots
 from opicflow.pipelines.cli.streams import ShardOfPage
-from opicflow.pipelines.cli.text import printable, span
+from opicflow.pipelines.cli.text import span
 from opicflow.pipelines.replay.state_reader import canonical_url, read_answers, read_ledger
 from opicflow.schemas.dates import iso_time
+from opicflow.schemas.errors import printable
 
 if TYPE_CHECKING:
     from opicflow.pipelines.ledger import Ledger

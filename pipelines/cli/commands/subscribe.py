@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opicflow.pipelines.cli.live_table import Column, LiveTable, head_of, line_of
 from opicflow.pipelines.cli.options import add_kafka_options, connection_of, moment, whole
-from opicflow.pipelines.cli.text import date_or_never, printable
+from opicflow.pipelines.cli.text import date_or_never
 from opicflow.pipelines.replay.state_reader import canonical_url
+from opicflow.schemas.errors import printable
 
 if TYPE_CHECKING:
     from opicflow.connectors.kafka.record_reader import Arrived

@@ -12,9 +12,10 @@ from opicflow.connectors.files.opening import STDIN, InputRefused
 from opicflow.pipelines.cli.options import add_json, add_list_form, add_site_kind, add_state_options, natural, state_of
 from opicflow.pipelines.cli.output_files import check_output
 from opicflow.pipelines.cli.parser import Renamed
-from opicflow.pipelines.cli.text import counted, printable
+from opicflow.pipelines.cli.text import counted
 from opicflow.pipelines.cli.text_tables import first_rows, print_pages
 from opicflow.pipelines.replay.state_reader import read_answers
+from opicflow.schemas.errors import printable
 
 if TYPE_CHECKING:
     from opicflow.pipelines.replay.answers import Answers

@@ -18,7 +18,7 @@ from opicflow.pipelines.cli.options import (
     reading_of,
     rules_of,
 )
-from opicflow.pipelines.cli.text import printable
+from opicflow.schemas.errors import printable
 
 if TYPE_CHECKING:
     from opicflow.connectors.files.log_sample import LogSample

@@ -195,6 +195,12 @@ def test_csv_whose_url_has_an_unknown_name_is_refused_with_that_name(first: byte
     assert sniff(first, "x", Reading(fields=(("url", column),))) is Format.CSV
 
 
+def test_the_name_of_a_column_is_shown_without_what_moves_a_cursor() -> None:
+    with pytest.raises(InputRefused) as refused:
+        sniff(b"u\x1b[2J\x00,code\nhttps://a/,200\n", "x")
+    assert str(refused.value).isprintable() and r"url=u\x1b[2J\x00" in str(refused.value)
+
+
 def test_a_zip_file_from_elsewhere_is_refused_with_what_to_do() -> None:
     with pytest.raises(InputRefused, match=r"site\.wacz: a ZIP file: .* unpack it, and name its logs"):
         sniff(b"PK\x03\x04rest", "site.wacz")
