@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import html
 import json
@@ -718,6 +719,20 @@ def test_damaged_logs_give_results_or_one_line_of_error(opicflow: Run, tmp_path:
                 assert len(records_of(out / "importance.jsonl")) == summary["pages"]
             else:
                 assert (code, printed, err.count("\n")) == (2, "", 1), err
+
+
+def test_only_a_process_that_ends_with_its_command_is_searched_less_for_garbage(opicflow: Run) -> None:
+    before, frozen = gc.get_threshold(), gc.get_freeze_count()
+    gc.set_threshold(777)
+    try:
+        opicflow("replay", "--help")
+        assert gc.get_threshold()[0] == 777 and gc.get_freeze_count() <= frozen
+    finally:
+        gc.set_threshold(*before)
+    code = "import atexit, gc, sys\natexit.register(lambda: print(gc.get_threshold()[0], gc.get_freeze_count() > 0))\n"
+    code += "from opicflow.pipelines.cli.main import main\nsys.argv[1:] = ['replay', '--help']\nsys.exit(main())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "20000 True"
 
 
 def test_refusals_are_user_errors() -> None:
