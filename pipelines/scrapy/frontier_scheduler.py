@@ -75,7 +75,7 @@ class FrontierScheduler(Scheduler):
 
     What a kill -9 must not take is written in this order: that a page is fetched next; its visit; the requests that
     its callback has made; that its callback is over. Each visit is reported at once. All else is done for many pages
-    together: it takes half of the time.
+    together, which takes less time.
     """
 
     requests: StoredRequests
