@@ -151,13 +151,15 @@ def _expand_one(name: str) -> list[str]:
 
 def _expand_remote(name: str) -> list[str]:
     _check_scheme(name)
+    if name.startswith("s3://"):
+        _check_s3(name)
     filesystems, _ = _filesystems()
     try:
         found = sorted(file.path for match in filesystems.match([name]) for file in match.metadata_list)
     except Exception as error:  # each file system has its own errors
         if str(error).startswith("Unable to get filesystem"):
             raise InputRefused(f"{name}: not an address of files: give a path, s3://, gs:// or hdfs://") from None
-        raise InputRefused(f"{name}: cannot be listed ({in_one_line(error)}): check the address and access") from None
+        raise _cannot_be_listed(name, _cause(error)) from None
     if not found:
         raise InputRefused(f"{name}: no such file: check the name")
     return found
@@ -170,6 +172,7 @@ _PACKAGES = {
     "hdfs": ("hdfs", "pip install 'apache-beam[hadoop]'"),
 }
 """The package that Beam needs for each kind of address, and how it is installed."""
+_S3_SECONDS = 10
 
 
 def _check_scheme(name: str) -> None:
@@ -180,6 +183,37 @@ def _check_scheme(name: str) -> None:
     package, remedy = _PACKAGES.get(scheme, (None, ""))
     if package is not None and not _is_installed(package):
         raise InputRefused(f"{name}: reading {scheme}:// needs a package that is not installed: {remedy}")
+
+
+def _check_s3(name: str) -> None:
+    """Refuse a bucket that cannot be reached, or only with a login: Beam tries again for six minutes.
+
+    What its server says of the bucket, such as that this login may not list it, is left to Beam: it may read files.
+    """
+    import boto3  # type: ignore[import-untyped]
+    from botocore.config import Config  # type: ignore[import-untyped]
+    from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
+
+    patience = Config(connect_timeout=_S3_SECONDS, read_timeout=_S3_SECONDS, retries={"total_max_attempts": 2})
+    bucket = name.removeprefix("s3://").partition("/")[0]
+    try:
+        boto3.Session().client("s3", config=patience).list_objects_v2(Bucket=bucket, MaxKeys=1)
+    except ClientError:
+        pass
+    except (BotoCoreError, ValueError) as error:  # ValueError: the address of a server that is none
+        raise _cannot_be_listed(name, error) from None
+
+
+def _cause(error: Exception) -> Exception:
+    """Return the first error of a file itself: Beam's own quotes all of them."""
+    while details := getattr(error, "exception_details", None):
+        error = next(iter(details.values()))
+    words = getattr(error, "message", None)
+    return error if words is None else OSError(words)
+
+
+def _cannot_be_listed(name: str, error: Exception) -> InputRefused:
+    return InputRefused(f"{name}: cannot be listed ({in_one_line(error)}): check the address, and your access to it")
 
 
 def _is_installed(package: str) -> bool:

@@ -7,39 +7,18 @@ import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
-import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from opicflow.connectors.storage.folder import StorageFolder, StorageRefused
 from opicflow.pipelines.stream.keeper import LogHead
 from opicflow.pipelines.stream.snapshot_store import SnapshotDamaged, Snapshots, pack_chunks
-
-SECRET = "hidden-key-of-storage"
-
-
-class S3:
-    """A server with one bucket, which can be stopped and started again."""
-
-    def __init__(self) -> None:
-        self.server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-        self.server.start()
-        host, port = self.server.get_host_and_port()
-        self.endpoint = f"http://{host}:{port}"
-
-    def make_bucket(self) -> None:
-        boto3.client("s3", endpoint_url=self.endpoint).create_bucket(Bucket="snapshots")
+from support.s3 import S3, SECRET, s3_server
 
 
 @pytest.fixture
 def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "somebody")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    one = S3()
-    one.make_bucket()
-    yield one
-    one.server.stop()
+    with s3_server(monkeypatch) as one:
+        yield one
 
 
 @pytest.fixture(params=["path", "file", "endpoint in the environment", "endpoint in the URL"])
