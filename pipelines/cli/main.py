@@ -19,7 +19,7 @@ from opicflow.pipelines.cli.configuration import Configuration
 from opicflow.pipelines.cli.error_text import one_line, os_problem, user_problem
 from opicflow.pipelines.cli.memory_limit import limit_reached
 from opicflow.pipelines.cli.parser import EXIT_USER, build_parser, command_module, complete_words
-from opicflow.schemas.errors import UserError
+from opicflow.schemas.errors import UserError, printable
 
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
@@ -135,7 +135,7 @@ def _refuse(message: str) -> int:
 
 
 def _print_error(line: str) -> None:
-    print(f"opicflow: {line}", file=sys.stderr)
+    print(f"opicflow: {printable(line)}", file=sys.stderr)  # it may quote what a stranger has written
 
 
 def _interrupt(number: int, frame: object) -> None:

@@ -38,6 +38,8 @@ _IDLE_SECONDS = 5.0
 _WRITE_SECONDS = 0.1
 """What is noted is written at this interval, if nothing needs it before."""
 _MOST_UNWRITTEN = 256
+_frozen_crawls = 0
+"""How many crawls of this process go on for which `_freeze` was called."""
 
 
 class FolderRefused(UserError):
@@ -124,7 +126,7 @@ class FrontierScheduler(Scheduler):
         if not self._is_open:  # Scrapy closes what it could not open
             return None
         if self._has_frozen:
-            gc.unfreeze()
+            _unfreeze()
         self._end_visits(self._recorder.is_asked)
         self._end_callbacks(are_all_over=True)
         self._write()
@@ -357,15 +359,26 @@ def scheduler_of(crawler: Crawler) -> FrontierScheduler | None:
 
 
 def _freeze() -> bool:
-    """Let Python not look for garbage among the objects that are there before the crawl. False if others do so.
+    """Let Python not look for garbage among the objects that are there before a crawl. False if the project does so.
 
     It looks through all objects several times in a thousand pages. Most of them are there for the whole crawl.
     """
-    if gc.get_freeze_count():
-        return False
-    gc.collect()
-    gc.freeze()
+    global _frozen_crawls
+    if not _frozen_crawls:
+        if gc.get_freeze_count():
+            return False
+        gc.collect()
+        gc.freeze()
+    _frozen_crawls += 1
     return True
+
+
+def _unfreeze() -> None:
+    """Let Python look among these objects as well, if this was the last crawl of the process."""
+    global _frozen_crawls
+    _frozen_crawls -= 1
+    if not _frozen_crawls:
+        gc.unfreeze()
 
 
 def _config_of(settings: BaseSettings, folder: Path) -> RecorderConfig:

@@ -302,6 +302,9 @@ def test_urls_cannot_inject_html_or_control_characters(opicflow: Run, tmp_path: 
     assert len(records_of(tmp_path / "out/rejects.jsonl")) == 2
     for line in opicflow("validate", path)[1].splitlines():
         assert "\x1b" not in line
+    for refused in (tmp_path / "none\x1b[2J.jsonl", write(tmp_path / "c.csv", b"u\x1b[2J,code\nhttps://a/,200\n")):
+        code, _, err = opicflow("validate", refused)
+        assert code == 2 and err[:-1].isprintable() and r"\x1b[2J" in err
 
 
 # -- rules
