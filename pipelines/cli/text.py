@@ -1,4 +1,4 @@
-"""Text for terminals: safe characters, numbers with their unit, spans of time."""
+"""Text for terminals: numbers with their unit, spans of time."""
 
 from __future__ import annotations
 

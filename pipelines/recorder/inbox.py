@@ -82,9 +82,8 @@ class InboxWriter:
         _RECORD.pack_into(content, at, kind, self._number, len(event), len(robots), len(body))
         at += _RECORD.size
         for part in (event, robots, body):
-            if part:
-                content[at : at + len(part)] = part
-                at += len(part)
+            content[at : at + len(part)] = part
+            at += len(part)
         self._end = self._marks[_APPENDED] = at
 
     def close(self, all_are_taken: bool) -> None:

@@ -300,10 +300,9 @@ class FrontierScheduler(Scheduler):
             if callback.is_done:
                 self.requests.note(READ, _pages((callback.url, *meta.get("redirect_urls", ()))))
             if meta.get(QUALITY_KEY) != callback.quality:
-                quality = quality_of(callback.request)
-                if quality is not None:
-                    for page in _pages((callback.url,)):
-                        self._announce(page, quality)
+                page, quality = canonical_page(callback.url), quality_of(callback.request)
+                if page is not None and quality is not None:
+                    self._announce(page, quality)
 
     def _make_records(self) -> None:
         """Make records of requests. Those that cannot be stored are for Scrapy's own queues."""

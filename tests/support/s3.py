@@ -30,6 +30,8 @@ def s3_server(patch: pytest.MonkeyPatch) -> Iterator[S3]:
     patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     one = S3()
-    boto3.client("s3", endpoint_url=one.endpoint).create_bucket(Bucket=BUCKET)
-    yield one
-    one.server.stop()
+    try:
+        boto3.client("s3", endpoint_url=one.endpoint).create_bucket(Bucket=BUCKET)
+        yield one
+    finally:
+        one.server.stop()
