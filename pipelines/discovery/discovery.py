@@ -86,10 +86,13 @@ class Discovery:
         worth = page_worth(pages, self.siblings_weight, rule)
         self._keep(pages, worth, read)
         unread = np.flatnonzero(pages.can_be_explored)
+        exploring = worth.exploring_of(unread)
+        del worth  # there may be very many pages
         most = round(self.share * min(about, len(unread)))
         limits = np.minimum(explorable(pages, rule), max(1, int(rule.explored_at_once * most)))
-        unread = unread[limits[pages.domain[unread]] > 0]
-        return unread[best(worth.exploring_of(unread), pages.page[unread], pages.domain[unread], limits, most)]
+        is_open = limits[pages.domain[unread]] > 0
+        unread, exploring = unread[is_open], exploring[is_open]
+        return unread[best(exploring, pages.page[unread], pages.domain[unread], limits, most)]
 
     def _keep(self, pages: DiscoveryPages, worth: PageWorth, read: Ints) -> None:
         """Keep pages that were read, or some of them if they are too many, until they are judged."""

@@ -60,18 +60,18 @@ def page_worth(
     """
     own = np.maximum(pages.importance, rule.floor * 1e-3)
     fill_in_logarithms(own, own)  # in its place: there may be very many pages
-    sums = np.zeros(len(own) + 1)
     siblings: Array = np.empty(len(own), kind)
     unread: Array = np.empty(len(own), kind)
-    np.cumsum(own, out=sums[1:])
-    fill_in_worth(own, sums, pages.host, pages.is_read, rule.reach, siblings, unread)
+    fill_in_worth(own, pages.host, pages.is_read, rule.reach, siblings, unread)
     return PageWorth(own, siblings, unread, siblings_weight, rule.bonus)
 
 
 @lean_kernel
-def fill_in_worth(own: Any, sums: Any, host: Any, is_read: Any, reach: Any, siblings: Any, unread: Any) -> None:
-    """Fill in two columns of `PageWorth`, host by host. `sums` are those of `own` up to each row."""
+def fill_in_worth(own: Any, host: Any, is_read: Any, reach: Any, siblings: Any, unread: Any) -> None:
+    """Fill in two columns of `PageWorth`, host by host."""
     first: Any = np.int64(0)
+    below, low_sum = np.int64(0), 0.0  # how many rows are added up, from the first of all, and their sum
+    above, high_sum = np.int64(0), 0.0
     while first < own.shape[0]:
         after, read = first, np.int64(0)
         while after < own.shape[0] and host[after] == host[first]:
@@ -79,7 +79,13 @@ def fill_in_worth(own: Any, sums: Any, host: Any, is_read: Any, reach: Any, sibl
             after += 1
         for row in range(first, after):
             low, high = max(first, row - reach), min(after, row + reach + 1)
-            mean = (sums[high] - sums[low] - own[row]) / np.float64(max(high - low - 1, 1))
+            while below < low:
+                low_sum += own[below]
+                below += 1
+            while above < high:
+                high_sum += own[above]
+                above += 1
+            mean = (high_sum - low_sum - own[row]) / np.float64(max(high - low - 1, 1))
             siblings[row] = mean - own[row] if high - low > 1 else 0.0
             unread[row] = 1.0 - np.float64(read - is_read[row]) / np.float64(max(after - first - 1, 1))
         first = after

@@ -24,7 +24,7 @@ from opicflow.pipelines.ledger.survey import BY_POLICY, DISCOVERY, Budget, Surve
 from opicflow.pipelines.ledger.unread_pages import UnreadPages
 from opicflow.pipelines.refresh.orders import packed_intervals, unpacked_intervals
 from opicflow.pipelines.refresh.policies import Policies, check, default_host_caps
-from opicflow.schemas.arrays import Bools, Floats, Ids, Ints
+from opicflow.schemas.arrays import Array, Bools, Floats, Ids, Ints
 from opicflow.schemas.policy_json import PolicyRefused
 from opicflow.schemas.ranking import highest
 from opicflow.schemas.records import Policy
@@ -46,7 +46,7 @@ class Planned:
     survey: Survey
     shared: Sharing
     orders: Orders
-    publish: Ints
+    publish: Array
     """Rows of the survey whose schedule is to be published."""
 
 
@@ -187,9 +187,10 @@ class Planner:
             more = max(min(least_discovered, int(unread.sum())) - most.discovery, 0)
             most = most._replace(all=both + more, discovery=discovery + more)
         orders = choose_orders(surveyed, shared, config, budget, most, self._reader.host_hashes)
-        return Planned(surveyed, shared, orders, np.flatnonzero(surveyed.has_url))
+        publish = np.flatnonzero(surveyed.has_url).astype(np.int32)  # there may be very many pages
+        return Planned(surveyed, shared, orders, publish)
 
-    def _are_among(self, slots: Ints, pages: Ids) -> Bools:
+    def _are_among(self, slots: Array, pages: Ids) -> Bools:
         """Whether the page of each slot is among the pages given."""
         chosen, found = np.zeros(int(slots.max(initial=-1)) + 1, np.bool_), self._reader.slots_of(pages)
         chosen[found[found >= 0]] = True

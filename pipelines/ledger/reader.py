@@ -20,7 +20,7 @@ from opicflow.pipelines.ledger.peers import Peers
 from opicflow.pipelines.ledger.residuals import residual_sums
 from opicflow.pipelines.ledger.room import Room
 from opicflow.pipelines.refresh.rates import kept_intervals
-from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints
+from opicflow.schemas.arrays import Array, Bools, Bytes, Floats, Ids, Ints
 from opicflow.schemas.pages import HostMemo
 from opicflow.schemas.ranking import highest
 
@@ -65,9 +65,9 @@ class Reader:
         index.find_all(self._room.table, np.ascontiguousarray(pages, np.uint64).view(np.int64), slots)
         return slots
 
-    def host_hashes(self, slots: Ints) -> Ids:
+    def host_hashes(self, slots: Array) -> Ids:
         """A hash of the host of the page at each slot; 0 where its URL is not known."""
-        room, hashes = self._room, np.zeros(len(slots), np.uint64)
+        room, hashes, slots = self._room, np.zeros(len(slots), np.uint64), slots.astype(np.int64, copy=False)
         url_arena.hash_hosts(room.table, room.book, slots, self._peers.shard.page_ids.rules.key, hashes)
         return hashes
 

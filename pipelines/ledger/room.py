@@ -283,7 +283,7 @@ class Room:
         """Room for so many bytes of URLs."""
         had = len(self.book.urls)
         if rows > had:
-            self.book = self.book._replace(urls=self._urls.resized(_longer(had, rows, 8)))
+            self.book = self.book._replace(urls=self._urls.resized(_longer(had, rows, 64)))
 
     # -- where columns are -----------------------------------------------------------------------------------------
 

@@ -106,7 +106,8 @@ class Survey:
 
     second: int
     pages: Ids
-    slots: Ints
+    slots: Array
+    """In four bytes each, as there may be very many pages."""
     category: Bytes
     """0 = none, or not known."""
     importance: Floats
@@ -269,7 +270,7 @@ def survey(
     return Survey(
         second=second,
         pages=pages,
-        slots=slots,
+        slots=slots.astype(np.int32),
         category=categories,
         importance=importance,
         quality=quality,
@@ -282,7 +283,7 @@ def survey(
         known_from=_set(found.known_from, is_set, np.uint8(BY_POLICY)),
         decided_by=decided_by,
         fetched=fetched,
-        ordered=of_refresh("ordered").copy(),
+        ordered=_copy_of(of_refresh("ordered")),
         requested=(stated.requested_second >= 0)
         & (fetched < np.maximum(stated.requested_second, 1))
         & (decided_by != FORBIDDEN),
@@ -299,6 +300,11 @@ def survey(
         worth=worth_of_pages,
         suspended=suspended,
     )
+
+
+def _copy_of(column: Array) -> Array:
+    """A copy of a column, without memory for it if it is 0 everywhere."""
+    return column.copy() if column.any() else np.broadcast_to(column.dtype.type(0), len(column))
 
 
 def _set(column: Array, is_set: Bools, values: Any) -> Any:

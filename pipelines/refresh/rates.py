@@ -142,6 +142,12 @@ def kept_intervals(words: Words) -> Kept:
     return Kept(codes != 0, codes >= int(_CHANGED))
 
 
+def latest_intervals(words: Words) -> tuple[Bools, Bools]:
+    """Return whether the latest interval of these words is there, and whether the page changed in it."""
+    codes = words & _LOWEST
+    return codes != 0, codes >= _CHANGED
+
+
 @inlined_kernel
 def code_of(seconds: Float) -> Word:
     """Return the code of the length on the scale that is nearest, by ratio."""

@@ -41,7 +41,7 @@ from opicflow.pipelines.ledger.kernels.entry_rows import find_hours
 from opicflow.pipelines.ledger.plan import cost_of
 from opicflow.pipelines.ledger.space import Space, in_memory
 from opicflow.pipelines.ledger.survey import Survey
-from opicflow.pipelines.refresh.rates import kept_intervals
+from opicflow.pipelines.refresh.rates import latest_intervals
 from opicflow.pipelines.refresh.strategies import freshness_range
 from opicflow.pipelines.replay.moments import MOST_PAGES, moments_apart, pack_moment
 from opicflow.pipelines.transforms.freed_memory import return_freed_memory
@@ -591,8 +591,7 @@ def _observed_freshness(ledger: Ledger, survey: Survey) -> float | None:
     intervals, fresh, known = ledger.parts().table.refresh["intervals"], 0.0, 0.0
     for first in range(0, len(survey), _PAGES_AT_ONCE):
         some = slice(first, first + _PAGES_AT_ONCE)
-        kept, importance = kept_intervals(intervals[survey.slots[some]]), survey.importance[some]
-        is_known, is_change = kept.is_interval[:, 0], kept.is_change[:, 0]
+        (is_known, is_change), importance = latest_intervals(intervals[survey.slots[some]]), survey.importance[some]
         fresh += float(importance[is_known & ~is_change].sum())
         known += float(importance[is_known].sum())
     return round(fresh / known, 6) if known else None
