@@ -49,7 +49,7 @@ from opicflow.connectors.files.warc import read_warc, read_wat
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, CrawlEvent, EventRefused, Reason, Reject
 from opicflow.schemas.event_columns import EventWriter
 
-BATCH_BYTES = 2 << 20
+BATCH_BYTES = 4 << 20
 _HEAD_BYTES = 1 << 16
 _MOST_HEADER_BYTES = 4 << 20
 _BATCH_ITEMS = 500
@@ -220,7 +220,8 @@ def _lines(blocks: Iterable[Block | Damage], input_range: FileRange) -> Iterator
         last = -1 if input_range.end is None else data.find(b"\n", max(input_range.end - 1 - offset, 0))
         end = (data.rfind(b"\n") if last < 0 else last) + 1
         if end:
-            yield _of_lines(at, offset + end, held + data[:end], source, reading)
+            lines = b"".join((held, memoryview(data)[:end]))  # one copy; a sum of bytes makes two
+            yield _of_lines(at, offset + end, lines, source, reading)
             held, at = b"", offset + end
             if _is_behind(at, input_range):
                 return

@@ -17,7 +17,8 @@ from opicflow.pipelines.ledger.space import in_memory
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeper
 from opicflow.pipelines.replay.segment_steps import SHARD, ReplaySettings, apply_segment
 from opicflow.pipelines.results.part_files import read_report, write_part
-from opicflow.pipelines.transforms.decode import InputRange, Segment, close_readers
+from opicflow.pipelines.transforms.bundle_ends import end_bundles_sooner
+from opicflow.pipelines.transforms.decode import InputRange, Segment, close_readers, read_ahead
 from opicflow.pipelines.transforms.decoded_batch import SourceProgress
 from opicflow.pipelines.transforms.keepers import KEEPERS
 from opicflow.pipelines.transforms.route import ANY_TIME
@@ -26,7 +27,7 @@ from opicflow.pipelines.transforms.rules import Rules
 if TYPE_CHECKING:
     from apache_beam import PTransform
 
-SEGMENT_BYTES = 256 << 20
+SEGMENT_BYTES = 512 << 20
 IN_PROCESS = "DirectRunner"
 """The runner with this name is Beam's in-process FnApi runner, and never the Prism that Beam would download."""
 SMALL_LOG_BYTES = 64 << 20
@@ -89,10 +90,12 @@ class SegmentRunner:
             for part in apply_segment(self._settings, head, segment):
                 write_part(self.work, part, self._compresses)
         else:
+            read_ahead(segment, self.rules)  # while Beam is loaded, and the pipeline is made
             from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
             from opicflow.pipelines.replay.pipeline import ReplayHere
 
+            end_bundles_sooner()
             self._run_pipeline([segment], ReplayHere(self._settings, head), FnApiRunner())
 
     def _run_at_once(self) -> Iterator[SegmentDone]:

@@ -24,6 +24,7 @@ import grpc
 from apache_beam.portability.api import beam_provision_api_pb2, beam_provision_api_pb2_grpc, endpoints_pb2
 from google.protobuf import json_format, text_format
 
+from opicflow.pipelines.transforms.bundle_ends import end_bundles_sooner
 from opicflow.schemas.errors import UserError
 
 LOGS = "OPICFLOW_WORKER_LOGS"
@@ -65,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from apache_beam.runners.worker import sdk_worker_main  # slow: import it only after the arguments were checked
 
     measure_plain_state()
+    end_bundles_sooner()
     sdk_worker_main.main(sys.argv)  # type: ignore[no-untyped-call]
     return 0
 

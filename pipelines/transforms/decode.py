@@ -244,10 +244,17 @@ def _bytes_of(batch: DecodedBatch) -> int:
 
 
 _paused: dict[tuple[str, int, Rules], _ReadAhead] = {}
-"""Readers at the end of a segment, by position: the next segment continues with the batches they have read ahead.
+"""Readers at the start of a segment, by position: it continues with the batches they have read ahead.
 
 They are a cache of the process: see docs/decisions/process-caches.md.
 """
+
+
+def read_ahead(segment: Segment, rules: Rules) -> None:
+    """Begin to read and decode a segment on other threads, before it is replayed in this process."""
+    if segment.input_ranges:
+        first = segment.input_ranges[0]
+        _paused[first.source, first.start, rules] = _reader_of(segment, rules)
 
 
 def _reader_of(segment: Segment, rules: Rules) -> _ReadAhead:
