@@ -25,7 +25,7 @@ import numpy as np
 
 from opicflow.pipelines.ledger.entries import NO_CATEGORY, CrawlItems, Kind, Outcome
 from opicflow.pipelines.transforms.rules import MEDIA_CATEGORIES, ORDINARY_WEIGHT, LinkWeights, Rules
-from opicflow.schemas.arrays import Bools, Bytes, Hashes, Ids, Ints
+from opicflow.schemas.arrays import Bools, Bytes, Hashes, Ints
 from opicflow.schemas.crawl_events import Reason
 from opicflow.schemas.dates import iso_time
 from opicflow.schemas.event_columns import (
@@ -44,8 +44,10 @@ from opicflow.schemas.urls import NO_PAGE, PAGE, CanonicalUrls, NotAPage, UrlRul
 
 _SEEN_BITS = 22
 _FIRST_SEEN_BITS = 13
-_ROOM_FOR_A_PAGE = 16
-"""So many slots for each page that is remembered: of a smaller table more would be forgotten."""
+_ROOM_FOR_TWO_PAGES = 3
+"""So many places in the table for two pages that are remembered: in a smaller one more would be forgotten."""
+_BUCKET = 8
+"""So many places next to each other are searched for a page: they are one line of the processor's cache."""
 _MULTIPLIER = 0x9E3779B97F4A7C15
 
 ANY_TIME = 1 << 62
@@ -69,21 +71,32 @@ class Seen:
     """
 
     def __init__(self, bits: int = _SEEN_BITS) -> None:
-        """`bits`: how many are remembered, as a power of 2, 22 at most."""
+        """`bits`: how many places its table has at most, as a power of 2, from 3 to 22."""
         self._most = 1 << bits
         self.ids = np.zeros(1 << min(bits, _FIRST_SEEN_BITS), np.uint64)
+        self._most_known = 0
+        """At most so many are known: to count them takes as long as to route a batch."""
 
     def make_room(self, pages: int) -> None:
         """Grow for so many more pages, as far as it may."""
         size = len(self.ids)
-        if size == self._most:
+        if size >= min(self._most, _places_for(self._most_known + pages)):
             return
         ids = self.ids[self.ids != 0]
-        while size < min(self._most, _ROOM_FOR_A_PAGE * (len(ids) + pages)):
+        self._most_known = len(ids)
+        while size < min(self._most, _places_for(len(ids) + pages)):
             size *= 2
         if size > len(self.ids):
             self.ids = np.zeros(size, np.uint64)
-            self.ids[_slots(ids, size)] = ids
+            remember_all(self.ids, ids)
+
+    def count(self, most_new: int) -> None:
+        """Note that at most so many were sent for the first time."""
+        self._most_known += most_new
+
+
+def _places_for(pages: int) -> int:
+    return _ROOM_FOR_TWO_PAGES * pages // 2
 
 
 def accepted(events: CrawlEvents, urls: CanonicalUrls, latest_ms: int = ANY_TIME) -> Bools:
@@ -148,6 +161,7 @@ def route(events: CrawlEvents, urls: CanonicalUrls, rules: Rules, seen: Seen, la
         patterns=first_patterns(rules.categories.patterns, urls),
     )
     rows = int(fill_rows(given, rules.links.quantised(), seen.ids, out))
+    seen.count(rows)  # a row has one URL, or none
     url_bytes = np.empty(int(out.url_starts[rows]), np.uint8)
     if rows:
         copy_urls(urls.text, out.url_begins, out.url_starts, rows, url_bytes)
@@ -420,32 +434,40 @@ def _link_to(given: _In, out: _Out, at: Any, target: Any) -> None:
 def _sight(given: _In, out: _Out, seen: Any, at: Any, event: Any, url: Any, within: Any) -> Any:
     """Write a sighting unless the URL was sent recently. Returns the index of the next row."""
     page = given.ids[url]
-    if seen[_slot(seen, page)] == page:
+    if seen[_place(seen, page)] == page:
         return at
     return _write(given, out, seen, at, event, _SIGHTING, url, within)
 
 
-def _slots(pages: Ids, size: int) -> Ids:
-    """Return the slots of pages in a table of this size."""
-    mixed: Ids = (pages * np.uint64(_MULTIPLIER)) >> np.uint64(64 - _SEEN_BITS)
-    return mixed & np.uint64(size - 1)
-
-
 @inlined_kernel
-def _slot(seen: Any, page: Any) -> Any:
-    """Return the slot of a page in `Seen`: of all bits of its id, because pages of one site begin alike."""
+def _place(seen: Any, page: Any) -> Any:
+    """Return where a page is in `Seen`, or where it belongs: an empty place, or that of a page to forget.
+
+    It depends on all bits of the id, because pages of one site begin alike.
+    """
     mixed = (page * np.uint64(_MULTIPLIER)) >> np.uint64(64 - _SEEN_BITS)
-    return mixed & np.uint64(seen.shape[0] - 1)
+    first = np.int64(mixed & np.uint64(seen.shape[0] - _BUCKET))
+    for at in range(first, first + _BUCKET):
+        if seen[at] == page or seen[at] == 0:
+            return at
+    return first + np.int64(mixed & np.uint64(_BUCKET - 1))
 
 
 @inlined_kernel
 def _is_fresh(seen: Any, page: Any) -> Any:
     """Whether the URL of a page was not sent recently. Marks it as sent."""
-    slot = _slot(seen, page)
-    if seen[slot] == page:
+    at = _place(seen, page)
+    if seen[at] == page:
         return False
-    seen[slot] = page
+    seen[at] = page
     return True
+
+
+@lean_kernel
+def remember_all(seen: Any, pages: Any) -> None:
+    """Mark pages as sent."""
+    for i in range(pages.shape[0]):
+        seen[_place(seen, pages[i])] = pages[i]
 
 
 @lean_kernel

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from opicflow.pipelines.ledger import NO_CATEGORY, CrawlItems, Kind, Outcome
-from opicflow.pipelines.transforms.route import COUNTS, Routed, Seen, route
+from opicflow.pipelines.transforms.route import COUNTS, Routed, Seen, remember_all, route
 from opicflow.pipelines.transforms.rules import Categories, LinkWeights, Rules
 from opicflow.schemas.crawl_events import CrawlEvent, Link, Reason
 from opicflow.schemas.event_columns import EventWriter, quality_step
@@ -86,11 +86,33 @@ def test_the_table_of_sent_urls_begins_small_and_keeps_them_when_it_grows() -> N
     event = CrawlEvent(HOME, links=(Link(ABOUT), Link(OTHER)))
     routed(event, seen=seen)
     seen.make_room(10_000)
-    assert len(seen.ids) >= 16 * 10_000
+    assert len(seen.ids) >= 10_000
     assert [(row[0], row[1]) for row in rows(routed(event, seen=seen).items)] == [(Kind.VISIT, HOME)]
     seen.make_room(1 << 40)
     assert len(seen.ids) == 1 << 22
     assert [(row[0], row[1]) for row in rows(routed(event, seen=seen).items)] == [(Kind.VISIT, HOME)]
+
+
+def test_the_table_of_sent_urls_has_room_for_those_of_the_next_batch() -> None:
+    seen, random = Seen(bits=20), np.random.default_rng(1)
+    for pages in random.integers(1, 3000, 60).tolist():
+        seen.make_room(pages)
+        known = int((seen.ids != 0).sum())
+        assert len(seen.ids) >= min(1 << 20, 3 * (known + pages) // 2)
+        free = np.flatnonzero(seen.ids == 0)[: random.integers(0, pages + 1)]
+        seen.ids[free] = random.integers(1, 1 << 63, len(free))
+        seen.count(len(free))
+
+
+@pytest.mark.parametrize("bits_in_common", [0, 24, 40])
+def test_nearly_all_pages_are_remembered_even_if_their_ids_begin_alike(bits_in_common: int) -> None:
+    seen, pages = Seen(), 30_000
+    in_common = 0xA5A5A5A5A5A5A5A5 >> (64 - bits_in_common) << (64 - bits_in_common)
+    others = np.random.default_rng(1).integers(1, 1 << (63 - bits_in_common), pages).astype(np.uint64)
+    ids = others | np.uint64(in_common)
+    seen.make_room(pages)
+    remember_all(seen.ids, ids)
+    assert np.isin(ids, seen.ids).mean() > 0.98
 
 
 def test_every_hop_is_a_visit_whose_only_link_is_the_next() -> None:
