@@ -486,13 +486,13 @@ class ReplayKeeper:
         """Publish when each page is due, and the orders of the next cycle."""
         for number, part in enumerate(schedule_parts(self.ledger, planned)):
             yield Part(PartKind.SCHEDULE, (number,), part)
+        if not self.config.publications:  # which have the orders of each cycle
+            for number, part in enumerate(order_parts(self.ledger, planned)):
+                yield Part(PartKind.ORDERS, (number,), part)
         if self.config.sites is not None:
             yield Part(
                 PartKind.SITES, (0,), pack_sites(self.ledger, planned, self.config.sites, certificate=self._certificate)
             )
-        if not self.config.publications:  # which have the orders of each cycle
-            for number, part in enumerate(order_parts(self.ledger, planned)):
-                yield Part(PartKind.ORDERS, (number,), part)
 
     def _report(self, note: dict[str, Any], planned: Planned | None, audit: Balance | None) -> bytes:
         """Return a report of what happened since the last one."""

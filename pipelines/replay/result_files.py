@@ -1,17 +1,15 @@
-"""The files of a replay's results, all but the summary: written side by side, from the parts in the work folder."""
+"""The files of a replay's results, all but the summary: each is written while what comes after it is made."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from functools import partial
-from itertools import chain
 from pathlib import Path
-from threading import Event
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
+from opicflow.connectors.files.whole_file import whole_file
 from opicflow.pipelines.results.files import (
     IMPORTANCE,
     ORDERS,
@@ -19,14 +17,11 @@ from opicflow.pipelines.results.files import (
     SITES,
     ResultKind,
     write_rejects,
-    write_result,
     write_tombstones,
+    written_result,
 )
-from opicflow.pipelines.results.part_files import Parts
+from opicflow.pipelines.results.part_files import ArrivingParts, Stopped, arriving_parts
 from opicflow.pipelines.transforms.parts import PartKind
-
-_THREADS = min(2, os.cpu_count() or 1)
-"""Each has some tens of thousands of rows in memory."""
 
 
 class FileKinds(NamedTuple):
@@ -38,8 +33,51 @@ class FileKinds(NamedTuple):
     publications: bool
 
 
-class _Stopped(Exception):
-    """Another file could not be written."""
+class _Written(NamedTuple):
+    """Files that are written, and get their names when the stack is closed."""
+
+    paths: list[Path]
+    names: ExitStack
+
+
+class ResultFiles:
+    """The files of results, which a thread writes as soon as what belongs into them arrives.
+
+    A second thread would need memory while the plan is made, and save nothing: both would wait for Python's lock.
+    """
+
+    def __init__(self, out: Path, arriving: ArrivingParts, kinds: FileKinds) -> None:
+        """Begin to write files in the folder `out`."""
+        self._arriving = arriving
+        self._thread = ThreadPoolExecutor(1, "write")
+        self._writing = [self._thread.submit(write) for write in _writers(out, arriving, kinds)]
+
+    def finish(self) -> list[Path]:
+        """Write what is left, and name all files. Returns their paths. If one cannot be written, none gets its name."""
+        self._arriving.complete()
+        written = [one.result() for one in self._writing]
+        for one in written:
+            one.names.close()
+        return [path for one in written for path in one.paths]
+
+    def close(self) -> None:
+        """End the thread. Files that have no names yet are removed."""
+        self._arriving.stop()
+        self._thread.shutdown(cancel_futures=True)
+        for one in self._writing:
+            if not one.cancelled() and one.exception() is None:
+                one.result().names.__exit__(Stopped, Stopped(), None)
+
+
+@contextmanager
+def result_files(out: Path, work: Path, kinds: FileKinds) -> Iterator[ResultFiles]:
+    """Files of results, made of the parts that this process saves in the folder `work` from now on."""
+    with arriving_parts(work) as arriving:
+        files = ResultFiles(out, arriving, kinds)
+        try:
+            yield files
+        finally:
+            files.close()
 
 
 @contextmanager
@@ -52,28 +90,8 @@ def path_in_errors(path: Path) -> Iterator[None]:
         raise
 
 
-def write_files(out: Path, work: Path, kinds: FileKinds) -> list[Path]:
-    """Write all files of results but the summary. Returns their paths. If one cannot be written, the others end."""
-    stop = Event()
-    with ThreadPoolExecutor(_THREADS, "write") as threads:
-        writing = [threads.submit(_unless_stopped, write) for write in _writers(out, work, kinds, stop)]
-        try:
-            wait(writing, return_when=FIRST_EXCEPTION)
-        finally:
-            stop.set()
-            threads.shutdown(cancel_futures=True)
-    return [path for one in writing if not one.cancelled() for path in one.result()]
-
-
-def _unless_stopped(write: Callable[[], list[Path]]) -> list[Path]:
-    try:
-        return write()
-    except _Stopped:
-        return []
-
-
-def _writers(out: Path, work: Path, kinds: FileKinds, stop: Event) -> Iterator[Callable[[], list[Path]]]:
-    """Yield what writes each file, those that take longest first."""
+def _writers(out: Path, arriving: ArrivingParts, kinds: FileKinds) -> Iterator[Callable[[], _Written]]:
+    """Yield what writes each file, in the order in which their parts arrive, nearly."""
     results: list[tuple[str, ResultKind, tuple[PartKind, ...]]] = [
         ("importance", IMPORTANCE, (PartKind.IMPORTANCE,)),
         ("refresh-schedule", SCHEDULES, (PartKind.SCHEDULE,)),
@@ -87,26 +105,25 @@ def _writers(out: Path, work: Path, kinds: FileKinds, stop: Event) -> Iterator[C
             ("refresh-publications", SCHEDULES, (PartKind.REPLANNED,)),
         ]
 
-    def parts(*part_kinds: PartKind) -> Iterator[bytes]:
-        for part in chain.from_iterable(Parts(work, kind) for kind in part_kinds):
-            if stop.is_set():
-                raise _Stopped
-            yield part
+    def write_records(name: str, kind: ResultKind, part_kinds: tuple[PartKind, ...]) -> _Written:
+        packed = partial(arriving.read, *part_kinds)
+        with ExitStack() as names:
+            names.enter_context(path_in_errors(out / f"{name}.{kinds.format}"))
+            paths = names.enter_context(written_result(out, name, kinds.format, kind, packed, kinds.parts))
+            return _Written(paths, names.pop_all())
 
-    def write_records(name: str, kind: ResultKind, part_kinds: tuple[PartKind, ...]) -> list[Path]:
-        with path_in_errors(out / f"{name}.{kinds.format}"):
-            return write_result(out, name, kinds.format, kind, partial(parts, *part_kinds), kinds.parts)
-
-    def write_one(name: str, write: Callable[[Path], None]) -> list[Path]:
+    def write_one(name: str, write: Callable[[BinaryIO], None]) -> _Written:
         path = out / name
-        with path_in_errors(path):
-            write(path)
-        return [path]
+        with ExitStack() as names:
+            names.enter_context(path_in_errors(path))
+            write(names.enter_context(whole_file(path)))
+            return _Written([path], names.pop_all())
 
     for name, kind, part_kinds in results:
         yield partial(write_records, name, kind, part_kinds)
 
     rejects = f"rejects.{kinds.format}"
-    yield partial(write_one, rejects, lambda path: write_rejects(path, kinds.format, parts(PartKind.REJECTS)))
+    read = arriving.read
+    yield partial(write_one, rejects, lambda file: write_rejects(file, kinds.format, read(PartKind.REJECTS)))
     if kinds.publications:
-        yield partial(write_one, "tombstones.jsonl", lambda path: write_tombstones(path, parts(PartKind.TOMBSTONES)))
+        yield partial(write_one, "tombstones.jsonl", lambda file: write_tombstones(file, read(PartKind.TOMBSTONES)))

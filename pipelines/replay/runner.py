@@ -28,7 +28,7 @@ from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayKeeper, policie
 from opicflow.pipelines.replay.mapped_files import MappedFiles
 from opicflow.pipelines.replay.moments import keep_moments
 from opicflow.pipelines.replay.read_progress import Progress
-from opicflow.pipelines.replay.result_files import FileKinds, path_in_errors, write_files
+from opicflow.pipelines.replay.result_files import FileKinds, ResultFiles, path_in_errors, result_files
 from opicflow.pipelines.replay.segments import (
     IN_PROCESS,
     SEGMENT_BYTES,
@@ -161,6 +161,9 @@ def replayed(request: ReplayRequest, progress: Callable[[Progress], None]) -> It
         if keeper is None and not found.input_ranges:
             raise _without_a_log(request, found)
         stack.enter_context(compiled_beside(config))
+        if request.out is not None:
+            kinds = FileKinds(request.format, request.parts, request.sites is not None, request.publications)
+            replay.files = stack.enter_context(result_files(request.out, work, kinds))
         replay.run(found, keeper)
         del keeper  # its ledger takes more memory than anything else
         return_freed_memory()
@@ -181,6 +184,8 @@ class _Replay:
     work: Path
     progress: Callable[[Progress], None]
     begun: float
+    files: ResultFiles | None = None
+    """None: no files are requested."""
     notes: list[str] = field(default_factory=list)
     checkpoint_at_bytes: int = 0
     snapshot_bytes: int = 0
@@ -295,9 +300,8 @@ class _Replay:
         result = self._result(found)
         summary = result.summary
         summary["seconds"] = round(time.perf_counter() - self.begun, 3)
-        if request.out is not None:
-            kinds = FileKinds(request.format, request.parts, request.sites is not None, request.publications)
-            result.written += write_files(request.out, self.work, kinds)
+        if self.files is not None:
+            result.written += self.files.finish()
         if request.to is not None:
             from opicflow.pipelines.results.topic_writer import send_results
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from opicflow.pipelines.results.arrow_columns import text_array, word_array
-from opicflow.schemas.arrays import Array
+from opicflow.schemas.arrays import Array, Bytes
 from opicflow.schemas.columns import Columns, NumberedWords, Texts, WithNulls, row_count
 
 _ROWS_AT_ONCE = 1 << 13
@@ -64,10 +64,17 @@ def _values(values: Any) -> list[Any]:
     if isinstance(values, NumberedWords):
         return [':"', _escaped(word_array(values), "".join(values.symbols).encode()), '"']
     if isinstance(values, Texts):
-        return [':"', _escaped(text_array(values), values.text), '"']
+        return [':"', _escaped(text_array(values), _bytes_of(values)), '"']
     if isinstance(values[0], str):
         return [':"', _escaped(pa.array(values, pa.string()), "".join(values).encode()), '"']
     return [_split(orjson.dumps(values), len(values))]
+
+
+def _bytes_of(texts: Texts) -> Bytes:
+    """Return the bytes that have all these texts: they may be few rows of a long column."""
+    if len(texts) == 0:
+        return texts.text[:0]
+    return texts.text[texts.starts.min() : (texts.starts + texts.lengths).max()]
 
 
 def _as_array(texts: Any, values: WithNulls) -> Any:

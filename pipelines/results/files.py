@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple, Protocol
@@ -51,12 +51,14 @@ ORDERS = ResultKind("CrawlOrder", lambda part: order_columns(pages_of(part)))
 SITES = ResultKind("SiteImportance", lambda part: site_columns(pages_of(part)))
 
 
-def write_result(
+@contextmanager
+def written_result(
     folder: Path, name: str, format_: str, kind: ResultKind, packed: Callable[[], Iterable[bytes]], parts: int = 1
-) -> list[Path]:
-    """Write records in their order, in one file or divided into so many. Returns the paths.
+) -> Iterator[list[Path]]:
+    """The paths of records that were written in their order, in one file or divided into so many.
 
-    Files of this name that an earlier run divided otherwise are removed. `packed` is called again to count the rows.
+    The files get their names at the end. Files of this name that an earlier run divided otherwise are removed then.
+    `packed` is called again to count the rows.
     """
     rows = 0 if parts == 1 else sum(row_count(kind.columns_of(part)) for part in packed())
     source = _Rows(map(kind.columns_of, packed()))
@@ -68,7 +70,7 @@ def write_result(
                 _write(file, format_, kind.schema, source.take(share))
                 file.flush()
                 os.fsync(file.fileno())
-    return paths_of(folder, name, format_, parts)
+        yield paths_of(folder, name, format_, parts)
 
 
 def stream_result(file: BinaryIO, format_: str, kind: ResultKind, packed: Iterable[bytes]) -> None:
@@ -77,28 +79,23 @@ def stream_result(file: BinaryIO, format_: str, kind: ResultKind, packed: Iterab
     file.flush()
 
 
-def write_rejects(path: Path, format_: str, parts: Iterable[bytes]) -> None:
+def write_rejects(file: BinaryIO, format_: str, parts: Iterable[bytes]) -> None:
     """Write rejects, which come as lines of JSON."""
     if format_ == "jsonl":
-        _write_lines(path, parts)
+        file.writelines(parts)
     else:
-        write_records(path, format_, "Reject", map(reject_columns, parts))
+        _write(file, format_, "Reject", _Rows(map(reject_columns, parts)).take())
 
 
-def write_tombstones(path: Path, parts: Iterable[bytes]) -> None:
+def write_tombstones(file: BinaryIO, parts: Iterable[bytes]) -> None:
     """Write which pages are no longer there, as lines of JSON."""
-    _write_lines(path, (json_lines(tombstone_columns(pages_of(part))) for part in parts))
+    file.writelines(json_lines(tombstone_columns(pages_of(part))) for part in parts)
 
 
 def write_records(path: Path, format_: str, name: str, parts: Iterable[Columns]) -> None:
     """Write columns as records of a published schema, in the requested format."""
     with whole_file(path) as file:
         _write(file, format_, name, _Rows(parts).take())
-
-
-def _write_lines(path: Path, parts: Iterable[bytes]) -> None:
-    with whole_file(path) as file:
-        file.writelines(parts)
 
 
 class _Rows:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Sequence
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
+from threading import Condition
 from typing import Any
 
 from opicflow.connectors.files.whole_file import write_atomically
@@ -47,6 +50,8 @@ def write_part(work: Path, part: Part, compressed: bool = False) -> None:
     """
     data = zlib.compress(part.data, 1) if compressed and part.kind in FINAL else part.data
     write_atomically(work / part_name(part.kind, part.position), data)
+    if work in _arriving:
+        _arriving[work].add(part.kind)
 
 
 def read_part(path: Path) -> bytes:
@@ -75,6 +80,90 @@ class Parts(Sequence[bytes]):
         """Return one part, or a list for a slice."""
         found = self._paths[number]
         return [read_part(path) for path in found] if isinstance(found, list) else read_part(found)
+
+
+class Stopped(Exception):
+    """Nobody needs the parts any more that were waited for."""
+
+
+class ArrivingParts:
+    """Parts that are read while this process makes those behind them: a reader waits for the next one."""
+
+    def __init__(self, work: Path) -> None:
+        """The parts in this folder, none of which has arrived."""
+        self._work = work
+        self._arrived: Counter[PartKind] = Counter()
+        self._latest: PartKind | None = None
+        self._is_complete = self._is_stopped = False
+        self._changed = Condition()
+
+    def add(self, kind: PartKind) -> None:
+        """Tell readers that the next part of a kind is there. Final kinds come last, and one after the other."""
+        with self._changed:
+            self._arrived[kind] += 1
+            self._latest = kind
+            self._changed.notify_all()
+
+    def complete(self) -> None:
+        """Tell readers that all parts are there."""
+        with self._changed:
+            self._is_complete = True
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """End all readers with `Stopped`."""
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify_all()
+
+    def has(self, kind: PartKind, number: int = 0) -> bool:
+        """Return whether this part of a kind is there, or it is known that there are fewer."""
+        if self._is_complete:
+            return True
+        if kind not in FINAL:
+            return any(self._arrived[final] for final in FINAL)
+        is_over = self._arrived[kind] > 0 and self._latest != kind
+        return is_over or self._arrived[kind] > number
+
+    def read(self, *kinds: PartKind) -> Iterator[bytes]:
+        """Yield the parts of these kinds, one kind after the other. Waits for each, and for the end of a kind."""
+        for kind in kinds:
+            if kind in FINAL:
+                yield from self._read_final(kind)
+            else:
+                self._wait(kind)
+                for part in Parts(self._work, kind):
+                    self._wait(kind)
+                    yield part
+
+    def _read_final(self, kind: PartKind) -> Iterator[bytes]:
+        for number in count():
+            self._wait(kind, number)
+            path = self._work / part_name(kind, (number,))
+            if not path.exists():
+                return
+            yield read_part(path)
+
+    def _wait(self, kind: PartKind, number: int = 0) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_stopped or self.has(kind, number))
+            if self._is_stopped:
+                raise Stopped
+
+
+_arriving: dict[Path, ArrivingParts] = {}
+"""Who is told of the parts that this process saves in a folder: see docs/decisions/process-caches.md."""
+
+
+@contextmanager
+def arriving_parts(work: Path) -> Iterator[ArrivingParts]:
+    """Parts to read while this process saves them. Their readers are stopped at the end."""
+    parts = _arriving[work] = ArrivingParts(work)
+    try:
+        yield parts
+    finally:
+        del _arriving[work]
+        parts.stop()
 
 
 def remove_parts(work: Path, from_segment: int = 0) -> None:

@@ -16,7 +16,7 @@ from opicflow.schemas.arrays import Array, Bytes, Floats, Ids, Ints
 from opicflow.schemas.columns import pack, unpack
 
 KIND = "importance"
-ROWS_PER_PART = 1 << 16
+ROWS_PER_PART = 1 << 13
 _DAY = 86400.0
 MOST_PAYERS = 5
 """So many of the pages that pay a page most are named."""

@@ -1,47 +1,56 @@
-"""The files of results are written side by side: one that cannot be written ends the others."""
+"""The files of results are written while the parts behind them are made, and get their names together."""
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable
-from itertools import repeat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 import pytest
 
-from opicflow.pipelines.replay import result_files
-from opicflow.pipelines.replay.result_files import FileKinds, write_files
+from opicflow.pipelines.replay import result_files as module
+from opicflow.pipelines.replay.result_files import FileKinds, result_files
+from opicflow.pipelines.results.part_files import ArrivingParts, Stopped, arriving_parts, write_part
+from opicflow.pipelines.transforms.parts import Part, PartKind
+
+KINDS = FileKinds("jsonl", 1, sites=False, publications=False)
 
 
 @pytest.mark.parametrize("failing", ["importance", "refresh-schedule", "crawl-orders"])
-def test_a_file_that_cannot_be_written_ends_the_others(
+def test_where_a_file_cannot_be_written_none_gets_its_name(
     failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    others_begun = Event()
+    write = module.written_result
 
-    def write(
-        folder: Path, name: str, format_: str, kind: Any, packed: Callable[[], Iterable[bytes]], parts: int
-    ) -> Any:
-        if name != failing:
-            for _ in packed():  # there is no end of parts
-                others_begun.set()
-        others_begun.wait(30)
-        raise OSError(errno.ENOSPC, "No space left on device")
+    @contextmanager
+    def write_unless_full(folder: Path, name: str, *arguments: Any) -> Iterator[list[Path]]:
+        with write(folder, name, *arguments) as paths:
+            if name == failing:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            yield paths
 
-    monkeypatch.setattr(result_files, "Parts", lambda work, kind: repeat(b""))
-    monkeypatch.setattr(result_files, "write_result", write)
-    monkeypatch.setattr(result_files, "_THREADS", 3)
-    with pytest.raises(OSError, match="No space left") as raised:
-        write_files(tmp_path, tmp_path, FileKinds("jsonl", 1, sites=False, publications=False))
+    monkeypatch.setattr(module, "written_result", write_unless_full)
+    with pytest.raises(OSError, match="No space left") as raised, result_files(tmp_path, tmp_path, KINDS) as files:
+        files.finish()
     assert raised.value.filename == str(tmp_path / f"{failing}.jsonl")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_files_are_named_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(result_files, "Parts", lambda work, kind: iter(()))
-    written = write_files(tmp_path, tmp_path, FileKinds("jsonl", 1, sites=True, publications=True))
+def test_files_are_returned_in_their_order_and_have_no_names_before_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ArrivingParts, "read", lambda self, *kinds: iter(()))
+    kinds = FileKinds("jsonl", 1, sites=True, publications=True)
+    with result_files(tmp_path, tmp_path, kinds) as files:
+        for _ in range(1000):
+            if len(list(tmp_path.glob(".importance*.partial"))):
+                break
+            Event().wait(0.01)
+        assert not (tmp_path / "importance.jsonl").exists()
+        written = files.finish()
     assert [path.name for path in written] == [
         "importance.jsonl",
         "refresh-schedule.jsonl",
@@ -53,3 +62,58 @@ def test_files_are_named_in_their_order(tmp_path: Path, monkeypatch: pytest.Monk
         "tombstones.jsonl",
     ]
     assert sorted(tmp_path.iterdir()) == sorted(written)
+
+
+def test_a_replay_that_fails_leaves_the_files_of_the_last_one(tmp_path: Path) -> None:
+    out, work = tmp_path / "out", tmp_path / "work"
+    out.mkdir()
+    work.mkdir()
+    (out / "importance.jsonl").write_bytes(b"of the last run")
+    with pytest.raises(ZeroDivisionError), result_files(out, work, KINDS):
+        raise ZeroDivisionError
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == {"importance.jsonl": b"of the last run"}
+
+
+def test_parts_are_read_as_they_arrive_and_no_earlier(tmp_path: Path) -> None:
+    def final(kind: PartKind, number: int) -> Part:
+        return Part(kind, (number,), f"{kind.value} {number}".encode())
+
+    write_part(tmp_path, final(PartKind.IMPORTANCE, 0))  # of a run that was killed: it arrives again
+    with arriving_parts(tmp_path) as arriving:
+        assert not arriving.has(PartKind.REJECTS)
+        write_part(tmp_path, Part(PartKind.REJECTS, (0, 0), b"reject"))
+        write_part(tmp_path, Part(PartKind.REPORT, (0,), b"{}"))
+        assert not arriving.has(PartKind.REJECTS), "more may come until the first final part"
+        assert not arriving.has(PartKind.IMPORTANCE)
+
+        write_part(tmp_path, final(PartKind.IMPORTANCE, 0))
+        assert list(arriving.read(PartKind.REJECTS)) == [b"reject"]
+        importance = arriving.read(PartKind.IMPORTANCE)
+        assert next(importance) == b"importance 0"
+        assert not arriving.has(PartKind.IMPORTANCE, 1)
+        write_part(tmp_path, final(PartKind.IMPORTANCE, 1))
+        assert next(importance) == b"importance 1"
+
+        write_part(tmp_path, Part(PartKind.REPORT, (1,), b"{}"))
+        assert list(importance) == [], "another kind ends it"
+        assert not arriving.has(PartKind.SCHEDULE)
+        arriving.complete()
+        assert list(arriving.read(PartKind.SCHEDULE, PartKind.ORDERS)) == []
+
+
+def test_all_parts_are_there_when_they_were_saved_elsewhere(tmp_path: Path) -> None:
+    for number in range(12):
+        write_part(tmp_path, Part(PartKind.SCHEDULE, (number,), b"%d" % number))
+    write_part(tmp_path, Part(PartKind.TOMBSTONES, (0, 0, 0, 0), b"gone"))
+    with arriving_parts(tmp_path) as arriving:
+        arriving.complete()
+        found = list(arriving.read(PartKind.TOMBSTONES, PartKind.SCHEDULE))
+        assert found == [b"gone", *(b"%d" % number for number in range(12))]
+
+
+def test_readers_are_stopped_at_the_end(tmp_path: Path) -> None:
+    with arriving_parts(tmp_path) as arriving:
+        parts = arriving.read(PartKind.IMPORTANCE)
+    with pytest.raises(Stopped):
+        next(parts)
+    write_part(tmp_path, Part(PartKind.IMPORTANCE, (0,), b"nobody is told"))

@@ -26,7 +26,7 @@ from opicflow.connectors.files.rank_reader import read_ranks
 from opicflow.pipelines.results import files
 from opicflow.pipelines.results.arrow_columns import text_array
 from opicflow.pipelines.results.arrow_lines import many_lines
-from opicflow.pipelines.results.files import IMPORTANCE, stream_result, write_result
+from opicflow.pipelines.results.files import IMPORTANCE, stream_result, written_result
 from opicflow.pipelines.results.json_lines import json_lines
 from opicflow.pipelines.results.record_columns import hosts_of
 from opicflow.schemas.columns import Columns, NumberedWords, Texts, WithNulls, pack, plain_rows
@@ -91,7 +91,8 @@ def _plain(record: Any) -> dict[str, Any]:
 
 def written(folder: Path, format_: str, rows: int, at_once: int = 1000, parts: int = 1) -> list[Path]:
     folder.mkdir(exist_ok=True)
-    return write_result(folder, "importance", format_, IMPORTANCE, parts_of(rows, at_once), parts)
+    with written_result(folder, "importance", format_, IMPORTANCE, parts_of(rows, at_once), parts) as paths:
+        return paths
 
 
 # -- columns
@@ -221,7 +222,8 @@ def test_parts_follow_one_another_and_are_of_one_size(format_: str, rows: int, p
 def test_a_result_without_rows_is_a_file_with_the_columns(format_: str, tmp_path: Path) -> None:
     for at_once in (1, 10):  # no part at all, then one without rows
         packed_parts = parts_of(0, at_once) if at_once == 1 else lambda: iter([packed(0, 0)])
-        (path,) = write_result(tmp_path, "importance", format_, IMPORTANCE, packed_parts)
+        with written_result(tmp_path, "importance", format_, IMPORTANCE, packed_parts) as (path,):
+            pass
         assert read(path) == []
         if format_ == "parquet":
             assert pq.read_schema(path).names == [field["name"] for field in schema("Importance")["fields"]]
@@ -276,8 +278,11 @@ def test_a_run_that_fails_leaves_the_earlier_files(parts: int, tmp_path: Path) -
             raise ZeroDivisionError
         yield packed(90, 10)
 
-    with pytest.raises(ZeroDivisionError):
-        write_result(tmp_path, "importance", "jsonl", IMPORTANCE, failing, parts)
+    with (
+        pytest.raises(ZeroDivisionError),
+        written_result(tmp_path, "importance", "jsonl", IMPORTANCE, failing, parts),
+    ):
+        pass
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
