@@ -196,7 +196,7 @@ def memory(work: Path, sizes: Sizes) -> Iterator[Figure]:
         "replay.memory_mb_per_million_pages",
         (wide["peak_mb"] - bare) * 1e6 / sizes.wide_pages,
         "MB",
-        f"peak over a replay of 10 events ({bare:.0f} MB); bound 600",
+        f"peak over a replay of 10 events ({bare:.0f} MB); bound 450",
     )
 
 

@@ -36,7 +36,7 @@ from opicflow.schemas.urls import Canonicaliser
 _THREADS = min(4, os.cpu_count() or 1)
 _MOST_AHEAD = 48
 """The most batches that are decoded ahead: while the ledger applies one segment, the next is read."""
-_MOST_AHEAD_BYTES = 16 << 20
+_MOST_AHEAD_BYTES = 32 << 20
 """The most bytes that they may take: a batch of short links is thirty times as large when it is decoded."""
 _REJECT_BYTES = 1 << 10
 
