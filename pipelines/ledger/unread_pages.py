@@ -140,7 +140,7 @@ class UnreadPages:
         if has_gaps:
             by_slot = np.zeros(end)
             by_slot[slots] = importance
-        known, rows = self._columns(by_slot)[:2]
+        known, rows = self._columns(by_slot)[:2]  # the third is as long as the table, and not needed
         discovery = self.reviews.discovery
         worth = page_worth(known, discovery.siblings_weight, discovery.rule, np.float32)
 

@@ -91,7 +91,7 @@ def path_in_errors(path: Path) -> Iterator[None]:
 
 
 def _writers(out: Path, arriving: ArrivingParts, kinds: FileKinds) -> Iterator[Callable[[], _Written]]:
-    """Yield what writes each file, in the order in which their parts arrive, nearly."""
+    """Yield what writes each file, in the order in which they are returned."""
     results: list[tuple[str, ResultKind, tuple[PartKind, ...]]] = [
         ("importance", IMPORTANCE, (PartKind.IMPORTANCE,)),
         ("refresh-schedule", SCHEDULES, (PartKind.SCHEDULE,)),

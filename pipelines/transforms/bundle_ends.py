@@ -8,7 +8,7 @@ second waited a tenth of a second at its end, in which nothing was done.
 from __future__ import annotations
 
 LONGEST_SLEEP_MS = 5
-"""Two hundred samples a second take a thousandth of a core."""
+"""Two hundred samples a second take 0.9 % of a core while a bundle is under way; as Beam has it, 0.05 %."""
 
 
 def end_bundles_sooner() -> None:

@@ -47,7 +47,7 @@ _FIRST_SEEN_BITS = 13
 _ROOM_FOR_TWO_PAGES = 3
 """So many places in the table for two pages that are remembered: in a smaller one more would be forgotten."""
 _BUCKET = 8
-"""So many places next to each other are searched for a page: they are one line of the processor's cache."""
+"""So many places next to each other are searched for a page: they are as long as a line of the processor's cache."""
 _MULTIPLIER = 0x9E3779B97F4A7C15
 
 ANY_TIME = 1 << 62
@@ -84,7 +84,7 @@ class Seen:
             return
         ids = self.ids[self.ids != 0]
         self._most_known = len(ids)
-        while size < min(self._most, _places_for(len(ids) + pages)):
+        while size < min(self._most, _places_for(self._most_known + pages)):
             size *= 2
         if size > len(self.ids):
             self.ids = np.zeros(size, np.uint64)
