@@ -39,7 +39,9 @@ from benchmarks.placement import PLACEMENTS, PlacedPages, WebOfSites
 from benchmarks.replay import child, write_log
 from opicflow.connectors.flink.rest import FlinkCluster, Job
 from opicflow.connectors.kafka.connection import Connection
-from opicflow.connectors.kafka.source import PartitionReader, PollPartitions, PollTimer, WatchedTopic
+from opicflow.connectors.kafka.partitions import TopicEnds
+from opicflow.connectors.kafka.polls import LOOK_MS, Poll, PollPartitions, PollTimer, TakeLooks, WatchedTopic
+from opicflow.connectors.kafka.source import PartitionReader
 from opicflow.connectors.kafka.topics import TopicSpec, make, specs
 from opicflow.connectors.storage.folder import StorageFolder
 from opicflow.pipelines.cli.stream_options import default_origin
@@ -277,8 +279,8 @@ class Cluster:
             Connection(services.instance("kafka").address("plain")), flink.address("rest"), flink.address("jobs"), work
         )
 
-    def start(self, name: str, transform: Callable[[int], Any]) -> Job:
-        """Start a job."""
+    def start(self, name: str, transform: Callable[[int], Any], options: tuple[str, ...] = ()) -> Job:
+        """Start a job; `options` are Beam's."""
         from opicflow.pipelines.stream.submit import FlinkJob, submit
 
         job = FlinkJob(
@@ -288,6 +290,7 @@ class Cluster:
             checkpoints=str(self.work / "checkpoints"),
             worker_command=str(self.work / "worker"),
             worker_logs=str(self.work / "logs"),
+            beam_options=options,
             quiet=True,
         )
         return submit(job, transform)
@@ -331,9 +334,10 @@ def _measured(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
     say("stream: a Beam key for every page")
 
     def per_page(slots: int) -> KeyPerPage:
-        return KeyPerPage(cluster.connection, StreamConfig.poll_ms * slots)
+        return KeyPerPage(cluster.connection, LOOK_MS * slots)
 
-    keyed = _rate(cluster, "keyed", per_page, sizes.keyed_events, read="visits")
+    bundles = ("--max_bundle_size=1000", "--max_bundle_time_mills=250")  # a message of a link is no bundle by itself
+    keyed = _rate(cluster, "keyed", per_page, sizes.keyed_events, read="visits", options=bundles)
     yield versus("stream.vs_key_per_page", ours, "events/s", keyed, "cash as state of a key for every page, no cuts")
     yield from by_site(cluster, sizes)
 
@@ -382,9 +386,11 @@ def _stream(
     origin = begin_logs(cluster.connection, topic, origin)
 
     def stream(slots: int) -> Stream:
-        poll_ms = StreamConfig.poll_ms * slots
+        timer_ms = LOOK_MS * slots
         return Stream(
-            StreamConfig(cluster.connection, origin.shards, prefix, topic, run=prefix, poll_ms=poll_ms, factory=factory)
+            StreamConfig(
+                cluster.connection, origin.shards, prefix, topic, run=prefix, timer_ms=timer_ms, factory=factory
+            )
         )
 
     return stream
@@ -398,12 +404,13 @@ def _rate(
     keep: bool = False,
     read: str = "events_read",
     cpu: list[float] | None = None,
+    options: tuple[str, ...] = (),
 ) -> float:
     """Return events per second, from the end of the first quarter until all events are counted.
 
     The processor time of the machine for an event is added to `cpu`: from the time when a quarter has been counted.
     """
-    job = cluster.start(name, transform)
+    job = cluster.start(name, transform, options)
     give_up_at, begun, used = time.monotonic() + _WAIT_SECONDS, (0.0, 0.0), (0.0, 0.0)
     while True:
         check(time.monotonic() < give_up_at, f"{name}: {events} events are counted in {_WAIT_SECONDS:.0f} s")
@@ -582,16 +589,18 @@ class CountingKeeperFactory:
 class KeyPerPage(beam.PTransform[Any, Any]):
     """The obvious stream: every page is a key, its cash is state, every link a message. It has no virtual page."""
 
-    def __init__(self, connection: Connection, poll_ms: int) -> None:
+    def __init__(self, connection: Connection, timer_ms: int) -> None:
         super().__init__()
         self._connection = connection
-        self._poll_ms = poll_ms
+        self._timer_ms = timer_ms
 
     def expand(self, pbegin: Any) -> Any:
         """Make transfers of events, and add them up per page."""
         topic = WatchedTopic.of(self._connection, "keyed-crawl-events")
-        calls = pbegin | PollTimer(self._poll_ms) | PollPartitions(topic)
-        transfers = calls | beam.ParDo(ToTransfers(topic)).with_output_types(typehints.KV[bytes, float])
+        looks = pbegin | PollTimer(self._timer_ms) | beam.ParDo(TakeLooks(TopicEnds(self._connection, [topic.name])))
+        transfers = (
+            looks | PollPartitions(topic) | beam.ParDo(ToTransfers(topic)).with_output_types(typehints.KV[bytes, float])
+        )
         return transfers | beam.ParDo(Page())
 
 
@@ -605,7 +614,7 @@ class ToTransfers(beam.DoFn):
 
     def process(
         self,
-        element: tuple[int, float],
+        element: Poll,
         stored: Any = beam.DoFn.StateParam(NEXT),  # noqa: B008  (Beam's way to declare state)
     ) -> Iterator[tuple[bytes, float]]:
         """Yield the messages of the next visits."""

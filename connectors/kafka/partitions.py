@@ -7,7 +7,7 @@ damaged, in a topic that was deleted and created again.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,6 +30,7 @@ from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 PATIENCE_SECONDS = 120.0
 _MOST_WAIT_MS = 100
 _ENDS_TIMEOUT_MS = 5_000
+_COUNT_SECONDS = 60.0
 _POLL_RECORDS = 4_000
 _FETCH_BYTES = 2 << 20
 _LEAST_FETCH_BYTES = 128 << 10
@@ -95,33 +96,63 @@ def resolve(
     ]
 
 
-class LogEnds:
-    """Reads where the partitions of a topic end, again and again. It connects when it is first called."""
+class TopicEnds:
+    """Reads where the partitions of topics end, again and again. It connects when it is first called."""
 
-    def __init__(self, connection: Connection, topic: str) -> None:
+    def __init__(self, connection: Connection, topics: Sequence[str], timeout_ms: int = _ENDS_TIMEOUT_MS) -> None:
+        """`timeout_ms` is the limit of one call."""
         self._connection = connection
-        self._topic = topic
+        self._topics = topics
+        self._timeout_ms = timeout_ms
         self._consumer: Any = None
-        self._partitions: list[TopicPartition] = []
+        self._partitions: dict[str, list[TopicPartition]] = {}
+        self._counted_at = 0.0
 
-    def __call__(self) -> list[int] | None:
-        """Return the end of each partition; None if the cluster does not answer in a few seconds."""
+    def __call__(self) -> dict[str, list[int]] | None:
+        """Return the ends of each topic's partitions, as readers find them; None if the cluster does not answer."""
         try:
-            if self._consumer is None:
-                partitions = partitions_of_topic(self._connection, self._topic)[1]
-                self._partitions = [TopicPartition(self._topic, number) for number in range(partitions)]
-                self._consumer = self._connection.consumer()
-            ends = self._consumer.end_offsets(self._partitions, timeout_ms=_ENDS_TIMEOUT_MS)
-        except (KafkaError, KafkaRefused):
+            self._count_partitions()
+            every = [one for of_topic in self._partitions.values() for one in of_topic]
+            ends = self._consumer.end_offsets(every, timeout_ms=self._timeout_ms)
+        except (KafkaError, KafkaRefused, KeyError):  # KeyError: of the client, for a partition that was added just now
             self.close()
             return None
-        return [ends[one] for one in self._partitions]
+        return {topic: [ends[one] for one in of_topic] for topic, of_topic in self._partitions.items()}
+
+    def _count_partitions(self) -> None:
+        """Connect, and count the partitions from time to time: some may be added."""
+        now = time.monotonic()
+        if self._consumer is None or now - self._counted_at > _COUNT_SECONDS:
+            self._counted_at = now
+            counts = {topic: partitions_of_topic(self._connection, topic)[1] for topic in self._topics}
+            self._partitions = {
+                topic: [TopicPartition(topic, number) for number in range(count)] for topic, count in counts.items()
+            }
+        if self._consumer is None:
+            self._consumer = self._connection.consumer(isolation_level="read_committed")
 
     def close(self) -> None:
         """Close the connection; the next call makes another one."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             consumer.close()
+
+
+class LogEnds:
+    """Reads where the partitions of one topic end, again and again."""
+
+    def __init__(self, connection: Connection, topic: str) -> None:
+        self._topic = topic
+        self._ends = TopicEnds(connection, [topic])
+
+    def __call__(self) -> list[int] | None:
+        """Return the end of each partition; None if the cluster does not answer in a few seconds."""
+        ends = self._ends()
+        return None if ends is None else ends[self._topic]
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._ends.close()
 
 
 def partitions_of_topic(connection: Connection, topic: str) -> tuple[str, int]:

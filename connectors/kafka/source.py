@@ -1,4 +1,4 @@
-"""Topics as the source of a stream: a timer polls all partitions, and the stage that needs a partition reads it.
+"""Topics as the source of a stream: at a poll, the stage that needs a partition reads it.
 
 A partition is read from any offset in batches that touch: a batch covers the offsets [start, end), and the next one
 begins at its end, even after the runner has restarted the stage (docs/decisions/polling.md).
@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
 
-import apache_beam as beam
-from apache_beam import typehints
-from apache_beam.io.flink.flink_streaming_impulse_source import FlinkStreamingImpulseSource
 from apache_beam.metrics import metric
-from apache_beam.utils.timestamp import Timestamp
 from kafka import TopicPartition
 from kafka.errors import RetriableError
 
-from opicflow.connectors.flink.key_groups import SpreadKeys, number_of
+from opicflow.connectors.flink.key_groups import number_of
 from opicflow.connectors.kafka.client import FetchedRecords, message_batch
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.partitions import (
@@ -34,150 +30,24 @@ from opicflow.connectors.kafka.partitions import (
     described,
     no_answer,
     poll,
-    resolve,
 )
+from opicflow.connectors.kafka.polls import NO_END, UNKNOWN_END, Poll, WatchedTopic, wall_seconds
 from opicflow.schemas.message_columns import MessageBatch
 
 _metrics: Any = metric.Metrics  # comes without types
 
-NO_END = (1 << 63) - 1
-"""The end of a range that is read without end."""
-
 _MOST_RECORDS = 20_000
-_MOST_SECONDS = 0.2
-"""The time limit of one read. A read that reaches the end of the partition returns at once."""
-_POLL_MS = 5
+_MOST_SECONDS = 1.0
+"""The time limit of one read of a partition that has more. A read that has what its poll asks for ends at once."""
+_MOST_WAIT_SECONDS = 0.2
+"""The time limit of one read in which nothing comes of what its poll asks for."""
+_POLL_MS, _WAIT_MS = 5, 50
 _RANGE_POLL_MS = 50
 _FETCH_WAIT_MS = 500
-_IDLE_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 0.4, 1.0
-"""After a read that found nothing, polls are ignored for this time, and longer each time until something is found."""
 _MOST_SKEW_SECONDS = 2.0
 """After this time without a read, a poll counts whatever its time: the clock of its sender may be behind."""
 _UNUSED_SECONDS = 60.0
 _CHECK_SECONDS = 30.0
-
-Poll = tuple[int, float]
-"""A request to read a partition: the key of its number, and the time in seconds on the clock of the sender."""
-POLL_HINT: Any = typehints.KV[int, float]
-"""The type of a poll for Beam."""
-
-
-def wall_seconds() -> float:
-    """Return the time of day, for times that are compared between machines."""
-    return float(Timestamp.now().micros) / 1e6
-
-
-# -- transforms --------------------------------------------------------------------------------------------------------
-
-
-class PollTimer(beam.PTransform[Any, Any]):
-    """Emits an element in every slot at every interval, without end. Flink's own source: no other runner has it."""
-
-    def __init__(self, interval_ms: int) -> None:
-        """`interval_ms` is the interval of each slot."""
-        super().__init__()
-        self._interval_ms = interval_ms
-
-    def expand(self, pbegin: Any) -> Any:
-        """Add Flink's impulse source."""
-        source = FlinkStreamingImpulseSource().set_interval_ms(self._interval_ms).set_message_count(0)
-        return pbegin | "Impulse" >> source
-
-
-class RateLimit(beam.DoFn):
-    """Passes at most one element per interval, for each slot: each one that passes costs a bundle downstream."""
-
-    def __init__(self, interval_seconds: float) -> None:
-        """`interval_seconds` is the shortest time between two elements."""
-        self._interval_seconds = interval_seconds
-        self._passed_at = -math.inf
-
-    def process(self, element: Any) -> Iterable[Any]:
-        """Pass the element if the interval is over."""
-        now = time.monotonic()
-        if now - self._passed_at < self._interval_seconds:
-            return ()
-        self._passed_at = now
-        return (element,)
-
-
-@dataclass(frozen=True)
-class WatchedTopic:
-    """A topic that is read without end, and where reading of its partitions starts.
-
-    Partitions that are added later are read from their beginning, or refused if `may_grow` is False.
-    """
-
-    partitions: tuple[PartitionRange, ...]
-    may_grow: bool = True
-    refresh_seconds: float = 60.0
-    """The interval of the check for new partitions."""
-    most_records: int = 1000
-    """The size of a batch. The time limit of a read is checked between batches: a long bundle delays all others."""
-
-    @classmethod
-    def of(cls, connection: Connection, topic: str, **options: Any) -> WatchedTopic:
-        """Return a topic with its present partitions, each from its beginning."""
-        return cls(tuple(replace(one, end=NO_END) for one in resolve(connection, topic)), **options)
-
-    def partition(self, number: int) -> PartitionRange:
-        """Return the range of a partition, which may have been added since."""
-        for one in self.partitions:
-            if one.partition == number:
-                return one
-        first = self.partitions[0]
-        return replace(first, source=f"kafka/{first.topic_id}/{number}", partition=number, start=0, last_digest="")
-
-
-class PollPartitions(beam.PTransform[Any, Any]):
-    """Turns each timer element into a poll of every partition of a topic, for a stage with a `PartitionReader`."""
-
-    def __init__(self, topic: WatchedTopic) -> None:
-        """Partitions that are added to the topic are polled too."""
-        super().__init__()
-        self._topic = topic
-        self._keys = SpreadKeys(None if topic.may_grow else len(topic.partitions))
-
-    def expand(self, timer: Any) -> Any:
-        """Emit a poll for every partition, with a key that spreads them over the slots of Flink."""
-        par_do: Any = beam.ParDo  # comes without types
-        return timer | "Poll" >> par_do(SendPolls(self._topic, self._keys)).with_output_types(POLL_HINT)
-
-
-class SendPolls(beam.DoFn):
-    """The `DoFn` of `PollPartitions`."""
-
-    def __init__(self, topic: WatchedTopic, keys: SpreadKeys) -> None:
-        """The topic has at least one partition."""
-        self._topic = topic
-        self._keys = keys
-        self._partitions = len(topic.partitions)
-        self._refreshed_at = -math.inf
-
-    def process(self, element: Any) -> Iterator[Poll]:
-        """Poll all partitions."""
-        now = time.monotonic()
-        if now - self._refreshed_at > self._topic.refresh_seconds:
-            self._refreshed_at = now
-            self._refresh()
-        sent_at = wall_seconds()
-        return ((self._keys(partition), sent_at) for partition in range(self._partitions))
-
-    def _refresh(self) -> None:
-        """Count the partitions again. If the cluster does not answer, the next refresh will."""
-        known, first = len(self._topic.partitions), self._topic.partitions[0]
-        found = _describe(first)
-        if found is None:
-            return
-        if found[1] > known and not self._topic.may_grow:
-            raise KafkaRefused(
-                f"{first.topic}: the topic grew from {known} to {found[1]} partitions, but the content of each depends "
-                "on their number: create the topic again with the right number of partitions"
-            )
-        self._partitions = max(self._partitions, found[1])
-
-
-# -- reading -----------------------------------------------------------------------------------------------------------
 
 
 class PartitionReader:
@@ -190,45 +60,38 @@ class PartitionReader:
     def __init__(self, topic: WatchedTopic) -> None:
         """Connections are made by the first read."""
         self._topic = topic
-        self._schedules: dict[int, _Schedule] = {}
+        self._last: dict[int, _LastRead] = {}
 
     def read(self, poll: Poll, start: Callable[[], int]) -> Iterator[MessageBatch]:
-        """Yield batches from offset `start()` on, unless the poll is outdated or the partition was at its end."""
-        partition, sent_at = number_of(poll[0]), poll[1]
-        schedule = self._schedules.setdefault(partition, _Schedule())
-        if not schedule.is_due(sent_at):
+        """Yield batches from offset `start()` on, unless the poll is outdated or all that it asks for was read."""
+        partition, (sent_at, end) = number_of(poll[0]), poll[1]
+        last = self._last.setdefault(partition, _LastRead())
+        if last.is_after(sent_at):
             return
         at, begun = start(), wall_seconds()
-        end, has_more = yield from _read_until_deadline(self._topic.partition(partition), at, self._topic.most_records)
-        schedule.done(begun, end > at, has_more)
+        if end == UNKNOWN_END or end > at:
+            yield from _read_until_deadline(self._topic.partition(partition), at, end, self._topic.most_records)
+            last.begun, last.ended = begun, time.monotonic()
 
     def close(self) -> None:
         """Close the idle consumers of this process."""
         _CONSUMERS.close()
 
 
-class _Schedule:
-    """When a partition was read, and when it may be read again.
+@dataclass
+class _LastRead:
+    """When the last read of a partition began, on the clock of polls, and when it ended, on that of the process.
 
-    Polls that were sent before the last read ended are ignored. Where that read did not come to the end of the
-    partition, only those that were sent before it began: one that was sent meanwhile goes on at once.
+    Polls queue up before a slow read, and a checkpoint waits for them. So those that were sent before the last read
+    began are ignored; the others ask for what has come since, or go on with what that read had no time for.
     """
 
-    def __init__(self) -> None:
-        self._read_at_seconds = self._ended = self._again_at = -math.inf
-        self._pause_seconds = 0.0
+    begun: float = -math.inf
+    ended: float = -math.inf
 
-    def is_due(self, sent_at: float) -> bool:
-        """Whether a poll was sent after the last read, and that read is long enough ago."""
-        now = time.monotonic()
-        is_outdated = sent_at <= self._read_at_seconds and now - self._ended < _MOST_SKEW_SECONDS
-        return now >= self._again_at and not is_outdated
-
-    def done(self, begun: float, has_found: bool, has_more: bool) -> None:
-        self._read_at_seconds, self._ended = begun if has_more else wall_seconds(), time.monotonic()
-        longer = min(max(2 * self._pause_seconds, _IDLE_PAUSE_SECONDS), _MOST_PAUSE_SECONDS)
-        self._pause_seconds = 0.0 if has_found or has_more else longer
-        self._again_at = self._ended + self._pause_seconds
+    def is_after(self, sent_at: float) -> bool:
+        """Whether the read began after a poll was sent."""
+        return sent_at <= self.begun and time.monotonic() - self.ended < _MOST_SKEW_SECONDS
 
 
 def read_range(input_range: PartitionRange) -> Iterator[MessageBatch]:
@@ -246,36 +109,35 @@ def read_range(input_range: PartitionRange) -> Iterator[MessageBatch]:
 
 
 def _read_until_deadline(
-    input_range: PartitionRange, at: int, batch_records: int
-) -> Generator[MessageBatch, None, tuple[int, bool]]:
-    """Yield batches from an offset on, up to limits of records and time; returns the end, and whether there is more.
+    input_range: PartitionRange, at: int, asked_end: int, batch_records: int
+) -> Iterator[MessageBatch]:
+    """Yield batches from an offset on, up to an end that was asked for and up to limits of records and time.
 
     What comes in small pieces is one batch: each costs an entry in the log of every shard, or a cut of a ledger.
     """
-    deadline, records_left = time.monotonic() + _MOST_SECONDS, _MOST_RECORDS
+    found_at = begun = time.monotonic()
+    records_left = _MOST_RECORDS
     consumer = _CONSUMERS.take(input_range, at, batch_records)
-    is_good, has_more, start, held = False, True, at, list[FetchedRecords]()
+    is_good, start, held = False, at, list[FetchedRecords]()
     try:
         while records_left > 0:
-            parts, end = consumer.next(at, NO_END, _POLL_MS)
+            parts, end = consumer.next(at, NO_END, _WAIT_MS if at < asked_end else _POLL_MS)
             _metrics.gauge("opicflow", f"lag_{input_range.topic}_{input_range.partition}").set(consumer.lag(end))
             held += parts
             records_left -= sum(map(len, parts))
-            if end == at and not parts:
-                has_more = consumer.has_more(end)
-                break
-            at = end
+            now, has_found = time.monotonic(), end > at or bool(parts)
+            at, found_at = end, now if has_found else found_at
             if sum(map(len, held)) >= batch_records:
                 yield message_batch(held, start, at)
                 start, held = at, []
-            if time.monotonic() >= deadline:
+            is_all = at >= asked_end and (not has_found or asked_end != UNKNOWN_END)
+            if is_all or now - begun >= _MOST_SECONDS or now - found_at >= _MOST_WAIT_SECONDS:
                 break
         if at > start:
             yield message_batch(held, start, at)
         is_good = True
     finally:
         _CONSUMERS.give_back(consumer) if is_good else consumer.close()
-    return at, has_more
 
 
 def _describe(input_range: PartitionRange) -> tuple[str, int] | None:
@@ -346,11 +208,6 @@ class _PartitionConsumer:
         """Return how many offsets follow this one, as far as the consumer has received."""
         last = self._consumer.highwater(self._topic_partition)
         return 0 if last is None else max(last - offset, 0)
-
-    def has_more(self, offset: int) -> bool:
-        """Whether records may follow this offset; True until the cluster has answered."""
-        last = self._consumer.highwater(self._topic_partition)
-        return last is None or last > offset
 
     def _check(self, at: int, now: float) -> None:
         """Refuse a cluster that has not answered for long, and a topic that was replaced."""

@@ -102,8 +102,6 @@ def _add_flink_options(parser: argparse.ArgumentParser) -> None:
         help="of a log: its snapshots stay at least so long (%(default)g)",
     )
     group.add_argument("--beam-option", action="append", default=[], metavar="OPTION", help="for Beam; repeatable")
-    group.add_argument("--pulse-ms", type=whole, default=250, help=argparse.SUPPRESS)
-    group.add_argument("--bundle-ms", type=whole, default=250, help=argparse.SUPPRESS)
 
 
 def add_hosted(to: Any) -> None:
@@ -140,7 +138,6 @@ def flink_job_of(options: argparse.Namespace) -> FlinkJob:
         worker_logs=options.worker_logs,
         worker_image=options.worker_image,
         snapshots=options.snapshots,
-        bundle_ms=options.bundle_ms,
         beam_options=tuple(options.beam_option),
         quiet=options.json,
     )
@@ -254,6 +251,7 @@ def submit_stream(
     savepoint: str | None = None,
 ) -> Job:
     """Submit the stream, with the ledgers of a topic."""
+    from opicflow.connectors.kafka.polls import LOOK_MS
     from opicflow.pipelines.stream.origin import begin_logs
     from opicflow.pipelines.stream.pipeline import Stream, StreamConfig
     from opicflow.pipelines.stream.submit import submit
@@ -270,7 +268,7 @@ def submit_stream(
                 topic,
                 options.tick_seconds,
                 f"{job.name} {topic}",
-                options.pulse_ms * parallelism,
+                LOOK_MS * parallelism,
                 options.snapshot_mb,
                 snapshots,
             )

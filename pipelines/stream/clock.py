@@ -8,24 +8,27 @@ from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
+from apache_beam import typehints
 from apache_beam.coders import VarIntCoder
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
 from opicflow.connectors.kafka.partitions import LogEnds
+from opicflow.connectors.kafka.polls import wall_seconds
 from opicflow.connectors.kafka.sink import Message
-from opicflow.connectors.kafka.source import Poll, wall_seconds
 from opicflow.pipelines.ledger import TickEntry
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.transforms.metrics import count
 
+CLOCK_HINT: Any = typehints.KV[int, float]
+"""The type of a poll of the clock, for Beam."""
 _QUIET_SECONDS = 30.0
 """Between the ticks of a log in which nothing happens."""
 _BUSY_SECONDS = 45.0
 """Ticks continue for so long after the last entry: shards send waiting transfers, and then report them."""
 
 
-def poll_clock(timer: Any) -> Poll:
-    """Turn a timer element into a poll of the one clock: all polls have the same key."""
+def poll_clock(look: Any) -> tuple[int, float]:
+    """Turn a look at the topics into a poll of the one clock: all polls have the same key, and the time."""
     return 0, wall_seconds()
 
 
@@ -50,18 +53,19 @@ class WriteTicks(beam.DoFn):
         self._shards = shards
         self._interval_seconds = interval_seconds
         self._ends = ends
-        self._ticked_at = -math.inf
+        self._ticked_in = -1
         self._logs = [_Log() for _ in range(shards)]
 
     def process(
         self,
-        element: Poll,
+        element: tuple[int, float],
         at: Any = beam.DoFn.StateParam(AT),  # noqa: B008  (Beam's way to declare state)
     ) -> Iterable[Message]:
-        """Tick if the interval is over, or if the clock was set back."""
-        if 0 <= element[1] - self._ticked_at < self._interval_seconds:
+        """Tick if another interval of the clock has begun, or if the clock was set back."""
+        now, interval = element[1], int(element[1] / self._interval_seconds)
+        if interval == self._ticked_in:
             return ()
-        now = self._ticked_at = element[1]
+        self._ticked_in = interval
         entry = encode_entry(TickEntry(int(now)))
         ends: Sequence[int | None] = (self._ends and self._ends()) or [None] * self._shards
         due = [shard for shard, (log, end) in enumerate(zip(self._logs, ends, strict=True)) if log.is_due(now, end)]

@@ -13,12 +13,20 @@ from typing import Any
 import apache_beam as beam
 
 from opicflow.connectors.kafka.connection import Connection
-from opicflow.connectors.kafka.partitions import LogEnds
+from opicflow.connectors.kafka.partitions import LogEnds, TopicEnds
+from opicflow.connectors.kafka.polls import (
+    LOOK_MS,
+    LOOK_TIMEOUT_MS,
+    PollPartitions,
+    PollTimer,
+    RateLimit,
+    TakeLooks,
+    WatchedTopic,
+)
 from opicflow.connectors.kafka.sink import PublishMessages
-from opicflow.connectors.kafka.source import POLL_HINT, PollPartitions, PollTimer, RateLimit, WatchedTopic
 from opicflow.connectors.kafka.topics import names
 from opicflow.pipelines.results.topic_writer import Destination, SendOutputs
-from opicflow.pipelines.stream.clock import WriteTicks, poll_clock
+from opicflow.pipelines.stream.clock import CLOCK_HINT, WriteTicks, poll_clock
 from opicflow.pipelines.stream.keeper import LogKeeperFactory
 from opicflow.pipelines.stream.ledgers import LEAST_LOG_MB, KeepLogLedger
 from opicflow.pipelines.stream.origin import StoredOrigin
@@ -34,7 +42,6 @@ _MOST_EVENTS = 4000
 """A router's batch. It becomes a few entries, and the cost is per entry, not per visit."""
 _MOST_ENTRIES = 16
 """A ledger's batch: an entry may hold the visits of thousands of events."""
-_POLICY_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -50,7 +57,8 @@ class StreamConfig:
     ledger_topic: str = "page-ledger"
     tick_seconds: float = 1.0
     run: str = "stream"
-    poll_ms: int = 250
+    timer_ms: int = LOOK_MS
+    """The interval of the timer of each slot."""
     least_log_mb: float = LEAST_LOG_MB
     snapshots: Snapshots | None = None
     """Where snapshots of ledgers go; None = into Flink's state."""
@@ -83,25 +91,26 @@ class Stream(beam.PTransform[Any, Any]):
         stored = StoredOrigin(config.connection, config.ledger_topic, config.snapshots)
         notes = StoredNotes(config.connection, self._names.policies)
         routing = RouterConfig(config.connection, config.ledger_topic, self._names.rejects, stored, notes)
-        timer = pbegin | "StartPolls" >> PollTimer(config.poll_ms)
+        topics = [topic.name for topic in (self._events, self._policies, self._logs)]
+        timer = pbegin | "StartPolls" >> PollTimer(config.timer_ms)
+        looks = timer | "TakeLooks" >> par_do(TakeLooks(TopicEnds(config.connection, topics, LOOK_TIMEOUT_MS)))
 
-        event_polls = timer | "PollEvents" >> PollPartitions(self._events)
+        event_polls = looks | "PollEvents" >> PollPartitions(self._events)
         entries = event_polls | "RouteEvents" >> par_do(RouteEvents(routing, self._events))
         sent_entries = entries | "SendEntries" >> send
 
-        policy_timer = timer | "LimitPolicyPolls" >> par_do(RateLimit(_POLICY_SECONDS))
-        policy_polls = policy_timer | "PollPolicies" >> PollPartitions(self._policies)
+        policy_polls = looks | "PollPolicies" >> PollPartitions(self._policies)
         policies = policy_polls | "RoutePolicies" >> par_do(RoutePolicies(routing, self._policies))
         sent_policies = policies | "SendPolicies" >> send
 
-        clock_timer = timer | "LimitClockPolls" >> par_do(RateLimit(config.tick_seconds / 5))
-        clock_polls = clock_timer | "PollClock" >> beam.Map(poll_clock).with_output_types(POLL_HINT)
+        clock_timer = looks | "LimitClockPolls" >> par_do(RateLimit(config.tick_seconds))
+        clock_polls = clock_timer | "PollClock" >> beam.Map(poll_clock).with_output_types(CLOCK_HINT)
         ends = LogEnds(config.connection, config.ledger_topic)
         clock = WriteTicks(config.ledger_topic, config.shards, config.tick_seconds, ends)
         ticks = clock_polls | "WriteTicks" >> par_do(clock)
         sent_ticks = ticks | "SendTicks" >> send
 
-        log_polls = timer | "PollLogs" >> PollPartitions(self._logs)
+        log_polls = looks | "PollLogs" >> PollPartitions(self._logs)
         check = LogCheck(config.connection, config.ledger_topic)
         log = self._logs.partitions[0]
         store = None if config.snapshots is None else config.snapshots.of_logs(log.topic, log.topic_id)

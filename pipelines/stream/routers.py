@@ -22,9 +22,10 @@ from opicflow.connectors.flink.key_groups import number_of
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.messages import Framer, decode_messages, describe_unread, writer_of
 from opicflow.connectors.kafka.partitions import PartitionRange
+from opicflow.connectors.kafka.polls import Poll, WatchedTopic
 from opicflow.connectors.kafka.record_reader import record_of
 from opicflow.connectors.kafka.sink import Message
-from opicflow.connectors.kafka.source import PartitionReader, Poll, WatchedTopic
+from opicflow.connectors.kafka.source import PartitionReader
 from opicflow.pipelines.stream.keeper import Origin
 from opicflow.pipelines.stream.published_rules import CONTROL, RulesNote, first_rules, rules_of
 from opicflow.pipelines.transforms.decoded_batch import route_rows, urls_of

@@ -66,7 +66,6 @@ class FlinkJob:
     worker_image: str | None = None
     snapshots: str | None = None
     """The URL of the snapshots, which `stream stop` finds again among the variables of the workers."""
-    bundle_ms: int = 250
     beam_options: tuple[str, ...] = ()
     quiet: bool = False
 
@@ -229,7 +228,7 @@ def _beam_options(job: FlinkJob, parallelism: int, savepoint: str | None) -> lis
         "--retain_externalized_checkpoints_on_cancellation",
         f"--state_backend={'rocksdb' if job.state_backend == 'rocksdb' else 'filesystem'}",
         f"--state_backend_storage_path={checkpoint_folder(job)}",
-        f"--max_bundle_time_mills={job.bundle_ms}",
+        "--max_bundle_size=1",
         f"--max_cache_memory_usage_mb={_STATE_CACHE_MB}",
         *([f"--savepoint_path={savepoint}"] if savepoint else []),
         *job.beam_options,

@@ -17,8 +17,9 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.partitions import PartitionRange, record_at, resolve
+from opicflow.connectors.kafka.polls import NO_END, WatchedTopic
 from opicflow.connectors.kafka.publisher import Publisher
-from opicflow.connectors.kafka.source import NO_END, WatchedTopic, read_range
+from opicflow.connectors.kafka.source import read_range
 from opicflow.pipelines.ledger import ControlEntry, ItemWriter, LedgerConfig
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.stream import keeper as keeper_module

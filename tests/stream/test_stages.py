@@ -20,8 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opicflow.connectors.kafka.partitions import LogEnds, PartitionRange
+from opicflow.connectors.kafka.polls import UNKNOWN_END, WatchedTopic
 from opicflow.connectors.kafka.sink import Message
-from opicflow.connectors.kafka.source import WatchedTopic
 from opicflow.pipelines.cli.parser import build_parser
 from opicflow.pipelines.ledger import CrawlEntry, Kind, LedgerConfig, PolicyEntry, TickEntry
 from opicflow.pipelines.ledger.encoding import decode_entry
@@ -80,7 +80,7 @@ class RoutingStage:
 
     def route(self, messages: MessageBatch, partition: int = 0) -> list[Message]:
         self.router._reader = FakeReader(messages)
-        return list(self.router.process((partition, 0.0), self.cell))
+        return list(self.router.process((partition, (0.0, UNKNOWN_END)), self.cell))
 
 
 def crawled(messages: Iterable[Message]) -> list[tuple[int | None, CrawlEntry]]:
@@ -452,7 +452,7 @@ class Logged:
         stage = KeepLogLedger(topic, LogKeeperFactory(), run, self.least_log_mb)
         stage._reader = FakeReader(self.batch(start, end))  # type: ignore[assignment]
         try:
-            outputs = stage.process((0, 0.0), self.head, self.snapshot)
+            outputs = stage.process((0, (0.0, UNKNOWN_END)), self.head, self.snapshot)
             return [output.kind for output in outputs if output.kind != APPLIED]
         finally:
             if run != "stages":

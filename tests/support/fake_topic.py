@@ -113,7 +113,7 @@ class RowConsumer:
     def beginning_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         return {one: self.cluster.partitions[one.partition].first for one in partitions}
 
-    def end_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+    def end_offsets(self, partitions: list[TopicPartition], timeout_ms: int | None = None) -> dict[TopicPartition, int]:
         return {one: self.cluster.partitions[one.partition].end for one in partitions}
 
     def assign(self, partitions: list[TopicPartition]) -> None:

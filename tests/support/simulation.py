@@ -25,14 +25,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kafka import TopicPartition
 
 from opicflow.connectors.flink.key_groups import SpreadKeys
 from opicflow.connectors.kafka import sink, source
 from opicflow.connectors.kafka.connection import KafkaRefused
 from opicflow.connectors.kafka.partitions import LogEnds, resolve
+from opicflow.connectors.kafka.polls import NO_END, UNKNOWN_END, Poll, WatchedTopic
 from opicflow.connectors.kafka.record_reader import BY_KEY, STREAMS, records
 from opicflow.connectors.kafka.sink import SendingDoFn
-from opicflow.connectors.kafka.source import NO_END, Poll, WatchedTopic, read_range
+from opicflow.connectors.kafka.source import read_range
 from opicflow.connectors.storage.folder import StorageRefused
 from opicflow.pipelines.ledger import Certified, Interpolation, LedgerConfig, RefreshConfig, TransfersEntry
 from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
@@ -205,7 +207,7 @@ class Process:
             for number in numbers:
                 value, bag = self.states.get((stage, number), (None, ()))
                 cells[stage, number] = cell = Value(value), Bag(bag)
-                poll = SpreadKeys()(number), now
+                poll = SpreadKeys()(number), now if stage == CLOCK else (now, self._asked_end(stage, number))
                 for element in self.stages[stage].process(poll, *(cell if stage == LOG else cell[:1])):
                     for _ in sender.process(element) or ():  # type: ignore[func-returns-value]
                         raise AssertionError("nothing is too large")
@@ -217,6 +219,12 @@ class Process:
             if self.writer is not None:
                 self.writer.finish(simulation.chance, simulation.are_sent)
         self.states |= {key: (cell[0].value, tuple(cell[1].values)) for key, cell in cells.items()}
+
+    def _asked_end(self, topic: str, partition: int) -> int:
+        """Return up to which offset a poll asks to read: the present end of the partition, or at times all there is."""
+        asked = TopicPartition(topic, partition)
+        is_for_all = self.simulation.cluster.now_ms % 4 == 0
+        return UNKNOWN_END if is_for_all else self.connection.consumer().end_offsets([asked])[asked]
 
     def end(self) -> None:
         """End the process: its caches are lost."""

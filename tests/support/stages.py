@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.partitions import PartitionRange
-from opicflow.connectors.kafka.source import NO_END, Poll, WatchedTopic
+from opicflow.connectors.kafka.polls import NO_END, Poll, WatchedTopic
 from opicflow.schemas.message_columns import MessageBatch
 
 UNUSED = Connection("unused:9092")

@@ -24,7 +24,7 @@ from deploy.services import processes
 from opicflow.connectors.flink.worker_environment import worker_command
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.partitions import resolve
-from opicflow.connectors.kafka.source import wall_seconds
+from opicflow.connectors.kafka.polls import wall_seconds
 from opicflow.connectors.kafka.topics import make, specs
 from opicflow.pipelines.stream.keeper import Placement
 from opicflow.pipelines.stream.origin import reserve_logs

@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-import apache_beam as beam
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from kafka import TopicPartition
-from kafka.admin import NewPartitions
 from kafka.errors import KafkaConnectionError
 
-from opicflow.connectors.flink.key_groups import SpreadKeys, number_of
 from opicflow.connectors.kafka import source as module
 from opicflow.connectors.kafka.connection import KafkaRefused
 from opicflow.connectors.kafka.messages import decode_messages
 from opicflow.connectors.kafka.partitions import PartitionRange, resolve
-from opicflow.connectors.kafka.source import (
-    NO_END,
-    PartitionReader,
-    PollPartitions,
-    PollTimer,
-    RateLimit,
-    SendPolls,
-    WatchedTopic,
-    read_range,
-)
+from opicflow.connectors.kafka.polls import NO_END, UNKNOWN_END, WatchedTopic
+from opicflow.connectors.kafka.source import PartitionReader, read_range
 from opicflow.schemas.framing import published_writer
 from opicflow.schemas.message_columns import MessageBatch
 from support.fake_topic import HOUR_MS, Cluster, Consumer, Partition, Record, Topics, filled, ranges_of, record, send
@@ -40,7 +26,6 @@ from support.fake_topic import HOUR_MS, Cluster, Consumer, Partition, Record, To
 def short_reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A read returns a few records, and no consumer outlives a test."""
     monkeypatch.setattr(module, "_MOST_RECORDS", 5)
-    monkeypatch.setattr(module, "_IDLE_PAUSE_SECONDS", 0.0)
     yield
     module._CONSUMERS.close()
 
@@ -57,9 +42,9 @@ class Reading:
         self.next = input_range.start if added is None else 0
         self.reader = PartitionReader(WatchedTopic((input_range,)))
 
-    def poll(self, sent_at: float = 1e12) -> list[MessageBatch]:
-        """Read once; by default the poll is newer than every read before."""
-        found = list(self.reader.read((self.partition, sent_at), lambda: self.next))
+    def poll(self, sent_at: float = 1e12, end: int = UNKNOWN_END) -> list[MessageBatch]:
+        """Read once; by default the poll is newer than every read before, and asks for all there is."""
+        found = list(self.reader.read((self.partition, (sent_at, end)), lambda: self.next))
         self.next = found[-1].end if found else self.next
         return found
 
@@ -114,101 +99,109 @@ def test_an_endless_partition_continues_exactly_where_it_paused() -> None:
 
 
 @pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The offsets that were read; no record is found."""
-    read_at: list[int] = []
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time of the process, which is 1,000 seconds later on the clock of polls. It goes on by hand."""
+    now = [0.0]
+    monkeypatch.setattr(module, "wall_seconds", lambda: 1000.0 + now[0])
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    return now
 
-    def read(
-        input_range: PartitionRange, at: int, batch_records: int
-    ) -> Generator[MessageBatch, None, tuple[int, bool]]:
-        read_at.append(at)
-        yield from ()
-        return at, False
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> list[float]:
+    """The times of the reads, which take 0.2 s and find nothing."""
+    read_at: list[float] = []
+
+    def read(_range: PartitionRange, _at: int, _end: int, _records: int) -> Iterator[MessageBatch]:
+        read_at.append(clock[0])
+        clock[0] += 0.2
+        return iter(())
 
     monkeypatch.setattr(module, "_read_until_deadline", read)
     return read_at
 
 
-def test_a_poll_older_than_the_last_read_is_ignored(reads: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [0.0]
-    monkeypatch.setattr(module, "wall_seconds", lambda: 1000.0 + clock[0])
-    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
-    reading = Reading(endless(filled([0.0]), 1))
-    for sent_at, count in ((999.0, 1), (999.5, 1), (1000.0, 1), (1000.5, 2)):
-        reading.poll(sent_at)
-        assert len(reads) == count, sent_at
-    for _ in range(1000):  # however old: they would delay newer ones
-        reading.poll(900.0)
-    assert len(reads) == 2
-    clock[0] += 3.0
-    reading.poll(900.0)
-    assert len(reads) == 3, "otherwise a clock that was set back would stop reading"
-
-
-def test_while_there_is_more_a_poll_that_was_sent_during_a_read_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, reads = [0.0], []
-    monkeypatch.setattr(module, "wall_seconds", lambda: 1000.0 + clock[0])
-    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
-
-    def read(_range: PartitionRange, at: int, _records: int) -> Generator[MessageBatch, None, tuple[int, bool]]:
-        reads.append(clock[0])
-        clock[0] += 0.2
-        yield from ()
-        return at + 1, True
-
-    monkeypatch.setattr(module, "_read_until_deadline", read)
+def test_a_poll_from_before_the_last_read_is_ignored_and_one_sent_meanwhile_is_not(
+    reads: list[float], clock: list[float]
+) -> None:
     reading = Reading(endless(filled([0.0]), 1))
     for sent_at, count in ((1000.0, 1), (999.9, 1), (1000.0, 1), (1000.1, 2), (1000.15, 2), (1000.2, 2), (1000.3, 3)):
         reading.poll(sent_at)
         assert len(reads) == count, sent_at
+    for _ in range(1000):  # however old: they would delay newer ones
+        reading.poll(900.0)
+    assert len(reads) == 3
+    clock[0] += 3.0
+    reading.poll(900.0)
+    assert len(reads) == 4, "otherwise a clock that was set back would stop reading"
 
 
-def test_a_partition_at_its_end_is_not_read_for_a_while(reads: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [0.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(module, "_IDLE_PAUSE_SECONDS", 3.0)
-    monkeypatch.setattr(module, "_MOST_PAUSE_SECONDS", 7.0)
-    reading, read_at = Reading(endless(filled([0.0]), 1)), []
-    for second in range(27):
-        clock[0] = float(second)
-        before = len(reads)
-        reading.poll()
-        read_at += [second] * (len(reads) - before)
-    assert read_at == [0, 3, 9, 16, 23], "longer each time, up to a limit"
+def test_a_poll_that_asks_for_what_was_read_already_reads_nothing(reads: list[float]) -> None:
+    reading = Reading(endless(filled([0.0] * 9), 5))
+    for sent_at, end, count in ((2000.0, 4, 0), (2000.0, 5, 0), (2000.0, 6, 1), (3000.0, UNKNOWN_END, 2)):
+        reading.poll(sent_at, end)
+        assert len(reads) == count, end
 
 
-def test_a_partition_in_which_something_was_found_is_read_by_the_next_poll(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, read_at, found_at = [0.0], [], (0.0, 10.0)
-    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(module, "_IDLE_PAUSE_SECONDS", 3.0)
-    monkeypatch.setattr(module, "_MOST_PAUSE_SECONDS", 7.0)
-
-    def read(
-        input_range: PartitionRange, at: int, batch_records: int
-    ) -> Generator[MessageBatch, None, tuple[int, bool]]:
-        read_at.append(clock[0])
-        yield from ()
-        return at + (clock[0] in found_at), False
-
-    monkeypatch.setattr(module, "_read_until_deadline", read)
-    reading = Reading(endless(filled([0.0]), 1))
-    for second in range(20):
-        clock[0] = float(second)
-        reading.poll()
-    assert read_at == [0, 1, 4, 10, 11, 14], "the pauses are short again after a record"
+def test_a_poll_without_effect_does_not_make_later_ones_old(reads: list[float]) -> None:
+    reading = Reading(endless(filled([0.0] * 9), 5))
+    reading.poll(1000.5, 5)
+    reading.poll(1000.4, 9)
+    assert len(reads) == 1
 
 
-def test_a_partition_with_more_records_is_read_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_IDLE_PAUSE_SECONDS", 1e9)
+def test_a_read_ends_when_it_has_what_its_poll_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_RECORDS", 100)
+    monkeypatch.setattr(Consumer, "fetched", one_by_one)
     reading = Reading(endless(filled([0.0] * 40)))
-    assert offsets_of(batch for _ in range(20) for batch in reading.poll()) == list(range(40))
+    assert offsets_of(reading.poll(end=7)) == list(range(7)), "records that come all the time would never let it end"
+    assert offsets_of(reading.poll()) == list(range(7, 40))
+
+
+def test_a_read_waits_for_what_its_poll_asks_for_and_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch, clock: list[float]
+) -> None:
+    cluster, waits = filled([0.0] * 3), list[int]()
+
+    def late(consumer: Consumer, timeout_ms: int) -> dict[TopicPartition, list[Record]]:
+        waits.append(timeout_ms)
+        clock[0] += timeout_ms / 1000
+        if len(waits) == 3:
+            cluster.partitions[0] = Partition([record(0, offset) for offset in range(5)], 0, 5)
+        found: dict[TopicPartition, list[Record]] = {}
+        for _ in range(3):
+            found = found or one_by_one(consumer, timeout_ms)
+        return found
+
+    monkeypatch.setattr(Consumer, "fetched", late)
+    reading = Reading(endless(cluster, 3))
+    assert offsets_of(reading.poll(end=5)) == [3, 4] and waits == [50] * 4
+    del waits[:]
+    assert reading.poll(sent_at=1e13, end=9) == [] and 200 <= sum(waits) <= 250, "a fifth of a second"
+    del waits[:]
+    assert reading.poll(sent_at=1e14) == [] and waits == [5]
+
+
+def test_a_read_of_a_partition_that_has_more_ends_after_a_second(
+    monkeypatch: pytest.MonkeyPatch, clock: list[float]
+) -> None:
+    monkeypatch.setattr(module, "_MOST_RECORDS", 100)
+
+    def slow(consumer: Consumer, timeout_ms: int) -> dict[TopicPartition, list[Record]]:
+        clock[0] += 0.3
+        return one_by_one(consumer, timeout_ms)
+
+    monkeypatch.setattr(Consumer, "fetched", slow)
+    reading = Reading(endless(filled([0.0] * 40)))
+    assert offsets_of(reading.poll(end=40)) == [0, 1, 2, 3]
+    assert offsets_of(reading.poll(1000.9, 40)) == [4, 5, 6, 7], "a poll that was sent meanwhile goes on"
 
 
 def test_records_that_come_one_by_one_are_one_batch_up_to_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST_RECORDS", 100)
     monkeypatch.setattr(Consumer, "fetched", one_by_one)
     topic = WatchedTopic((endless(filled([0.0] * 40)),), most_records=16)
-    found = list(PartitionReader(topic).read((0, 1e12), lambda: 0))
+    found = list(PartitionReader(topic).read((0, (1e12, UNKNOWN_END)), lambda: 0))
     assert [len(batch.offsets) for batch in found] == [16, 16, 8] and offsets_of(found) == list(range(40))
 
 
@@ -307,65 +300,10 @@ def test_a_cluster_that_does_not_answer_in_time_is_refused(monkeypatch: pytest.M
         reading.poll()
 
 
-# -- new partitions
-
-
-def polls_of(partitions: Iterable[PartitionRange], may_grow: bool = True, refresh_seconds: float = -1.0) -> SendPolls:
-    return SendPolls(WatchedTopic(tuple(partitions), may_grow, refresh_seconds), SpreadKeys())
-
-
-def polled(polls: SendPolls) -> list[int]:
-    """The partitions that are polled, all at the same time."""
-    found = list(polls.process(None))
-    assert len({at for _, at in found}) == 1
-    return [number_of(key) for key, _ in found]
-
-
-def test_an_added_partition_is_polled_and_read_from_its_beginning() -> None:
+def test_a_partition_that_was_added_is_read_from_its_beginning() -> None:
     cluster = filled([0.0], [0.0])
-    polls = polls_of(ranges_of(cluster))
-    assert polled(polls) == [0, 1]
     cluster.partitions[2] = Partition([record(2, 0), record(2, 1)], 0, 2)
-    assert polled(polls) == [0, 1, 2]
     assert offsets_of(Reading(endless(cluster, 1), added=2).poll_until(2)) == [0, 1]
-
-
-def test_partitions_are_not_counted_again_before_the_refresh_interval_is_over() -> None:
-    cluster = filled([0.0])
-    polls = polls_of(ranges_of(cluster), refresh_seconds=3600.0)
-    assert polled(polls) == [0]
-    cluster.partitions[1] = Partition([])
-    assert polled(polls) == [0]
-
-
-def test_a_topic_that_must_not_grow_is_refused_by_name() -> None:
-    cluster = filled([0.0])
-    polls = polls_of([endless(cluster)], may_grow=False)
-    assert polled(polls) == [0]
-    cluster.partitions[1] = Partition([])
-    with pytest.raises(KafkaRefused, match=r"^events: the topic grew from 1 to 2 partitions"):
-        polled(polls)
-
-
-def test_partitions_are_counted_again_after_a_cluster_was_unavailable() -> None:
-    cluster = filled([0.0])
-    polls = polls_of([endless(cluster)])
-
-    def away(**_: Any) -> Any:
-        raise KafkaConnectionError
-
-    back, cluster.admin = cluster.admin, away  # type: ignore[method-assign]
-    cluster.partitions[1] = Partition([])
-    assert polled(polls) == [0]
-    cluster.admin = back  # type: ignore[method-assign]
-    assert polled(polls) == [0, 1]
-
-
-def test_a_rate_limit_passes_one_element_per_interval() -> None:
-    limit = RateLimit(1e9)
-    assert [list(limit.process(number)) for number in range(3)] == [[0], [], []]
-    unlimited = RateLimit(0.0)
-    assert [list(unlimited.process(number)) for number in range(3)] == [[0], [1], [2]]
 
 
 # -- on a broker
@@ -399,15 +337,6 @@ def test_ranges_hold_every_record_once(topics: Topics) -> None:
     check(by_time, {0: range(20, 50), 1: range(20, 50), 2: range(0)})
 
 
-def test_a_watched_topic_is_an_unbounded_source_and_can_be_pickled(topics: Topics) -> None:
-    topic = topics.make("watched", 2)
-    pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions(["--streaming"]))
-    watched = WatchedTopic.of(topics.connection, topic)
-    assert not (pipeline | PollTimer(20) | PollPartitions(watched)).is_bounded
-    again = pickle.loads(pickle.dumps(PartitionReader(watched)))
-    assert isinstance(again, PartitionReader) and [one.end for one in watched.partitions] == [NO_END] * 2
-
-
 def test_a_reader_returns_records_that_are_sent_while_it_waits(topics: Topics) -> None:
     topic = topics.make("live", 1)
     (input_range,) = resolve(topics.connection, topic)
@@ -417,11 +346,3 @@ def test_a_reader_returns_records_that_are_sent_while_it_waits(topics: Topics) -
         send(topics.connection, topic, {0: [record(0, offset) for offset in range(first, first + 10)]})
         found += reading.poll_until(first + 10)
     assert offsets_of(found) == list(range(20))
-    polls = polls_of([input_range])
-    topics.admin.create_partitions({topic: NewPartitions(2)})
-    topics.admin.wait_for_topics([topic])
-    assert any(polled(polls) == [0, 1] for _ in range(20))
-    more = Reading(input_range, added=1)
-    send(topics.connection, topic, {1: [record(1, 0)]})
-    (batch,) = more.poll_until(1)
-    assert (more.partition, batch.start, batch.end) == (1, 0, 1)

@@ -1,0 +1,248 @@
+"""When a stream reads its topics: a timer, a look where the topics end, and polls of the partitions that have grown.
+
+One slot looks for all. The stage that needs a partition takes its polls, and reads it (docs/decisions/polling.md).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from threading import Event
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+from apache_beam import typehints
+from apache_beam.coders import VarIntCoder
+from apache_beam.io.flink.flink_streaming_impulse_source import FlinkStreamingImpulseSource
+from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
+from apache_beam.utils.timestamp import Timestamp
+
+from opicflow.connectors.flink.key_groups import SpreadKeys
+from opicflow.connectors.kafka.connection import Connection, KafkaRefused
+from opicflow.connectors.kafka.partitions import PartitionRange, TopicEnds, resolve
+
+NO_END = (1 << 63) - 1
+"""The end of a range that is read without end."""
+UNKNOWN_END = -1
+"""The end of a poll that asks for all there is."""
+
+LOOK_MS = 200
+"""Between two looks where the topics end."""
+_LEAST_LOOK_SECONDS = 0.05
+LOOK_TIMEOUT_MS = 1_000
+"""The time limit of a look."""
+_BUSY_POLL_SECONDS, _QUIET_POLL_SECONDS = 1.0, 4.0
+"""Between polls of all partitions: their readers may have more to read, or must find that the topic was replaced."""
+_PAUSE_SECONDS = 15.0
+"""A partition in which nothing is written for so long is quiet. Quiet logs get a tick in 30 s."""
+_FIRST_SECONDS, _MOST_AFTER_SECONDS = 60.0, 900.0
+
+Poll = tuple[int, tuple[float, int]]
+"""A request to read a partition: the key of its number, the time in seconds on the clock of the sender, and the end of
+the partition at that time."""
+POLL_HINT: Any = typehints.KV[int, typehints.Tuple[float, int]]
+"""The type of a poll, for Beam."""
+
+
+def wall_seconds() -> float:
+    """Return the time of day, for times that are compared between machines."""
+    return float(Timestamp.now().micros) / 1e6
+
+
+@dataclass(frozen=True)
+class WatchedTopic:
+    """A topic that is read without end, and where reading of its partitions starts.
+
+    Partitions that are added later are read from their beginning, or refused if `may_grow` is False.
+    """
+
+    partitions: tuple[PartitionRange, ...]
+    may_grow: bool = True
+    most_records: int = 1000
+    """The size of a batch. The time limit of a read is checked between batches: a long bundle delays all others."""
+
+    @classmethod
+    def of(cls, connection: Connection, topic: str, **options: Any) -> WatchedTopic:
+        """Return a topic with its present partitions, each from its beginning."""
+        return cls(tuple(replace(one, end=NO_END) for one in resolve(connection, topic)), **options)
+
+    @property
+    def name(self) -> str:
+        """The name of the topic."""
+        return self.partitions[0].topic
+
+    def partition(self, number: int) -> PartitionRange:
+        """Return the range of a partition, which may have been added since."""
+        for one in self.partitions:
+            if one.partition == number:
+                return one
+        first = self.partitions[0]
+        return replace(first, source=f"kafka/{first.topic_id}/{number}", partition=number, start=0, last_digest="")
+
+
+# -- looks -------------------------------------------------------------------------------------------------------------
+
+
+class PollTimer(beam.PTransform[Any, Any]):
+    """Emits an element in every slot at every interval, without end. Flink's own source: no other runner has it."""
+
+    def __init__(self, interval_ms: int) -> None:
+        """`interval_ms` is the interval of each slot."""
+        super().__init__()
+        self._interval_ms = interval_ms
+
+    def expand(self, pbegin: Any) -> Any:
+        """Add Flink's impulse source. All slots start at once: a first wait of random length spreads them."""
+        source: Any = FlinkStreamingImpulseSource()  # comes without types, as `ParDo` does
+        timer = source.set_interval_ms(self._interval_ms).set_message_count(0)
+        par_do: Any = beam.ParDo
+        spread = par_do(_WaitOnce(self._interval_ms)).with_output_types(typehints.KV[int, int])
+        return pbegin | "Impulse" >> timer | "Spread" >> spread
+
+
+class _WaitOnce(beam.DoFn):
+    """Waits at the first element; makes all elements the same pair, so that one slot gets them."""
+
+    def __init__(self, most_ms: int) -> None:
+        self._most_ms = most_ms
+
+    def process(self, element: Any) -> Iterable[tuple[int, int]]:
+        wait_ms, self._most_ms = random.uniform(0, self._most_ms), 0
+        Event().wait(wait_ms / 1000)
+        return ((0, 0),)
+
+
+class Look(NamedTuple):
+    """Where topics end, at a time in seconds on the clock of the slot that looked."""
+
+    at: float
+    ends: Mapping[str, Sequence[int]] | None
+    """Of each topic, the ends of its partitions; None if the cluster did not answer."""
+    is_for_all: bool
+    """Whether all partitions are to be polled, and not only those that have grown."""
+
+
+class TakeLooks(beam.DoFn):
+    """Takes elements of the timer; looks where topics end."""
+
+    UNUSED = ReadModifyWriteStateSpec("unused", VarIntCoder())  # state makes the runner send all elements to one slot
+
+    def __init__(self, ends: TopicEnds) -> None:
+        """`ends` looks."""
+        self._ends = ends
+        self._pace = _Pace()
+        self._looked_at = -1e9
+
+    def process(
+        self,
+        element: tuple[int, int],
+        unused: Any = beam.DoFn.StateParam(UNUSED),  # noqa: B008  (Beam's way to declare state)
+    ) -> Iterator[Look]:
+        """Look, unless that was done just now: elements queue up while the cluster does not answer."""
+        now = time.monotonic()
+        if now - self._looked_at < _LEAST_LOOK_SECONDS:
+            return
+        self._looked_at = now
+        at, ends = wall_seconds(), self._ends()
+        yield Look(at, ends, self._pace.is_time(now, ends))
+
+    def teardown(self) -> None:
+        """Close the connection to the cluster."""
+        self._ends.close()
+
+
+class _Pace:
+    """When all partitions are polled: each second while anything is written and for as long again, then every 4 s."""
+
+    def __init__(self) -> None:
+        self._polled_at, self._busy_until = -1e9, 0.0
+        self._written: dict[tuple[str, int], tuple[int, float, float]] = {}
+        """Of each partition: its end, and when it began to grow without a pause, and grew last."""
+
+    def is_time(self, now: float, ends: Mapping[str, Sequence[int]] | None) -> bool:
+        """Whether to poll all partitions now."""
+        self._busy_until = self._busy_until or now + _FIRST_SECONDS
+        for topic, of_topic in (ends or {}).items():
+            for partition, end in enumerate(of_topic):
+                self._note(now, (topic, partition), end)
+        pause = _BUSY_POLL_SECONDS if now < self._busy_until else _QUIET_POLL_SECONDS
+        if now - self._polled_at < pause:
+            return False
+        self._polled_at = now
+        return True
+
+    def _note(self, now: float, partition: tuple[str, int], end: int) -> None:
+        known, begun, grown = self._written.get(partition, (-1, now, now - _PAUSE_SECONDS))
+        if end != known:
+            begun = now if now - grown > _PAUSE_SECONDS else begun
+            self._written[partition] = end, begun, now
+            self._busy_until = max(self._busy_until, now + min(now - begun, _MOST_AFTER_SECONDS))
+
+
+class RateLimit(beam.DoFn):
+    """Passes one element of every interval of the clock: each that passes costs a bundle downstream."""
+
+    def __init__(self, interval_seconds: float) -> None:
+        """Intervals begin at the multiples of `interval_seconds`."""
+        self._interval_seconds = interval_seconds
+        self._passed_in = -1
+
+    def process(self, element: Any) -> Iterable[Any]:
+        """Pass the first element of an interval."""
+        interval = int(wall_seconds() / self._interval_seconds)
+        if interval == self._passed_in:
+            return ()
+        self._passed_in = interval
+        return (element,)
+
+
+# -- polls -------------------------------------------------------------------------------------------------------------
+
+
+class PollPartitions(beam.PTransform[Any, Any]):
+    """Turns looks into polls of the partitions of a topic that have grown, for a stage with a `PartitionReader`."""
+
+    def __init__(self, topic: WatchedTopic) -> None:
+        """Partitions that are added to the topic are polled too."""
+        super().__init__()
+        self._topic = topic
+        self._keys = SpreadKeys(None if topic.may_grow else len(topic.partitions))
+
+    def expand(self, looks: Any) -> Any:
+        """Emit polls with keys that spread the partitions over the slots of Flink."""
+        par_do: Any = beam.ParDo  # comes without types
+        return looks | "Poll" >> par_do(SendPolls(self._topic, self._keys)).with_output_types(POLL_HINT)
+
+
+class SendPolls(beam.DoFn):
+    """The `DoFn` of `PollPartitions`."""
+
+    def __init__(self, topic: WatchedTopic, keys: SpreadKeys) -> None:
+        """The topic has at least one partition."""
+        self._topic = topic
+        self._keys = keys
+        self._ends: list[int] = [UNKNOWN_END] * len(topic.partitions)
+
+    def process(self, element: Look) -> Iterator[Poll]:
+        """Poll the partitions that have grown since the last look; all of them if the cluster did not answer."""
+        ends = None if element.ends is None else element.ends[self._topic.name]
+        before = self._ends
+        if ends is not None:
+            self._check(len(ends))
+            before = [*before, *[UNKNOWN_END] * (len(ends) - len(before))]
+            self._ends = [*ends, *before[len(ends) :]]
+        for partition, (last, end) in enumerate(zip(before, self._ends, strict=True)):
+            if ends is None or element.is_for_all or last == UNKNOWN_END:
+                yield self._keys(partition), (element.at, UNKNOWN_END)
+            elif end != last:
+                yield self._keys(partition), (element.at, end)
+
+    def _check(self, partitions: int) -> None:
+        known = len(self._topic.partitions)
+        if partitions > known and not self._topic.may_grow:
+            raise KafkaRefused(
+                f"{self._topic.name}: the topic grew from {known} to {partitions} partitions, but the content of each "
+                "depends on their number: create the topic again with the right number of partitions"
+            )

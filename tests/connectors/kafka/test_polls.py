@@ -1,0 +1,220 @@
+"""When topics are read: looks where they end, and polls of the partitions that have grown."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+from kafka.admin import NewPartitions
+from kafka.errors import KafkaConnectionError
+
+from opicflow.connectors.flink.key_groups import SpreadKeys, number_of
+from opicflow.connectors.kafka import partitions, polls
+from opicflow.connectors.kafka.connection import Connection, KafkaRefused
+from opicflow.connectors.kafka.partitions import TopicEnds
+from opicflow.connectors.kafka.polls import (
+    NO_END,
+    UNKNOWN_END,
+    Look,
+    PollPartitions,
+    PollTimer,
+    RateLimit,
+    SendPolls,
+    TakeLooks,
+    WatchedTopic,
+)
+from opicflow.connectors.kafka.source import PartitionReader
+from support.fake_topic import TOPIC, Cluster, Partition, Topics, filled, ranges_of, record, send
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time of the process, which is 1,000 seconds later on the clock of polls. It goes on by hand."""
+    now = [0.0]
+    monkeypatch.setattr(polls, "wall_seconds", lambda: 1000.0 + now[0])
+    monkeypatch.setattr(polls.time, "monotonic", lambda: now[0])
+    return now
+
+
+class Polls:
+    """The stage that looks at a topic and polls its partitions: what it polls at each step of the clock."""
+
+    def __init__(self, cluster: Cluster, clock: list[float], may_grow: bool = True) -> None:
+        self.clock = clock
+        self.looks = TakeLooks(TopicEnds(cluster, [TOPIC]))  # type: ignore[arg-type]
+        self.send = SendPolls(WatchedTopic(tuple(ranges_of(cluster)), may_grow), SpreadKeys())
+
+    def after(self, seconds: float) -> list[tuple[int, int]]:
+        """The partitions that are polled after a time, and up to which end."""
+        self.clock[0] += seconds
+        found = [one for look in self.looks.process((0, 0)) for one in self.send.process(look)]
+        assert {at for _, (at, _) in found} <= {1000.0 + self.clock[0]}
+        return [(number_of(key), end) for key, (_, end) in found]
+
+
+def unknown(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """Polls that ask for all there is."""
+    return [(number, UNKNOWN_END) for number in numbers]
+
+
+def test_partitions_are_polled_when_they_have_grown_and_asked_for_what_has_come(clock: list[float]) -> None:
+    cluster = filled([0.0] * 3, [0.0], [])
+    of = Polls(cluster, clock)
+    assert of.after(0.2) == unknown([0, 1, 2]), "at first: nobody knows what was read"
+    assert of.after(0.2) == []
+    cluster.partitions[2].end = 7
+    assert of.after(0.2) == [(2, 7)]
+    assert of.after(0.2) == []
+    cluster.partitions[0].end, cluster.partitions[1].end = 4, 2
+    assert of.after(0.2) == [(0, 4), (1, 2)]
+
+
+def times_of_all(of: Polls, seconds: int) -> list[float]:
+    """The times at which all partitions are polled."""
+    times = []
+    for _ in range(5 * seconds):
+        if UNKNOWN_END in [end for _, end in of.after(0.2)]:
+            times.append(round(of.clock[0], 1))
+    return times
+
+
+def test_all_are_polled_each_second_while_anything_is_written_and_for_as_long_again(clock: list[float]) -> None:
+    cluster = filled([0.0] * 3, [0.0], [])
+    of = Polls(cluster, clock)
+    started = times_of_all(of, 120)
+    assert all(0.9 < later - at < 1.3 for at, later in pairwise(started) if later < 60), (
+        "what was read is not known yet"
+    )
+    assert all(3.9 < later - at < 4.3 for at, later in pairwise(started) if at > 61), "nothing happens"
+    for _ in range(100):
+        cluster.partitions[1].end += 1
+        times_of_all(of, 1)
+    wrote_until = clock[0]
+    after = times_of_all(of, 150)
+    assert all(later - at < 1.3 for at, later in pairwise(after) if later < wrote_until + 98)
+    assert all(later - at > 3.9 for at, later in pairwise(after) if at > wrote_until + 102)
+
+
+def test_ticks_of_quiet_logs_keep_nothing_busy(clock: list[float]) -> None:
+    cluster = filled([], [])
+    of = Polls(cluster, clock)
+    times_of_all(of, 100)
+    polled = []
+    for _ in range(10):
+        cluster.partitions[0].end += 1
+        polled += times_of_all(of, 30)
+    assert len(polled) < 80
+
+
+def test_all_partitions_are_polled_while_nobody_knows_where_they_end(clock: list[float]) -> None:
+    cluster = filled([0.0] * 3, [0.0])
+    of = Polls(cluster, clock)
+    assert of.after(0.2) == unknown([0, 1]) and of.after(0.2) == []
+
+    def away(**_: Any) -> Any:
+        raise KafkaConnectionError
+
+    of.looks.teardown()  # it connects again
+    back, cluster.consumer = cluster.consumer, away  # type: ignore[method-assign]
+    assert of.after(0.2) == unknown([0, 1]) and of.after(0.2) == unknown([0, 1])
+    cluster.consumer = back  # type: ignore[method-assign]
+    cluster.partitions[1].end = 5
+    assert of.after(0.2) == [(1, 5)], "it came meanwhile"
+
+
+def test_elements_that_queued_up_are_one_look(clock: list[float]) -> None:
+    of = Polls(filled([0.0]), clock)
+    assert of.after(0.2) == unknown([0])
+    of.send = SendPolls(WatchedTopic(tuple(ranges_of(filled([0.0])))), SpreadKeys())
+    assert of.after(0.01) == [] and of.after(0.01) == []
+    assert of.after(0.1) == unknown([0])
+
+
+def test_a_partition_that_was_added_is_polled(clock: list[float]) -> None:
+    cluster = filled([0.0], [0.0])
+    of = Polls(cluster, clock)
+    assert of.after(0.2) == unknown([0, 1])
+    cluster.partitions[2] = Partition([record(2, 0), record(2, 1)], 0, 2)
+    assert of.after(0.2) == [], "partitions are counted once a minute"
+    polled = [one for _ in range(310) for one in of.after(0.2)]
+    assert (2, UNKNOWN_END) in polled
+
+
+def test_a_topic_that_must_not_grow_is_refused_by_name(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partitions, "_COUNT_SECONDS", -1.0)
+    cluster = filled([0.0])
+    of = Polls(cluster, clock, may_grow=False)
+    assert of.after(0.2) == unknown([0])
+    cluster.partitions[1] = Partition([])
+    with pytest.raises(KafkaRefused, match=r"^events: the topic grew from 1 to 2 partitions"):
+        of.after(0.2)
+
+
+def test_a_topic_of_which_there_is_less_than_before_is_polled_until_its_reader_refuses_it() -> None:
+    cluster = filled([0.0], [0.0])
+    send_polls = SendPolls(WatchedTopic(tuple(ranges_of(cluster))), SpreadKeys())
+    for ends, expected in (([1, 1], [0, 1]), ([1], []), ([0], [0]), ([0, 1], [])):
+        found = send_polls.process(Look(1.0, {TOPIC: ends}, False))
+        assert [number_of(key) for key, _ in found] == expected, ends
+
+
+def test_a_rate_limit_passes_the_first_element_of_each_interval_of_the_clock(clock: list[float]) -> None:
+    limits, passed = [RateLimit(0.5), RateLimit(0.5)], []
+    for tenth in range(20):
+        clock[0] = 0.03 + tenth / 10
+        passed += [(number, tenth) for number, limit in enumerate(limits) if list(limit.process(tenth))]
+    assert passed == [(number, tenth) for tenth in (0, 5, 10, 15) for number in (0, 1)], "in all slots at once"
+    clock[0] = 0.6
+    assert list(limits[0].process("set back")) == ["set back"]
+
+
+def test_the_timers_of_the_slots_do_not_go_off_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = []
+    monkeypatch.setattr(polls.Event, "wait", lambda self, seconds: waits.append(seconds))
+    for _ in range(20):
+        once = polls._WaitOnce(800)
+        assert [list(once.process(b"")) for _ in range(3)] == [[(0, 0)]] * 3
+    first = waits[::3]
+    assert len(set(first)) > 10 and min(first) >= 0 and max(first) <= 0.8
+    assert sum(waits) == sum(first), "an element waits once"
+
+
+# -- on a broker
+
+
+def test_a_watched_topic_is_an_unbounded_source_and_can_be_pickled(topics: Topics) -> None:
+    topic = topics.make("watched", 2)
+    pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions(["--streaming"]))
+    watched = WatchedTopic.of(topics.connection, topic)
+    looks = pipeline | PollTimer(20) | beam.ParDo(TakeLooks(TopicEnds(topics.connection, [topic])))
+    assert not (looks | PollPartitions(watched)).is_bounded
+    again = pickle.loads(pickle.dumps(PartitionReader(watched)))
+    assert isinstance(again, PartitionReader) and [one.end for one in watched.partitions] == [NO_END] * 2
+
+
+def test_the_ends_of_topics_follow_what_is_sent_and_partitions_that_are_added(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "_COUNT_SECONDS", -1.0)
+    names = [topics.make("first", 1), topics.make("second", 2)]
+    ends = TopicEnds(topics.connection, names)
+    assert ends() == {names[0]: [0], names[1]: [0, 0]}
+    send(topics.connection, names[1], {1: [record(1, offset) for offset in range(7)]})
+    assert ends() == {names[0]: [0], names[1]: [0, 7]}
+    topics.admin.create_partitions({names[0]: NewPartitions(2)})
+    topics.admin.wait_for_topics([names[0]])
+    assert any(ends() == {names[0]: [0, 0], names[1]: [0, 7]} for _ in range(20))
+    ends.close()
+    assert ends() is not None, "it connects again"
+    ends.close()
+
+
+def test_where_a_topic_ends_is_not_known_without_it_and_without_a_cluster(topics: Topics) -> None:
+    assert TopicEnds(topics.connection, ["there is none"])() is None
+    assert TopicEnds(Connection("127.0.0.1:1"), ["events"], timeout_ms=200)() is None
