@@ -26,15 +26,15 @@ from opicflow.connectors.kafka.partitions import PartitionRange, TopicEnds, reso
 NO_END = (1 << 63) - 1
 """The end of a range that is read without end."""
 UNKNOWN_END = -1
-"""The end of a poll that asks for all there is."""
+"""The end in a poll if the cluster did not answer: it asks for what can be had at once."""
 
 LOOK_MS = 200
 """Between two looks where the topics end."""
 _LEAST_LOOK_SECONDS = 0.05
 LOOK_TIMEOUT_MS = 1_000
 """The time limit of a look."""
-_BUSY_POLL_SECONDS, _QUIET_POLL_SECONDS = 1.0, 4.0
-"""Between polls of all partitions: their readers may have more to read, or must find that the topic was replaced."""
+_BUSY_POLL_SECONDS, _QUIET_POLL_SECONDS = 0.9, 4.0
+"""Between polls of all partitions: the time for their last read may have ended before they did."""
 _PAUSE_SECONDS = 15.0
 """A partition in which nothing is written for so long is quiet. Quiet logs get a tick in 30 s."""
 _FIRST_SECONDS, _MOST_AFTER_SECONDS = 60.0, 900.0
@@ -223,20 +223,18 @@ class SendPolls(beam.DoFn):
         """The topic has at least one partition."""
         self._topic = topic
         self._keys = keys
-        self._ends: list[int] = [UNKNOWN_END] * len(topic.partitions)
+        self._ends: Sequence[int] = [UNKNOWN_END] * len(topic.partitions)
 
     def process(self, element: Look) -> Iterator[Poll]:
         """Poll the partitions that have grown since the last look; all of them if the cluster did not answer."""
         ends = None if element.ends is None else element.ends[self._topic.name]
-        before = self._ends
-        if ends is not None:
+        if ends is None:
+            before, ends = [], [UNKNOWN_END] * len(self._ends)
+        else:
             self._check(len(ends))
-            before = [*before, *[UNKNOWN_END] * (len(ends) - len(before))]
-            self._ends = [*ends, *before[len(ends) :]]
-        for partition, (last, end) in enumerate(zip(before, self._ends, strict=True)):
-            if ends is None or element.is_for_all or last == UNKNOWN_END:
-                yield self._keys(partition), (element.at, UNKNOWN_END)
-            elif end != last:
+            before, self._ends = self._ends, ends
+        for partition, end in enumerate(ends):
+            if element.is_for_all or partition >= len(before) or end != before[partition]:
                 yield self._keys(partition), (element.at, end)
 
     def _check(self, partitions: int) -> None:

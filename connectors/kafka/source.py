@@ -36,7 +36,7 @@ from opicflow.schemas.message_columns import MessageBatch
 
 _metrics: Any = metric.Metrics  # comes without types
 
-_MOST_RECORDS = 20_000
+_MOST_RECORDS = 100_000
 _MOST_SECONDS = 1.0
 """The time limit of one read of a partition that has more. A read that has what its poll asks for ends at once."""
 _MOST_WAIT_SECONDS = 0.2
@@ -69,7 +69,7 @@ class PartitionReader:
         if last.is_after(sent_at):
             return
         at, begun = start(), wall_seconds()
-        if end == UNKNOWN_END or end > at:
+        if end == UNKNOWN_END or end > at or time.monotonic() - last.ended > _CHECK_SECONDS:
             yield from _read_until_deadline(self._topic.partition(partition), at, end, self._topic.most_records)
             last.begun, last.ended = begun, time.monotonic()
 
@@ -130,7 +130,7 @@ def _read_until_deadline(
             if sum(map(len, held)) >= batch_records:
                 yield message_batch(held, start, at)
                 start, held = at, []
-            is_all = at >= asked_end and (not has_found or asked_end != UNKNOWN_END)
+            is_all = at >= asked_end and not (has_found and asked_end == UNKNOWN_END)
             if is_all or now - begun >= _MOST_SECONDS or now - found_at >= _MOST_WAIT_SECONDS:
                 break
         if at > start:
