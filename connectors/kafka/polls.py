@@ -30,7 +30,9 @@ UNKNOWN_END = -1
 
 LOOK_MS = 200
 """Between two looks where the topics end."""
-_LEAST_LOOK_SECONDS = 0.05
+_LEAST_LOOK_SECONDS = 0.16
+_MOST_WAITS = 8
+"""So many elements in a row wait until it is time for another look; the next ones are dropped."""
 LOOK_TIMEOUT_MS = 1_000
 """The time limit of a look."""
 _BUSY_POLL_SECONDS, _QUIET_POLL_SECONDS = 0.9, 4.0
@@ -134,17 +136,24 @@ class TakeLooks(beam.DoFn):
         self._ends = ends
         self._pace = _Pace()
         self._looked_at = -1e9
+        self._waits = 0
 
     def process(
         self,
         element: tuple[int, int],
         unused: Any = beam.DoFn.StateParam(UNUSED),  # noqa: B008  (Beam's way to declare state)
     ) -> Iterator[Look]:
-        """Look, unless that was done just now: elements queue up while the cluster does not answer."""
-        now = time.monotonic()
-        if now - self._looked_at < _LEAST_LOOK_SECONDS:
+        """Look, at even intervals: the timers of several slots may go off together.
+
+        If elements queue up, as they do while the cluster does not answer, the others are dropped.
+        """
+        early_seconds = self._looked_at + _LEAST_LOOK_SECONDS - time.monotonic()
+        self._waits = self._waits + 1 if early_seconds > 0 else 0
+        if self._waits > _MOST_WAITS:
             return
-        self._looked_at = now
+        if early_seconds > 0:
+            Event().wait(early_seconds)
+        now = self._looked_at = time.monotonic()
         at, ends = wall_seconds(), self._ends()
         yield Look(at, ends, self._pace.is_time(now, ends))
 

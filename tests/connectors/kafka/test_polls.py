@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from itertools import pairwise
+from threading import Event
 from typing import Any
 
 import apache_beam as beam
@@ -38,6 +39,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [0.0]
     monkeypatch.setattr(polls, "wall_seconds", lambda: 1000.0 + now[0])
     monkeypatch.setattr(polls.time, "monotonic", lambda: now[0])
+
+    def wait(self: Event, seconds: float) -> None:
+        now[0] += seconds
+
+    monkeypatch.setattr(polls.Event, "wait", wait)
     return now
 
 
@@ -123,12 +129,22 @@ def test_all_partitions_are_polled_while_nobody_knows_where_they_end(clock: list
     assert of.after(0.2) == [(1, 5)], "it came meanwhile"
 
 
-def test_elements_that_queued_up_are_one_look(clock: list[float]) -> None:
+def test_looks_are_taken_at_even_intervals(clock: list[float]) -> None:
+    of, times = Polls(filled([0.0]), clock), []
+    for together in range(10):
+        clock[0] = max(clock[0], 0.8 * together)
+        for _ in range(4):
+            times += [look.at for look in of.looks.process((0, 0))]
+    assert len(times) == 40
+    assert all(0.15 < later - at < 0.33 for at, later in pairwise(times))
+
+
+def test_elements_that_queued_up_for_long_are_dropped(clock: list[float]) -> None:
     of = Polls(filled([0.0]), clock)
-    assert of.after(0.2) == [(0, 1)]
-    of.send = SendPolls(WatchedTopic(tuple(ranges_of(filled([0.0])))), SpreadKeys())
-    assert of.after(0.01) == [] and of.after(0.01) == []
-    assert of.after(0.1) == [(0, 1)]
+    assert sum(len(list(of.looks.process((0, 0)))) for _ in range(600)) == 9
+    assert clock[0] < 2.0
+    clock[0] += 0.2
+    assert len(list(of.looks.process((0, 0)))) == 1
 
 
 def test_a_partition_that_was_added_is_polled(clock: list[float]) -> None:
