@@ -237,8 +237,9 @@ class SendPolls(beam.DoFn):
     def process(self, element: Look) -> Iterator[Poll]:
         """Poll the partitions that have grown since the last look; all of them if the cluster did not answer."""
         ends = None if element.ends is None else element.ends[self._topic.name]
+        before: Sequence[int] = ()
         if ends is None:
-            before, ends = [], [UNKNOWN_END] * len(self._ends)
+            ends = [UNKNOWN_END] * len(self._ends)
         else:
             self._check(len(ends))
             before, self._ends = self._ends, ends
