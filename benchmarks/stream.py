@@ -302,6 +302,8 @@ class Cluster:
 
 
 def _measured(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
+    say("stream: broker and Flink without a job")
+    without_job = _idle_cores(_IDLE_SECONDS)
     log = cluster.work / "log.jsonl"
     write_log(log, sizes.events, sizes.pages, sizes.links)
     few, warm = cluster.work / "few.jsonl", cluster.work / "warm.jsonl"
@@ -329,7 +331,7 @@ def _measured(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
     an_event, how = sum(cpu) / len(cpu), "CPU of the whole machine for an event; a replay of the same log, all outputs"
     yield Figure("stream.cpu_vs_replay", 1e6 * an_event, "µs/event", how, 1e6 * by_replay, an_event / by_replay)
     yield from _latency(cluster, sizes)
-    yield from _idle()
+    yield _idle(without_job)
     cluster.flink.cancel(cluster.flink.find("ours").id)
     say("stream: a Beam key for every page")
 
@@ -510,14 +512,20 @@ def _latency(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
     yield Figure("stream.latency_99th", float(np.percentile(seconds, 99)), "s", how)
 
 
-def _idle() -> Iterator[Figure]:
+def _idle(without_job: float) -> Figure:
     """Measure the cores that the machine uses while the stream has nothing to do."""
     say("stream: nothing happens")
-    Event().wait(_QUIET_SECONDS)  # until what waits has been sent, and logs get few ticks
+    cores = _idle_cores(_QUIET_SECONDS)  # until what waits has been sent, and logs get few ticks
+    how = f"{SHARDS} shards, broker, Flink and all else on this machine; the same without a job"
+    return Figure("stream.idle", cores, "cores", how, without_job, cores / without_job)
+
+
+def _idle_cores(wait_seconds: float) -> float:
+    """Return the cores that the machine uses after a wait."""
+    Event().wait(wait_seconds)
     before = _used_seconds()
     Event().wait(_IDLE_SECONDS)
-    cores = (_used_seconds() - before) / _IDLE_SECONDS
-    yield Figure("stream.idle", cores, "cores", f"{SHARDS} shards, broker, Flink and all else on this machine")
+    return (_used_seconds() - before) / _IDLE_SECONDS
 
 
 def _used_seconds() -> float:
