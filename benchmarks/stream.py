@@ -40,7 +40,7 @@ from benchmarks.replay import child, write_log
 from opicflow.connectors.flink.rest import FlinkCluster, Job
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.partitions import TopicEnds
-from opicflow.connectors.kafka.polls import LOOK_MS, Poll, PollPartitions, PollTimer, TakeLooks, WatchedTopic
+from opicflow.connectors.kafka.polls import FIND_ENDS_MS, FindEnds, Poll, PollPartitions, PollTimer, WatchedTopic
 from opicflow.connectors.kafka.source import PartitionReader
 from opicflow.connectors.kafka.topics import TopicSpec, make, specs
 from opicflow.connectors.storage.folder import StorageFolder
@@ -336,7 +336,7 @@ def _measured(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
     say("stream: a Beam key for every page")
 
     def per_page(slots: int) -> KeyPerPage:
-        return KeyPerPage(cluster.connection, LOOK_MS * slots)
+        return KeyPerPage(cluster.connection, FIND_ENDS_MS * slots)
 
     bundles = ("--max_bundle_size=1000", "--max_bundle_time_mills=250")  # a message of a link is no bundle by itself
     keyed = _rate(cluster, "keyed", per_page, sizes.keyed_events, read="visits", options=bundles)
@@ -388,7 +388,7 @@ def _stream(
     origin = begin_logs(cluster.connection, topic, origin)
 
     def stream(slots: int) -> Stream:
-        timer_ms = LOOK_MS * slots
+        timer_ms = FIND_ENDS_MS * slots
         return Stream(
             StreamConfig(
                 cluster.connection, origin.shards, prefix, topic, run=prefix, timer_ms=timer_ms, factory=factory
@@ -605,9 +605,9 @@ class KeyPerPage(beam.PTransform[Any, Any]):
     def expand(self, pbegin: Any) -> Any:
         """Make transfers of events, and add them up per page."""
         topic = WatchedTopic.of(self._connection, "keyed-crawl-events")
-        looks = pbegin | PollTimer(self._timer_ms) | beam.ParDo(TakeLooks(TopicEnds(self._connection, [topic.name])))
+        ends = pbegin | PollTimer(self._timer_ms) | beam.ParDo(FindEnds(TopicEnds(self._connection, [topic.name])))
         transfers = (
-            looks | PollPartitions(topic) | beam.ParDo(ToTransfers(topic)).with_output_types(typehints.KV[bytes, float])
+            ends | PollPartitions(topic) | beam.ParDo(ToTransfers(topic)).with_output_types(typehints.KV[bytes, float])
         )
         return transfers | beam.ParDo(Page())
 

@@ -1,6 +1,7 @@
-"""When a stream reads its topics: a timer, a look where the topics end, and polls of the partitions that have grown.
+"""When a stream reads its topics: a timer, the ends of all partitions, and polls of the partitions that have grown.
 
-One slot looks for all. The stage that needs a partition takes its polls, and reads it (docs/decisions/polling.md).
+One slot finds the ends for all. The stage that needs a partition takes its polls and reads it:
+docs/decisions/polling.md has the reasons.
 """
 
 from __future__ import annotations
@@ -26,15 +27,14 @@ from opicflow.connectors.kafka.partitions import PartitionRange, TopicEnds, reso
 NO_END = (1 << 63) - 1
 """The end of a range that is read without end."""
 UNKNOWN_END = -1
-"""The end in a poll if the cluster did not answer: it asks for what can be had at once."""
+"""The end in a poll if the cluster did not answer: it requests what can be had at once."""
 
-LOOK_MS = 200
-"""Between two looks where the topics end."""
-_LEAST_LOOK_SECONDS = 0.16
+FIND_ENDS_MS = 200
+"""The interval at which ends are found."""
+_LEAST_SECONDS = 0.16
 _MOST_WAITS = 8
-"""So many elements in a row wait until it is time for another look; the next ones are dropped."""
-LOOK_TIMEOUT_MS = 1_000
-"""The time limit of a look."""
+"""So many elements in a row wait until it is time to find the ends again; the next ones are dropped."""
+FIND_ENDS_TIMEOUT_MS = 1_000
 _BUSY_POLL_SECONDS, _QUIET_POLL_SECONDS = 0.9, 4.0
 """Between polls of all partitions: the time for their last read may have ended before they did."""
 _PAUSE_SECONDS = 15.0
@@ -84,7 +84,7 @@ class WatchedTopic:
         return replace(first, source=f"kafka/{first.topic_id}/{number}", partition=number, start=0, last_digest="")
 
 
-# -- looks -------------------------------------------------------------------------------------------------------------
+# -- ends --------------------------------------------------------------------------------------------------------------
 
 
 class PollTimer(beam.PTransform[Any, Any]):
@@ -116,46 +116,46 @@ class _WaitOnce(beam.DoFn):
         return ((0, 0),)
 
 
-class Look(NamedTuple):
-    """Where topics end, at a time in seconds on the clock of the slot that looked."""
+class Ends(NamedTuple):
+    """Where topics end, at a time in seconds on the clock of the slot that found it."""
 
     at: float
-    ends: Mapping[str, Sequence[int]] | None
+    of_topics: Mapping[str, Sequence[int]] | None
     """Of each topic, the ends of its partitions; None if the cluster did not answer."""
     is_for_all: bool
     """Whether all partitions are to be polled, and not only those that have grown."""
 
 
-class TakeLooks(beam.DoFn):
-    """Takes elements of the timer; looks where topics end."""
+class FindEnds(beam.DoFn):
+    """Takes elements of the timer; finds where topics end."""
 
     UNUSED = ReadModifyWriteStateSpec("unused", VarIntCoder())  # state makes the runner send all elements to one slot
 
     def __init__(self, ends: TopicEnds) -> None:
-        """`ends` looks."""
+        """`ends` requests them from the cluster."""
         self._ends = ends
         self._pace = _Pace()
-        self._looked_at = -1e9
+        self._found_at = -1e9
         self._waits = 0
 
     def process(
         self,
         element: tuple[int, int],
         unused: Any = beam.DoFn.StateParam(UNUSED),  # noqa: B008  (Beam's way to declare state)
-    ) -> Iterator[Look]:
-        """Look, at even intervals: the timers of several slots may go off together.
+    ) -> Iterator[Ends]:
+        """Find the ends, at even intervals: the timers of several slots may go off together.
 
         If elements queue up, as they do while the cluster does not answer, the others are dropped.
         """
-        early_seconds = self._looked_at + _LEAST_LOOK_SECONDS - time.monotonic()
+        early_seconds = self._found_at + _LEAST_SECONDS - time.monotonic()
         self._waits = self._waits + 1 if early_seconds > 0 else 0
         if self._waits > _MOST_WAITS:
             return
         if early_seconds > 0:
             Event().wait(early_seconds)
-        now = self._looked_at = time.monotonic()
+        now = self._found_at = time.monotonic()
         at, ends = wall_seconds(), self._ends()
-        yield Look(at, ends, self._pace.is_time(now, ends))
+        yield Ends(at, ends, self._pace.is_time(now, ends))
 
     def teardown(self) -> None:
         """Close the connection to the cluster."""
@@ -211,7 +211,7 @@ class RateLimit(beam.DoFn):
 
 
 class PollPartitions(beam.PTransform[Any, Any]):
-    """Turns looks into polls of the partitions of a topic that have grown, for a stage with a `PartitionReader`."""
+    """Turns ends into polls of the partitions of a topic that have grown, for a stage with a `PartitionReader`."""
 
     def __init__(self, topic: WatchedTopic) -> None:
         """Partitions that are added to the topic are polled too."""
@@ -219,10 +219,10 @@ class PollPartitions(beam.PTransform[Any, Any]):
         self._topic = topic
         self._keys = SpreadKeys(None if topic.may_grow else len(topic.partitions))
 
-    def expand(self, looks: Any) -> Any:
+    def expand(self, ends: Any) -> Any:
         """Emit polls with keys that spread the partitions over the slots of Flink."""
         par_do: Any = beam.ParDo  # comes without types
-        return looks | "Poll" >> par_do(SendPolls(self._topic, self._keys)).with_output_types(POLL_HINT)
+        return ends | "Poll" >> par_do(SendPolls(self._topic, self._keys)).with_output_types(POLL_HINT)
 
 
 class SendPolls(beam.DoFn):
@@ -234,9 +234,9 @@ class SendPolls(beam.DoFn):
         self._keys = keys
         self._ends: Sequence[int] = [UNKNOWN_END] * len(topic.partitions)
 
-    def process(self, element: Look) -> Iterator[Poll]:
-        """Poll the partitions that have grown since the last look; all of them if the cluster did not answer."""
-        ends = None if element.ends is None else element.ends[self._topic.name]
+    def process(self, element: Ends) -> Iterator[Poll]:
+        """Poll the partitions that have grown since the last element; all of them if the cluster did not answer."""
+        ends = None if element.of_topics is None else element.of_topics[self._topic.name]
         before: Sequence[int] = ()
         if ends is None:
             ends = [UNKNOWN_END] * len(self._ends)

@@ -38,9 +38,9 @@ _metrics: Any = metric.Metrics  # comes without types
 
 _MOST_RECORDS = 100_000
 _MOST_SECONDS = 1.0
-"""The time limit of one read of a partition that has more. A read that has what its poll asks for ends at once."""
+"""The time limit of one read of a partition that has more. A read that has what its poll requests ends at once."""
 _MOST_WAIT_SECONDS = 0.2
-"""The time limit of one read in which nothing comes of what its poll asks for."""
+"""The time limit of one read in which nothing of what its poll requests comes."""
 _POLL_MS, _WAIT_MS = 5, 50
 _RANGE_POLL_MS = 50
 _FETCH_WAIT_MS = 500
@@ -63,7 +63,7 @@ class PartitionReader:
         self._last: dict[int, _LastRead] = {}
 
     def read(self, poll: Poll, start: Callable[[], int]) -> Iterator[MessageBatch]:
-        """Yield batches from offset `start()` on, unless the poll is outdated or all that it asks for was read."""
+        """Yield batches from offset `start()` on, unless the poll is outdated or all that it requests was read."""
         partition, (sent_at, end) = number_of(poll[0]), poll[1]
         last = self._last.setdefault(partition, _LastRead())
         if last.is_after(sent_at):
@@ -83,7 +83,7 @@ class _LastRead:
     """When the last read of a partition began, on the clock of polls, and when it ended, on that of the process.
 
     Polls queue up before a slow read, and a checkpoint waits for them. So those that were sent before the last read
-    began are ignored; the others ask for what has come since, or go on with what that read had no time for.
+    began are ignored; the others request what has come since, or go on with what that read had no time for.
     """
 
     begun: float = -math.inf
@@ -109,9 +109,9 @@ def read_range(input_range: PartitionRange) -> Iterator[MessageBatch]:
 
 
 def _read_until_deadline(
-    input_range: PartitionRange, at: int, asked_end: int, batch_records: int
+    input_range: PartitionRange, at: int, wanted_end: int, batch_records: int
 ) -> Iterator[MessageBatch]:
-    """Yield batches from an offset on, up to an end that was asked for and up to limits of records and time.
+    """Yield batches from an offset on, up to an end that is wanted and up to limits of records and time.
 
     What comes in small pieces is one batch: each costs an entry in the log of every shard, or a cut of a ledger.
     """
@@ -121,7 +121,7 @@ def _read_until_deadline(
     is_good, start, held = False, at, list[FetchedRecords]()
     try:
         while records_left > 0:
-            parts, end = consumer.next(at, NO_END, _WAIT_MS if at < asked_end else _POLL_MS)
+            parts, end = consumer.next(at, NO_END, _WAIT_MS if at < wanted_end else _POLL_MS)
             _metrics.gauge("opicflow", f"lag_{input_range.topic}_{input_range.partition}").set(consumer.lag(end))
             held += parts
             records_left -= sum(map(len, parts))
@@ -130,7 +130,7 @@ def _read_until_deadline(
             if sum(map(len, held)) >= batch_records:
                 yield message_batch(held, start, at)
                 start, held = at, []
-            is_all = at >= asked_end and not (has_found and asked_end == UNKNOWN_END)
+            is_all = at >= wanted_end and not (has_found and wanted_end == UNKNOWN_END)
             if is_all or now - begun >= _MOST_SECONDS or now - found_at >= _MOST_WAIT_SECONDS:
                 break
         if at > start:

@@ -251,7 +251,7 @@ def submit_stream(
     savepoint: str | None = None,
 ) -> Job:
     """Submit the stream, with the ledgers of a topic."""
-    from opicflow.connectors.kafka.polls import LOOK_MS
+    from opicflow.connectors.kafka.polls import FIND_ENDS_MS
     from opicflow.pipelines.stream.origin import begin_logs
     from opicflow.pipelines.stream.pipeline import Stream, StreamConfig
     from opicflow.pipelines.stream.submit import submit
@@ -268,7 +268,7 @@ def submit_stream(
                 topic,
                 options.tick_seconds,
                 f"{job.name} {topic}",
-                LOOK_MS * parallelism,
+                FIND_ENDS_MS * parallelism,
                 options.snapshot_mb,
                 snapshots,
             )

@@ -27,8 +27,8 @@ _BUSY_SECONDS = 45.0
 """Ticks continue for so long after the last entry: shards send waiting transfers, and then report them."""
 
 
-def poll_clock(look: Any) -> tuple[int, float]:
-    """Turn a look at the topics into a poll of the one clock: all polls have the same key, and the time."""
+def poll_clock(ends: Any) -> tuple[int, float]:
+    """Turn the ends of topics into a poll of the one clock: all polls have the same key, and the time."""
     return 0, wall_seconds()
 
 

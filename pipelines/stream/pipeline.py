@@ -15,12 +15,12 @@ import apache_beam as beam
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.partitions import LogEnds, TopicEnds
 from opicflow.connectors.kafka.polls import (
-    LOOK_MS,
-    LOOK_TIMEOUT_MS,
+    FIND_ENDS_MS,
+    FIND_ENDS_TIMEOUT_MS,
+    FindEnds,
     PollPartitions,
     PollTimer,
     RateLimit,
-    TakeLooks,
     WatchedTopic,
 )
 from opicflow.connectors.kafka.sink import PublishMessages
@@ -57,7 +57,7 @@ class StreamConfig:
     ledger_topic: str = "page-ledger"
     tick_seconds: float = 1.0
     run: str = "stream"
-    timer_ms: int = LOOK_MS
+    timer_ms: int = FIND_ENDS_MS
     """The interval of the timer of each slot."""
     least_log_mb: float = LEAST_LOG_MB
     snapshots: Snapshots | None = None
@@ -93,24 +93,24 @@ class Stream(beam.PTransform[Any, Any]):
         routing = RouterConfig(config.connection, config.ledger_topic, self._names.rejects, stored, notes)
         topics = [topic.name for topic in (self._events, self._policies, self._logs)]
         timer = pbegin | "StartPolls" >> PollTimer(config.timer_ms)
-        looks = timer | "TakeLooks" >> par_do(TakeLooks(TopicEnds(config.connection, topics, LOOK_TIMEOUT_MS)))
+        ends = timer | "FindEnds" >> par_do(FindEnds(TopicEnds(config.connection, topics, FIND_ENDS_TIMEOUT_MS)))
 
-        event_polls = looks | "PollEvents" >> PollPartitions(self._events)
+        event_polls = ends | "PollEvents" >> PollPartitions(self._events)
         entries = event_polls | "RouteEvents" >> par_do(RouteEvents(routing, self._events))
         sent_entries = entries | "SendEntries" >> send
 
-        policy_polls = looks | "PollPolicies" >> PollPartitions(self._policies)
+        policy_polls = ends | "PollPolicies" >> PollPartitions(self._policies)
         policies = policy_polls | "RoutePolicies" >> par_do(RoutePolicies(routing, self._policies))
         sent_policies = policies | "SendPolicies" >> send
 
-        clock_timer = looks | "LimitClockPolls" >> par_do(RateLimit(config.tick_seconds))
+        clock_timer = ends | "LimitClockPolls" >> par_do(RateLimit(config.tick_seconds))
         clock_polls = clock_timer | "PollClock" >> beam.Map(poll_clock).with_output_types(CLOCK_HINT)
-        ends = LogEnds(config.connection, config.ledger_topic)
-        clock = WriteTicks(config.ledger_topic, config.shards, config.tick_seconds, ends)
+        log_ends = LogEnds(config.connection, config.ledger_topic)
+        clock = WriteTicks(config.ledger_topic, config.shards, config.tick_seconds, log_ends)
         ticks = clock_polls | "WriteTicks" >> par_do(clock)
         sent_ticks = ticks | "SendTicks" >> send
 
-        log_polls = looks | "PollLogs" >> PollPartitions(self._logs)
+        log_polls = ends | "PollLogs" >> PollPartitions(self._logs)
         check = LogCheck(config.connection, config.ledger_topic)
         log = self._logs.partitions[0]
         store = None if config.snapshots is None else config.snapshots.of_logs(log.topic, log.topic_id)

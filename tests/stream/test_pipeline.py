@@ -35,12 +35,12 @@ STATES = {
 }
 """The stages with state, and the names of their states. A change loses the state of every running job."""
 
-WITHOUT_CONTENT = {"Stream/TakeLooks": {"unused"}}
+WITHOUT_CONTENT = {"Stream/FindEnds": {"unused"}}
 """Stages whose state is empty: they have one so that a single slot gets all elements."""
 
 STAGES = [
     "Stream/StartPolls",
-    "Stream/TakeLooks",
+    "Stream/FindEnds",
     "Stream/PollEvents",
     "Stream/RouteEvents",
     "Stream/SendEntries",

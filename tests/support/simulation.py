@@ -207,7 +207,7 @@ class Process:
             for number in numbers:
                 value, bag = self.states.get((stage, number), (None, ()))
                 cells[stage, number] = cell = Value(value), Bag(bag)
-                poll = SpreadKeys()(number), now if stage == CLOCK else (now, self._asked_end(stage, number))
+                poll = SpreadKeys()(number), now if stage == CLOCK else (now, self._wanted_end(stage, number))
                 for element in self.stages[stage].process(poll, *(cell if stage == LOG else cell[:1])):
                     for _ in sender.process(element) or ():  # type: ignore[func-returns-value]
                         raise AssertionError("nothing is too large")
@@ -220,11 +220,11 @@ class Process:
                 self.writer.finish(simulation.chance, simulation.are_sent)
         self.states |= {key: (cell[0].value, tuple(cell[1].values)) for key, cell in cells.items()}
 
-    def _asked_end(self, topic: str, partition: int) -> int:
-        """Return up to which offset a poll asks to read: the present end of the partition, or at times all there is."""
-        asked = TopicPartition(topic, partition)
+    def _wanted_end(self, topic: str, partition: int) -> int:
+        """Return up to which offset a poll requests records: the present end of the partition, or at times all of it."""
+        wanted = TopicPartition(topic, partition)
         is_for_all = self.simulation.cluster.now_ms % 4 == 0
-        return UNKNOWN_END if is_for_all else self.connection.consumer().end_offsets([asked])[asked]
+        return UNKNOWN_END if is_for_all else self.connection.consumer().end_offsets([wanted])[wanted]
 
     def end(self) -> None:
         """End the process: its caches are lost."""

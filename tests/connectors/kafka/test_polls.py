@@ -1,4 +1,4 @@
-"""When topics are read: looks where they end, and polls of the partitions that have grown."""
+"""When topics are read: where they end, and polls of the partitions that have grown."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from opicflow.connectors.kafka.partitions import TopicEnds
 from opicflow.connectors.kafka.polls import (
     NO_END,
     UNKNOWN_END,
-    Look,
+    Ends,
+    FindEnds,
     PollPartitions,
     PollTimer,
     RateLimit,
     SendPolls,
-    TakeLooks,
     WatchedTopic,
 )
 from opicflow.connectors.kafka.source import PartitionReader
@@ -48,25 +48,25 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 class Polls:
-    """The stage that looks at a topic and polls its partitions: what it polls at each step of the clock."""
+    """The stage that finds where a topic ends and polls its partitions: what it polls at each step of the clock."""
 
     def __init__(self, cluster: Cluster, clock: list[float], may_grow: bool = True) -> None:
         self.clock = clock
-        self.looks = TakeLooks(TopicEnds(cluster, [TOPIC]))  # type: ignore[arg-type]
+        self.find = FindEnds(TopicEnds(cluster, [TOPIC]))  # type: ignore[arg-type]
         self.send = SendPolls(WatchedTopic(tuple(ranges_of(cluster)), may_grow), SpreadKeys())
 
     def after(self, seconds: float) -> list[tuple[int, int]]:
         """The partitions that are polled after a time, and up to which end."""
         self.clock[0] += seconds
-        found = [one for look in self.looks.process((0, 0)) for one in self.send.process(look)]
+        found = [one for ends in self.find.process((0, 0)) for one in self.send.process(ends)]
         assert {at for _, (at, _) in found} <= {1000.0 + self.clock[0]}
         return [(number_of(key), end) for key, (_, end) in found]
 
 
-def test_partitions_are_polled_when_they_have_grown_and_asked_for_what_has_come(clock: list[float]) -> None:
+def test_partitions_are_polled_when_they_have_grown_up_to_where_they_have_grown(clock: list[float]) -> None:
     cluster = filled([0.0] * 3, [0.0], [])
     of = Polls(cluster, clock)
-    assert of.after(0.2) == [(0, 3), (1, 1), (2, 0)], "at first: nobody knows what was read"
+    assert of.after(0.2) == [(0, 3), (1, 1), (2, 0)], "at first: what was read is not known"
     assert of.after(0.2) == []
     cluster.partitions[2].end = 7
     assert of.after(0.2) == [(2, 7)]
@@ -79,7 +79,7 @@ def times_of_all(of: Polls, seconds: int) -> list[float]:
     """The times at which all partitions are polled."""
     times = []
     for _ in range(5 * seconds):
-        if len(of.after(0.2)) == len(of.looks._ends._partitions[TOPIC]):
+        if len(of.after(0.2)) == len(of.find._ends._partitions[TOPIC]):
             times.append(round(of.clock[0], 1))
     return times
 
@@ -112,7 +112,7 @@ def test_ticks_of_quiet_logs_keep_nothing_busy(clock: list[float]) -> None:
     assert len(polled) < 80
 
 
-def test_all_partitions_are_polled_while_nobody_knows_where_they_end(clock: list[float]) -> None:
+def test_all_partitions_are_polled_while_it_is_not_known_where_they_end(clock: list[float]) -> None:
     cluster = filled([0.0] * 3, [0.0])
     of = Polls(cluster, clock)
     assert of.after(0.2) == [(0, 3), (1, 1)] and of.after(0.2) == []
@@ -120,7 +120,7 @@ def test_all_partitions_are_polled_while_nobody_knows_where_they_end(clock: list
     def away(**_: Any) -> Any:
         raise KafkaConnectionError
 
-    of.looks.teardown()  # it connects again
+    of.find.teardown()  # it connects again
     back, cluster.consumer = cluster.consumer, away  # type: ignore[method-assign]
     unknown = [(0, UNKNOWN_END), (1, UNKNOWN_END)]
     assert of.after(0.2) == unknown and of.after(0.2) == unknown
@@ -129,22 +129,22 @@ def test_all_partitions_are_polled_while_nobody_knows_where_they_end(clock: list
     assert of.after(0.2) == [(1, 5)], "it came meanwhile"
 
 
-def test_looks_are_taken_at_even_intervals(clock: list[float]) -> None:
+def test_ends_are_found_at_even_intervals(clock: list[float]) -> None:
     of, times = Polls(filled([0.0]), clock), []
     for together in range(10):
         clock[0] = max(clock[0], 0.8 * together)
         for _ in range(4):
-            times += [look.at for look in of.looks.process((0, 0))]
+            times += [ends.at for ends in of.find.process((0, 0))]
     assert len(times) == 40
     assert all(0.15 < later - at < 0.33 for at, later in pairwise(times))
 
 
 def test_elements_that_queued_up_for_long_are_dropped(clock: list[float]) -> None:
     of = Polls(filled([0.0]), clock)
-    assert sum(len(list(of.looks.process((0, 0)))) for _ in range(600)) == 9
+    assert sum(len(list(of.find.process((0, 0)))) for _ in range(600)) == 9
     assert clock[0] < 2.0
     clock[0] += 0.2
-    assert len(list(of.looks.process((0, 0)))) == 1
+    assert len(list(of.find.process((0, 0)))) == 1
 
 
 def test_a_partition_that_was_added_is_polled(clock: list[float]) -> None:
@@ -170,7 +170,7 @@ def test_a_topic_that_was_replaced_by_a_smaller_one_is_polled() -> None:
     cluster = filled([0.0], [0.0])
     send_polls = SendPolls(WatchedTopic(tuple(ranges_of(cluster))), SpreadKeys())
     for ends, expected in (([1, 1], [0, 1]), ([1], []), ([0], [0]), ([0, 1], [1])):
-        found = send_polls.process(Look(1.0, {TOPIC: ends}, False))
+        found = send_polls.process(Ends(1.0, {TOPIC: ends}, False))
         assert [number_of(key) for key, _ in found] == expected, ends
 
 
@@ -202,8 +202,8 @@ def test_a_watched_topic_is_an_unbounded_source_and_can_be_pickled(topics: Topic
     topic = topics.make("watched", 2)
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions(["--streaming"]))
     watched = WatchedTopic.of(topics.connection, topic)
-    looks = pipeline | PollTimer(20) | beam.ParDo(TakeLooks(TopicEnds(topics.connection, [topic])))
-    assert not (looks | PollPartitions(watched)).is_bounded
+    ends = pipeline | PollTimer(20) | beam.ParDo(FindEnds(TopicEnds(topics.connection, [topic])))
+    assert not (ends | PollPartitions(watched)).is_bounded
     again = pickle.loads(pickle.dumps(PartitionReader(watched)))
     assert isinstance(again, PartitionReader) and [one.end for one in watched.partitions] == [NO_END] * 2
 

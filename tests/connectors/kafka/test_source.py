@@ -43,7 +43,7 @@ class Reading:
         self.reader = PartitionReader(WatchedTopic((input_range,)))
 
     def poll(self, sent_at: float = 1e12, end: int = UNKNOWN_END) -> list[MessageBatch]:
-        """Read once; by default the poll is newer than every read before, and asks for all there is."""
+        """Read once; by default the poll is newer than every read before, and requests all there is."""
         found = list(self.reader.read((self.partition, (sent_at, end)), lambda: self.next))
         self.next = found[-1].end if found else self.next
         return found
@@ -136,7 +136,7 @@ def test_a_poll_from_before_the_last_read_is_ignored_and_one_sent_meanwhile_is_n
     assert len(reads) == 4, "otherwise a clock that was set back would stop reading"
 
 
-def test_a_poll_that_asks_for_what_was_read_already_reads_nothing(reads: list[float], clock: list[float]) -> None:
+def test_a_poll_that_requests_what_was_read_already_reads_nothing(reads: list[float], clock: list[float]) -> None:
     reading = Reading(endless(filled([0.0] * 9), 5))
     for sent_at, end, count in (
         (1001.0, 6, 1),
@@ -160,7 +160,7 @@ def test_a_poll_without_effect_does_not_make_later_ones_old(reads: list[float]) 
     assert len(reads) == 2
 
 
-def test_a_read_ends_when_it_has_what_its_poll_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_ends_when_it_has_what_its_poll_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST_RECORDS", 100)
     monkeypatch.setattr(Consumer, "fetched", one_by_one)
     reading = Reading(endless(filled([0.0] * 40)))
@@ -168,7 +168,7 @@ def test_a_read_ends_when_it_has_what_its_poll_asks_for(monkeypatch: pytest.Monk
     assert offsets_of(reading.poll()) == list(range(7, 40))
 
 
-def test_a_read_waits_for_what_its_poll_asks_for_and_not_for_ever(
+def test_a_read_waits_for_what_its_poll_requests_and_not_for_ever(
     monkeypatch: pytest.MonkeyPatch, clock: list[float]
 ) -> None:
     cluster, waits = filled([0.0] * 3), list[int]()
