@@ -371,7 +371,7 @@ def test_the_clock_ticks_once_per_interval_and_does_not_make_up_for_missed_ones(
     assert [at for at in times if list(clock.process((0, at), None))] == [0.0, 1.0, 60.0, 61.0, 3.0]
 
 
-class Ends(LogEnds):
+class LogEndsByHand(LogEnds):
     """Where logs end. Ticks are added when they are written, other entries by the test."""
 
     def __init__(self, shards: int) -> None:
@@ -391,7 +391,7 @@ class Ends(LogEnds):
 
 
 def test_a_log_in_which_nothing_happens_gets_few_ticks_and_one_at_once_when_something_does() -> None:
-    logs = Ends(2)
+    logs = LogEndsByHand(2)
     ends = logs.ends
     assert ends is not None
     written: dict[int, list[int]] = {0: [], 1: []}
@@ -410,7 +410,7 @@ def test_a_log_in_which_nothing_happens_gets_few_ticks_and_one_at_once_when_some
 
 
 def test_without_an_answer_of_the_cluster_every_log_gets_its_ticks() -> None:
-    logs = Ends(2)
+    logs = LogEndsByHand(2)
     for second in range(100):
         logs.tick(second)
     assert logs.tick(100) == []
@@ -419,7 +419,7 @@ def test_without_an_answer_of_the_cluster_every_log_gets_its_ticks() -> None:
 
 
 def test_a_tick_that_did_not_arrive_is_written_again() -> None:
-    logs = Ends(1)
+    logs = LogEndsByHand(1)
     for second in range(100):
         logs.tick(second)
     assert logs.ends is not None

@@ -221,7 +221,7 @@ class Process:
         self.states |= {key: (cell[0].value, tuple(cell[1].values)) for key, cell in cells.items()}
 
     def _wanted_end(self, topic: str, partition: int) -> int:
-        """Return up to which offset a poll requests records: the present end of the partition, or at times all of it."""
+        """Return the end up to which a poll requests a partition: its present end, or at times all of it."""
         wanted = TopicPartition(topic, partition)
         is_for_all = self.simulation.cluster.now_ms % 4 == 0
         return UNKNOWN_END if is_for_all else self.connection.consumer().end_offsets([wanted])[wanted]
