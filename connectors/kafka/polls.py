@@ -151,8 +151,7 @@ class FindEnds(beam.DoFn):
         self._waits = self._waits + 1 if early_seconds > 0 else 0
         if self._waits > _MOST_WAITS:
             return
-        if early_seconds > 0:
-            Event().wait(early_seconds)
+        Event().wait(max(early_seconds, 0.0))
         now = self._found_at = time.monotonic()
         at, ends = wall_seconds(), self._ends()
         yield Ends(at, ends, self._pace.is_time(now, ends))

@@ -140,15 +140,15 @@ def _read_until_deadline(
         _CONSUMERS.give_back(consumer) if is_good else consumer.close()
 
 
-def _describe(input_range: PartitionRange) -> tuple[str, int] | None:
-    """Return id and partition count of the topic, None if the cluster does not answer. Refuses another topic."""
+def _answers(input_range: PartitionRange) -> bool:
+    """Whether the cluster answers. Refuses another topic of the same name."""
     try:
         with closing(input_range.connection.admin()) as admin:
             found = described(admin, input_range.topic)
     except (RetriableError, KafkaRefused):
-        return None
+        return False
     check_topic(input_range.topic, input_range.topic_id, found and found[0])
-    return found
+    return True
 
 
 # -- consumers of this process -----------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ class _PartitionConsumer:
     def _check(self, at: int, now: float) -> None:
         """Refuse a cluster that has not answered for long, and a topic that was replaced."""
         self._checked_at = now
-        if _describe(self.input_range) is not None:
+        if _answers(self.input_range):
             self._answered_at = now
         elif now - self._answered_at > PATIENCE_SECONDS:
             raise no_answer(replace(self.input_range, start=at), now - self._answered_at)
