@@ -17,7 +17,8 @@ from scrapy.core.scheduler import Scheduler
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 from scrapy.settings import BaseSettings
-from scrapy.utils.defer import deferred_from_coro
+from scrapy.utils.asyncio import run_in_thread
+from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 
 from opicflow.pipelines.recorder.inbox import ANNOUNCEMENT, VISIT, InboxRefused, InboxWriter, Report
 from opicflow.pipelines.recorder.recorder_config import RecorderConfig
@@ -137,9 +138,14 @@ class FrontierScheduler(Scheduler):
                 "of them is due",
                 f"{len(self.requests):,}",
             )
-        self._inbox.close(all_are_taken=self._recorder.end())
+        return deferred_from_coro(self._close_when_saved(reason))
+
+    async def _close_when_saved(self, reason: str) -> None:
+        """Wait for the recorder in a thread: other spiders of the process go on."""
+        self._inbox.close(all_are_taken=await run_in_thread(self._recorder.end))
         self.requests.close()
-        return super().close(reason)
+        if (closed := super().close(reason)) is not None:
+            await maybe_deferred_to_future(closed)
 
     def has_pending_requests(self) -> bool:
         """Whether a page waits, or another request."""
