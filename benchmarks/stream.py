@@ -4,12 +4,12 @@ Ids that keep sites together are compared with ids by URL as well, on a log with
 
 The stream has two shards for each of two cores, as docs/guides/operations.md advises; the last figure compares these
 with sixteen. Each job reads a published backlog, and its metrics are read every half second. The start is not
-measured, nor is the first quarter of the events, in which workers load their kernels. Routers run ahead of ledgers,
-so the measured time is from the end of that quarter until all events are counted. A first job warms up broker and
-Flink; the stream runs before and after the job without ledgers. Times are wall times: all processes share the cores
-with the broker and with Flink. Without Java or Maven nothing is measured, and a message is printed. With --tiny only
-the ledgers are measured, in this process. `stream.cpu_vs_replay` counts the processor time of the whole machine:
-nothing else may run beside it.
+measured, nor is the first quarter of the events, in which workers load their kernels: that takes them ten seconds,
+so a backlog is a million events. Routers run ahead of ledgers, so the measured time is from the end of that quarter
+until all events are counted. A first job warms up broker and Flink; the stream runs before and after the job without
+ledgers. Times are wall times: all processes share the cores with the broker and with Flink. Without Java or Maven
+nothing is measured, and a message is printed. With --tiny only the ledgers are measured, in this process.
+`stream.cpu_vs_replay` counts the processor time of the whole machine: nothing else may run beside it.
 """
 
 from __future__ import annotations
@@ -71,10 +71,11 @@ _QUIET_SECONDS, _IDLE_SECONDS = 75.0, 30.0
 class Sizes:
     """The sizes of the measurements."""
 
-    events: int = 400_000
+    events: int = 1_000_000
     warm_events: int = 300_000
     links: int = 30
     pages: int = 100_000
+    site_events: int = 800_000
     hosts: int = 500
     turns: int = 2
     keyed_events: int = 4_000
@@ -353,7 +354,7 @@ def by_site(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
     placed = {name: PlacedPages.by(web, page_ids, MANY_SHARDS) for name, page_ids in PLACEMENTS.items()}
     placed["few"] = PlacedPages.by(web, PLACEMENTS["site"], SHARDS)
     log = cluster.work / "sites.jsonl"
-    web.write_log(log, sizes.events)
+    web.write_log(log, sizes.site_events)
     rates: dict[str, list[float]] = {name: [] for name in placed}
     for number in range(sizes.turns):
         for name, pages in placed.items():
@@ -362,7 +363,7 @@ def by_site(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
             make(cluster.connection, specs(f"{run}-", pages.ranges.count))
             _publish(cluster.connection, f"{run}-", log)
             stream = _stream(cluster, f"{run}-", LogKeeperFactory(), pages)
-            rates[name].append(_rate(cluster, run, stream, sizes.events))
+            rates[name].append(_rate(cluster, run, stream, sizes.site_events))
     means = {name: len(each) / sum(1 / rate for rate in each) for name, each in rates.items()}
     turns = "; ".join(f"by {name} " + ", ".join(f"{rate:,.0f}" for rate in each) for name, each in rates.items())
     how = f"{web.links_within:.0%} of the links within the host, ids by site, even ranges; ids by URL, equal ranges; "
