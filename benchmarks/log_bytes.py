@@ -21,11 +21,12 @@ from benchmarks.harness import Figure, check, say
 from benchmarks.placement import PLACEMENTS, PlacedPages, WebOfSites
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.messages import decode_messages, writer_of
-from opicflow.connectors.kafka.partitions import LogEnds
 from opicflow.pipelines.cli.stream_options import for_new_logs
 from opicflow.pipelines.ledger import Certified, History, Interpolation, LedgerConfig
 from opicflow.pipelines.stream.clock import WriteTicks
-from opicflow.pipelines.stream.keeper import LogBatch, LogKeeper, Origin
+from opicflow.pipelines.stream.keeper import LogKeeper
+from opicflow.pipelines.stream.log_records import LogBatch
+from opicflow.pipelines.stream.log_settings import Origin
 from opicflow.pipelines.transforms.decoded_batch import route_rows, urls_of
 from opicflow.pipelines.transforms.outputs import TRANSFERS
 from opicflow.pipelines.transforms.route import Seen
@@ -111,7 +112,7 @@ class _Logs:
         self._sharders = [Sharder(one, SourceState.at(0, ranges.count), ranges) for one in self._sources]
         self._seen = [Seen() for _ in self._sources]
         self._waiting: list[tuple[int, bytes]] = []
-        self._clock = WriteTicks("page-ledger", ranges.count, 1.0, _Ends(self._keepers))
+        self._clock = WriteTicks("page-ledger", ranges.count)
         origin = Origin(self.config, ranges, rules)
         for shard in range(ranges.count):
             self._append(shard, origin.entry(), "origin")
@@ -150,7 +151,8 @@ class _Logs:
 
     def _tick(self) -> None:
         self.second += 1
-        for tick in self._clock.process((0, float(self.second)), None):
+        ends = [keeper.head.next for keeper in self._keepers]  # the ledgers have applied all records
+        for tick in self._clock.process((0, (float(self.second), ends)), None):
             assert tick.partition is not None and tick.value is not None
             self._append(tick.partition, tick.value, "ticks")
         waiting, self._waiting = self._waiting, []
@@ -164,17 +166,6 @@ class _Logs:
         for output in keeper.take(LogBatch.of(keeper.head.next, [(keeper.head.next, 1000 * self.second, data)])):
             if output.kind == TRANSFERS:
                 self._waiting.append((output.to_shard, output.data))
-
-
-class _Ends(LogEnds):
-    """Where the logs end: the ledgers have applied all records."""
-
-    def __init__(self, keepers: list[LogKeeper]) -> None:
-        super().__init__(Connection("nowhere:9092"), "page-ledger")
-        self._keepers = keepers
-
-    def __call__(self) -> list[int]:
-        return [keeper.head.next for keeper in self._keepers]
 
 
 def _stored_bytes(data: bytes) -> int:

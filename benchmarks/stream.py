@@ -1,6 +1,8 @@
 """The stream on the local cluster, compared with a bare consumer and producer, no ledgers, and a Beam key per page.
 
-Ids that keep sites together are compared with ids by URL as well, on a log with hosts.
+The crawl is that of a made-up web in which 8 of 10 links stay on their host, and page ids keep sites together, as those
+of new streams do. `stream.scattered` is a log whose links lead anywhere, with ids by URL, as older streams have them:
+most of what a page pays goes to other shards.
 
 The stream has two shards for each of two cores, as docs/guides/operations.md advises; the last figure compares these
 with sixteen. Each job reads a published backlog, and its metrics are read every half second. The start is not
@@ -40,7 +42,7 @@ from benchmarks.replay import child, write_log
 from opicflow.connectors.flink.rest import FlinkCluster, Job
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.partitions import TopicEnds
-from opicflow.connectors.kafka.polls import FIND_ENDS_MS, FindEnds, Poll, PollPartitions, PollTimer, WatchedTopic
+from opicflow.connectors.kafka.polls import FindEnds, Poll, PollPartitions, PollTimer, WatchedTopic
 from opicflow.connectors.kafka.source import PartitionReader
 from opicflow.connectors.kafka.topics import TopicSpec, make, specs
 from opicflow.connectors.storage.folder import StorageFolder
@@ -48,8 +50,10 @@ from opicflow.pipelines.cli.stream_options import default_origin
 from opicflow.pipelines.ledger import ItemWriter, LedgerConfig, LogPosition, TickEntry
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.ledger.reshard import even_ranges, reshard
-from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper, LogKeeperFactory, Origin
+from opicflow.pipelines.stream.keeper import LogKeeper, LogKeeperFactory
 from opicflow.pipelines.stream.ledgers import LEAST_LOG_MB
+from opicflow.pipelines.stream.log_records import LogBatch, LogHead
+from opicflow.pipelines.stream.log_settings import Origin
 from opicflow.pipelines.stream.origin import begin_logs
 from opicflow.pipelines.stream.pipeline import Stream, StreamConfig
 from opicflow.pipelines.stream.sent import SENT
@@ -75,7 +79,6 @@ class Sizes:
     warm_events: int = 300_000
     links: int = 30
     pages: int = 100_000
-    site_events: int = 800_000
     hosts: int = 500
     turns: int = 2
     keyed_events: int = 4_000
@@ -305,12 +308,15 @@ class Cluster:
 def _measured(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
     say("stream: broker and Flink without a job")
     without_job = _idle_cores(_IDLE_SECONDS)
-    log = cluster.work / "log.jsonl"
-    write_log(log, sizes.events, sizes.pages, sizes.links)
-    few, warm = cluster.work / "few.jsonl", cluster.work / "warm.jsonl"
-    write_log(few, sizes.keyed_events, sizes.pages, sizes.links)
-    write_log(warm, sizes.warm_events, sizes.pages, sizes.links)
-    for prefix, file in {"warm-": warm, "first-": log, "empty-": log, "ours-": log, "keyed-": few}.items():
+    web = WebOfSites.made_up(sizes.pages, sizes.links, sizes.hosts)
+    placed = PlacedPages.by(web, PLACEMENTS["site"], SHARDS)
+    log, few, warm, scattered = (cluster.work / f"{name}.jsonl" for name in ("log", "few", "warm", "scattered"))
+    web.write_log(log, sizes.events)
+    web.write_log(few, sizes.keyed_events)
+    web.write_log(warm, sizes.warm_events)
+    write_log(scattered, sizes.events, sizes.pages, sizes.links)
+    published = {"warm": warm, "first": log, "empty": log, "ours": log, "scattered": scattered, "keyed": few}
+    for prefix, file in ((f"{name}-", file) for name, file in published.items()):
         say(f"stream: publishing to {prefix}crawl-events")
         make(cluster.connection, specs(prefix, SHARDS))
         _publish(cluster.connection, prefix, file)
@@ -318,13 +324,15 @@ def _measured(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
     bare = _bare(cluster.connection, "ours-")
     by_replay = child("replay", log, cluster.work)["cpu_seconds"] / sizes.events
     say("stream: the stream")
-    _rate(cluster, "warm", _stream(cluster, "warm-", LogKeeperFactory()), sizes.warm_events)
+    _rate(cluster, "warm", _stream(cluster, "warm-", LogKeeperFactory(), placed), sizes.warm_events)
     cpu: list[float] = []
-    first = _rate(cluster, "first", _stream(cluster, "first-", LogKeeperFactory()), sizes.events, cpu=cpu)
+    first = _rate(cluster, "first", _stream(cluster, "first-", LogKeeperFactory(), placed), sizes.events, cpu=cpu)
     say("stream: without ledgers")
-    empty = _rate(cluster, "empty", _stream(cluster, "empty-", CountingKeeperFactory()), sizes.events)
+    empty = _rate(cluster, "empty", _stream(cluster, "empty-", CountingKeeperFactory(), placed), sizes.events)
     say("stream: the stream, a second time")
-    second = _rate(cluster, "ours", _stream(cluster, "ours-", LogKeeperFactory()), sizes.events, keep=True, cpu=cpu)
+    second = _rate(
+        cluster, "ours", _stream(cluster, "ours-", LogKeeperFactory(), placed), sizes.events, keep=True, cpu=cpu
+    )
     ours = 2 / (1 / first + 1 / second)
     yield versus("stream.events_vs_bare", ours, "events/s", bare, "catching up; one process that consumes and produces")
     both = f"{first:,.0f} before and {second:,.0f} after the same job, entries decoded and dropped"
@@ -334,27 +342,28 @@ def _measured(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
     yield from _latency(cluster, sizes)
     yield _idle(without_job)
     cluster.flink.cancel(cluster.flink.find("ours").id)
+    say("stream: links that lead anywhere")
+    anywhere = _rate(cluster, "scattered", _stream(cluster, "scattered-", LogKeeperFactory()), sizes.events)
+    how = "links that lead anywhere, ids by URL; the stream above"
+    yield versus("stream.scattered", anywhere, "events/s", ours, how)
     say("stream: a Beam key for every page")
 
     def per_page(slots: int) -> KeyPerPage:
-        return KeyPerPage(cluster.connection, FIND_ENDS_MS * slots)
+        return KeyPerPage(cluster.connection, slots)
 
     bundles = ("--max_bundle_size=1000", "--max_bundle_time_mills=250")  # a message of a link is no bundle by itself
     keyed = _rate(cluster, "keyed", per_page, sizes.keyed_events, read="visits", options=bundles)
     yield versus("stream.vs_key_per_page", ours, "events/s", keyed, "cash as state of a key for every page, no cuts")
-    yield from by_site(cluster, sizes)
+    yield from by_site(cluster, sizes, web, log)
 
 
-def by_site(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
+def by_site(cluster: Cluster, sizes: Sizes, web: WebOfSites, log: Path) -> Iterator[Figure]:
     """Compare many shards that keep sites together with shards by the hash of the URL, and with few shards, in turns.
 
-    All read the same log, in which 8 of 10 links stay on their host. Kernels were compiled by an earlier job.
+    All read the same log of the same web. Kernels were compiled by an earlier job.
     """
-    web = WebOfSites.made_up(sizes.pages, sizes.links, sizes.hosts)
     placed = {name: PlacedPages.by(web, page_ids, MANY_SHARDS) for name, page_ids in PLACEMENTS.items()}
     placed["few"] = PlacedPages.by(web, PLACEMENTS["site"], SHARDS)
-    log = cluster.work / "sites.jsonl"
-    web.write_log(log, sizes.site_events)
     rates: dict[str, list[float]] = {name: [] for name in placed}
     for number in range(sizes.turns):
         for name, pages in placed.items():
@@ -363,7 +372,7 @@ def by_site(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
             make(cluster.connection, specs(f"{run}-", pages.ranges.count))
             _publish(cluster.connection, f"{run}-", log)
             stream = _stream(cluster, f"{run}-", LogKeeperFactory(), pages)
-            rates[name].append(_rate(cluster, run, stream, sizes.site_events))
+            rates[name].append(_rate(cluster, run, stream, sizes.events))
     means = {name: len(each) / sum(1 / rate for rate in each) for name, each in rates.items()}
     turns = "; ".join(f"by {name} " + ", ".join(f"{rate:,.0f}" for rate in each) for name, each in rates.items())
     how = f"{web.links_within:.0%} of the links within the host, ids by site, even ranges; ids by URL, equal ranges; "
@@ -389,11 +398,8 @@ def _stream(
     origin = begin_logs(cluster.connection, topic, origin)
 
     def stream(slots: int) -> Stream:
-        timer_ms = FIND_ENDS_MS * slots
         return Stream(
-            StreamConfig(
-                cluster.connection, origin.shards, prefix, topic, run=prefix, timer_ms=timer_ms, factory=factory
-            )
+            StreamConfig(cluster.connection, origin.shards, prefix, topic, run=prefix, slots=slots, factory=factory)
         )
 
     return stream
@@ -598,15 +604,15 @@ class CountingKeeperFactory:
 class KeyPerPage(beam.PTransform[Any, Any]):
     """The obvious stream: every page is a key, its cash is state, every link a message. It has no virtual page."""
 
-    def __init__(self, connection: Connection, timer_ms: int) -> None:
+    def __init__(self, connection: Connection, slots: int) -> None:
         super().__init__()
         self._connection = connection
-        self._timer_ms = timer_ms
+        self._slots = slots
 
     def expand(self, pbegin: Any) -> Any:
         """Make transfers of events, and add them up per page."""
         topic = WatchedTopic.of(self._connection, "keyed-crawl-events")
-        ends = pbegin | PollTimer(self._timer_ms) | beam.ParDo(FindEnds(TopicEnds(self._connection, [topic.name])))
+        ends = pbegin | PollTimer(self._slots) | beam.ParDo(FindEnds(TopicEnds(self._connection, [topic.name])))
         transfers = (
             ends | PollPartitions(topic) | beam.ParDo(ToTransfers(topic)).with_output_types(typehints.KV[bytes, float])
         )

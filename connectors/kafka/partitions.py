@@ -29,7 +29,7 @@ from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 
 PATIENCE_SECONDS = 120.0
 _MOST_WAIT_MS = 100
-_ENDS_TIMEOUT_MS = 5_000
+_ENDS_TIMEOUT_MS = 1_000
 _COUNT_SECONDS = 60.0
 _POLL_RECORDS = 4_000
 _FETCH_BYTES = 2 << 20
@@ -99,11 +99,9 @@ def resolve(
 class TopicEnds:
     """Reads where the partitions of topics end, again and again. It connects when it is first called."""
 
-    def __init__(self, connection: Connection, topics: Sequence[str], timeout_ms: int = _ENDS_TIMEOUT_MS) -> None:
-        """`timeout_ms` is the limit of one call."""
+    def __init__(self, connection: Connection, topics: Sequence[str]) -> None:
         self._connection = connection
         self._topics = topics
-        self._timeout_ms = timeout_ms
         self._consumer: Any = None
         self._partitions: dict[str, list[TopicPartition]] = {}
         self._counted_at = 0.0
@@ -113,7 +111,7 @@ class TopicEnds:
         try:
             self._count_partitions()
             every = [one for of_topic in self._partitions.values() for one in of_topic]
-            ends = self._consumer.end_offsets(every, timeout_ms=self._timeout_ms)
+            ends = self._consumer.end_offsets(every, timeout_ms=_ENDS_TIMEOUT_MS)
         except (KafkaError, KafkaRefused, KeyError):  # KeyError: of the client, for a partition that was added just now
             self.close()
             return None
@@ -136,23 +134,6 @@ class TopicEnds:
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             consumer.close()
-
-
-class LogEnds:
-    """Reads where the partitions of one topic end, again and again."""
-
-    def __init__(self, connection: Connection, topic: str) -> None:
-        self._topic = topic
-        self._ends = TopicEnds(connection, [topic])
-
-    def __call__(self) -> list[int] | None:
-        """Return the end of each partition; None if the cluster does not answer in a few seconds."""
-        ends = self._ends()
-        return None if ends is None else ends[self._topic]
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._ends.close()
 
 
 def partitions_of_topic(connection: Connection, topic: str) -> tuple[str, int]:

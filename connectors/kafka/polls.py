@@ -29,12 +29,11 @@ NO_END = (1 << 63) - 1
 UNKNOWN_END = -1
 """The end in a poll if the cluster did not answer: it requests what can be had at once."""
 
-FIND_ENDS_MS = 200
+_FIND_ENDS_MS = 200
 """The interval at which ends are found."""
 _LEAST_SECONDS = 0.16
 _MOST_WAITS = 8
 """So many elements in a row wait until it is time to find the ends again; the next ones are dropped."""
-FIND_ENDS_TIMEOUT_MS = 1_000
 _BUSY_POLL_SECONDS, _QUIET_POLL_SECONDS = 0.9, 4.0
 """Between polls of all partitions: the time for their last read may have ended before they did."""
 _PAUSE_SECONDS = 15.0
@@ -90,10 +89,10 @@ class WatchedTopic:
 class PollTimer(beam.PTransform[Any, Any]):
     """Emits an element in every slot at every interval, without end. Flink's own source: no other runner has it."""
 
-    def __init__(self, interval_ms: int) -> None:
-        """`interval_ms` is the interval of each slot."""
+    def __init__(self, slots: int) -> None:
+        """The slots have a timer each. Together they cause an element whenever it is time to find the ends."""
         super().__init__()
-        self._interval_ms = interval_ms
+        self._interval_ms = slots * _FIND_ENDS_MS
 
     def expand(self, pbegin: Any) -> Any:
         """Add Flink's impulse source. All slots start at once: a first wait of random length spreads them."""
@@ -187,23 +186,6 @@ class _Pace:
             begun = now if now - grown > _PAUSE_SECONDS else begun
             self._written[partition] = end, begun, now
             self._busy_until = max(self._busy_until, now + min(now - begun, _MOST_AFTER_SECONDS))
-
-
-class RateLimit(beam.DoFn):
-    """Passes one element of every interval of the clock: each that passes costs a bundle downstream."""
-
-    def __init__(self, interval_seconds: float) -> None:
-        """Intervals begin at the multiples of `interval_seconds`."""
-        self._interval_seconds = interval_seconds
-        self._passed_in = -1
-
-    def process(self, element: Any) -> Iterable[Any]:
-        """Pass the first element of an interval."""
-        interval = int(wall_seconds() / self._interval_seconds)
-        if interval == self._passed_in:
-            return ()
-        self._passed_in = interval
-        return (element,)
 
 
 # -- polls -------------------------------------------------------------------------------------------------------------

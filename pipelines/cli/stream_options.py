@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from opicflow.connectors.flink.rest import Job
     from opicflow.connectors.kafka.connection import Connection
     from opicflow.pipelines.ledger import LedgerConfig
-    from opicflow.pipelines.stream.keeper import Origin
+    from opicflow.pipelines.stream.log_settings import Origin
     from opicflow.pipelines.stream.snapshot_store import Snapshots
     from opicflow.pipelines.stream.submit import FlinkJob
 
@@ -199,7 +199,7 @@ def shards_of(options: argparse.Namespace, connection: Connection) -> int:
 def default_origin(shards: int) -> Origin:
     """Return the settings of ledgers without any option. Their page ids have a new key."""
     from opicflow.pipelines.ledger import LedgerConfig
-    from opicflow.pipelines.stream.keeper import Origin
+    from opicflow.pipelines.stream.log_settings import Origin
     from opicflow.pipelines.stream.origin import new_page_ids
     from opicflow.pipelines.transforms.rules import Rules
     from opicflow.schemas.shards import ShardRanges
@@ -219,7 +219,7 @@ def for_new_logs(ledger: LedgerConfig, kept: LedgerConfig | None = None) -> Ledg
 def requested_origin(options: argparse.Namespace, kept: Origin | None, shards: int) -> Origin | None:
     """Return the settings of ledgers in the options; None if there are none. Pages keep their ids and shards."""
     from opicflow.pipelines.ledger import Certified
-    from opicflow.pipelines.stream.keeper import Origin
+    from opicflow.pipelines.stream.log_settings import Origin
     from opicflow.pipelines.transforms.settings import CashFocus, LedgerOptions
 
     rules, given, focus = rules_of(options), ledger_options_of(options), focus_of(options)
@@ -251,7 +251,6 @@ def submit_stream(
     savepoint: str | None = None,
 ) -> Job:
     """Submit the stream, with the ledgers of a topic."""
-    from opicflow.connectors.kafka.polls import FIND_ENDS_MS
     from opicflow.pipelines.stream.origin import begin_logs
     from opicflow.pipelines.stream.pipeline import Stream, StreamConfig
     from opicflow.pipelines.stream.submit import submit
@@ -259,7 +258,7 @@ def submit_stream(
     connection = connection_of(options)
     begun = begin_logs(connection, topic, origin, snapshots)
 
-    def stream(parallelism: int) -> Stream:
+    def stream(slots: int) -> Stream:
         return Stream(
             StreamConfig(
                 connection,
@@ -268,7 +267,7 @@ def submit_stream(
                 topic,
                 options.tick_seconds,
                 f"{job.name} {topic}",
-                FIND_ENDS_MS * parallelism,
+                slots,
                 options.snapshot_mb,
                 snapshots,
             )

@@ -13,7 +13,9 @@ from opicflow.connectors.flink.key_groups import number_of
 from opicflow.connectors.kafka.partitions import RecordsDeleted, resolve
 from opicflow.connectors.kafka.polls import Poll, WatchedTopic
 from opicflow.connectors.kafka.source import PartitionReader, read_range
-from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper, LogRefused
+from opicflow.pipelines.stream.keeper import LogKeeper
+from opicflow.pipelines.stream.log_records import LogBatch, LogHead
+from opicflow.pipelines.stream.log_settings import LogRefused
 from opicflow.pipelines.stream.sent import SENT, applied, may_go_on
 from opicflow.pipelines.stream.snapshot_reader import restore_newest
 from opicflow.pipelines.stream.snapshot_store import SnapshotStore

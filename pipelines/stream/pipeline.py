@@ -13,20 +13,17 @@ from typing import Any
 import apache_beam as beam
 
 from opicflow.connectors.kafka.connection import Connection
-from opicflow.connectors.kafka.partitions import LogEnds, TopicEnds
+from opicflow.connectors.kafka.partitions import TopicEnds
 from opicflow.connectors.kafka.polls import (
-    FIND_ENDS_MS,
-    FIND_ENDS_TIMEOUT_MS,
     FindEnds,
     PollPartitions,
     PollTimer,
-    RateLimit,
     WatchedTopic,
 )
 from opicflow.connectors.kafka.sink import PublishMessages
 from opicflow.connectors.kafka.topics import names
 from opicflow.pipelines.results.topic_writer import Destination, SendOutputs
-from opicflow.pipelines.stream.clock import CLOCK_HINT, WriteTicks, poll_clock
+from opicflow.pipelines.stream.clock import CLOCK_HINT, PollClock, WriteTicks
 from opicflow.pipelines.stream.keeper import LogKeeperFactory
 from opicflow.pipelines.stream.ledgers import LEAST_LOG_MB, KeepLogLedger
 from opicflow.pipelines.stream.origin import StoredOrigin
@@ -57,8 +54,8 @@ class StreamConfig:
     ledger_topic: str = "page-ledger"
     tick_seconds: float = 1.0
     run: str = "stream"
-    timer_ms: int = FIND_ENDS_MS
-    """The interval of the timer of each slot."""
+    slots: int = 1
+    """How many slots of Flink the job has."""
     least_log_mb: float = LEAST_LOG_MB
     snapshots: Snapshots | None = None
     """Where snapshots of ledgers go; None = into Flink's state."""
@@ -92,8 +89,8 @@ class Stream(beam.PTransform[Any, Any]):
         notes = StoredNotes(config.connection, self._names.policies)
         routing = RouterConfig(config.connection, config.ledger_topic, self._names.rejects, stored, notes)
         topics = [topic.name for topic in (self._events, self._policies, self._logs)]
-        timer = pbegin | "StartPolls" >> PollTimer(config.timer_ms)
-        ends = timer | "FindEnds" >> par_do(FindEnds(TopicEnds(config.connection, topics, FIND_ENDS_TIMEOUT_MS)))
+        timer = pbegin | "StartPolls" >> PollTimer(config.slots)
+        ends = timer | "FindEnds" >> par_do(FindEnds(TopicEnds(config.connection, topics)))
 
         event_polls = ends | "PollEvents" >> PollPartitions(self._events)
         entries = event_polls | "RouteEvents" >> par_do(RouteEvents(routing, self._events))
@@ -103,11 +100,9 @@ class Stream(beam.PTransform[Any, Any]):
         policies = policy_polls | "RoutePolicies" >> par_do(RoutePolicies(routing, self._policies))
         sent_policies = policies | "SendPolicies" >> send
 
-        clock_timer = ends | "LimitClockPolls" >> par_do(RateLimit(config.tick_seconds))
-        clock_polls = clock_timer | "PollClock" >> beam.Map(poll_clock).with_output_types(CLOCK_HINT)
-        log_ends = LogEnds(config.connection, config.ledger_topic)
-        clock = WriteTicks(config.ledger_topic, config.shards, config.tick_seconds, log_ends)
-        ticks = clock_polls | "WriteTicks" >> par_do(clock)
+        poll_clock = par_do(PollClock(config.ledger_topic, config.tick_seconds)).with_output_types(CLOCK_HINT)
+        clock_polls = ends | "PollClock" >> poll_clock
+        ticks = clock_polls | "WriteTicks" >> par_do(WriteTicks(config.ledger_topic, config.shards))
         sent_ticks = ticks | "SendTicks" >> send
 
         log_polls = ends | "PollLogs" >> PollPartitions(self._logs)

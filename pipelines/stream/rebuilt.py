@@ -14,8 +14,9 @@ import numpy as np
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.partitions import PartitionRange, resolve
 from opicflow.connectors.kafka.source import read_range
-from opicflow.pipelines.stream.keeper import LogKeeper, LogRefused, Origin
+from opicflow.pipelines.stream.keeper import LogKeeper
 from opicflow.pipelines.stream.ledgers import log_batch
+from opicflow.pipelines.stream.log_settings import LogRefused, Origin
 from opicflow.pipelines.stream.origin import first_origin, origin_at_start
 from opicflow.pipelines.stream.snapshot_reader import keeper_of, oldest_kept
 from opicflow.pipelines.stream.snapshot_store import Snapshots

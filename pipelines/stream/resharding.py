@@ -33,7 +33,9 @@ from opicflow.pipelines.ledger import EntryRefused, Ledger, TransfersEntry
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.ledger.reshard import ReshardRefused, even_ranges, exchange, reshard, source_offsets
 from opicflow.pipelines.results.topic_writer import Destination, SendOutputs
-from opicflow.pipelines.stream.keeper import Continuation, LogHead, LogKeeper, LogRefused, Origin
+from opicflow.pipelines.stream.keeper import LogKeeper
+from opicflow.pipelines.stream.log_records import LogHead
+from opicflow.pipelines.stream.log_settings import Continuation, LogRefused, Origin
 from opicflow.pipelines.stream.origin import ledger_spec, origin_of
 from opicflow.pipelines.stream.rebuilt import rebuild
 from opicflow.pipelines.stream.snapshot_reader import newest_keeper

@@ -26,7 +26,7 @@ from opicflow.connectors.kafka.polls import Poll, WatchedTopic
 from opicflow.connectors.kafka.record_reader import record_of
 from opicflow.connectors.kafka.sink import Message
 from opicflow.connectors.kafka.source import PartitionReader
-from opicflow.pipelines.stream.keeper import Origin
+from opicflow.pipelines.stream.log_settings import Origin
 from opicflow.pipelines.stream.published_rules import CONTROL, RulesNote, first_rules, rules_of
 from opicflow.pipelines.transforms.decoded_batch import route_rows, urls_of
 from opicflow.pipelines.transforms.metrics import count

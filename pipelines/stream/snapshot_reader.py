@@ -10,7 +10,9 @@ from typing import Any
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.partitions import PartitionRange, RecordsDeleted, record_at
 from opicflow.pipelines.ledger import SnapshotRefused
-from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper, LogRefused, Origin, digest_of_value
+from opicflow.pipelines.stream.keeper import LogKeeper
+from opicflow.pipelines.stream.log_records import LogBatch, LogHead, digest_of_value
+from opicflow.pipelines.stream.log_settings import LogRefused, Origin
 from opicflow.pipelines.stream.snapshot_store import SnapshotDamaged, SnapshotStore, StoredSnapshot
 from opicflow.pipelines.transforms.keepers import KeeperFactory, rebuild
 from opicflow.pipelines.transforms.metrics import count

@@ -31,7 +31,7 @@ from opicflow.pipelines.ledger import LedgerConfig
 from opicflow.pipelines.replay import log_publisher
 from opicflow.pipelines.results.policy_words import in_words
 from opicflow.pipelines.stream import origin, published_rules
-from opicflow.pipelines.stream.keeper import Origin
+from opicflow.pipelines.stream.log_settings import Origin
 from opicflow.pipelines.stream.published_rules import RulesNote, rules_of
 from opicflow.pipelines.transforms.rules import Categories, Rules
 from opicflow.schemas.arrays import Ints

@@ -26,7 +26,7 @@ from opicflow.connectors.kafka import connection
 from opicflow.pipelines.cli.commands import stream as cli_stream
 from opicflow.pipelines.ledger import LedgerConfig
 from opicflow.pipelines.stream import origin
-from opicflow.pipelines.stream.keeper import Origin
+from opicflow.pipelines.stream.log_settings import Origin
 from opicflow.pipelines.stream.submit import FlinkJob, _beam_options, savepoint_path
 from opicflow.schemas.shards import ShardRanges
 from support.commands import command

@@ -6,7 +6,9 @@ from opicflow.connectors.kafka.sink import close_publishers
 from opicflow.pipelines.ledger import ItemWriter, LedgerConfig, LogPosition, PolicyEntry, TickEntry
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.results.topic_writer import Destination, SendOutputs
-from opicflow.pipelines.stream.keeper import LogBatch, LogKeeper, Origin
+from opicflow.pipelines.stream.keeper import LogKeeper
+from opicflow.pipelines.stream.log_records import LogBatch
+from opicflow.pipelines.stream.log_settings import Origin
 from opicflow.schemas.pages import page_id
 from opicflow.schemas.records import Policy
 from opicflow.schemas.shards import ShardRanges

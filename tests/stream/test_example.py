@@ -12,7 +12,9 @@ from opicflow.connectors.files.log_reader import FileRange, format_of
 from opicflow.pipelines.ledger import Certified, LedgerConfig, TickEntry
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.replay.known_pages import pages_of_logs
-from opicflow.pipelines.stream.keeper import LogBatch, LogKeeper, Origin
+from opicflow.pipelines.stream.keeper import LogKeeper
+from opicflow.pipelines.stream.log_records import LogBatch
+from opicflow.pipelines.stream.log_settings import Origin
 from opicflow.pipelines.stream.origin import new_page_ids
 from opicflow.pipelines.transforms.decode import decode_range
 from opicflow.pipelines.transforms.decoded_batch import route_rows

@@ -26,7 +26,9 @@ from opicflow.pipelines.ledger import (
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.ledger.entries import transfer_digest
 from opicflow.pipelines.stream import keeper as stream_keeper
-from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper, LogRefused, Origin, request_fingerprint
+from opicflow.pipelines.stream.keeper import LogKeeper, request_fingerprint
+from opicflow.pipelines.stream.log_records import LogBatch, LogHead
+from opicflow.pipelines.stream.log_settings import LogRefused, Origin
 from opicflow.pipelines.transforms.outputs import AUDIT, IMPORTANCE, ORDERS, REJECTS, SCHEDULE, SITES, TRANSFERS, Output
 from opicflow.pipelines.transforms.publish import rows_in
 from opicflow.pipelines.transforms.rules import Rules

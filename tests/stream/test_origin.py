@@ -22,10 +22,11 @@ from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.source import read_range
 from opicflow.pipelines.ledger import ControlEntry, ItemWriter, LedgerConfig
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
-from opicflow.pipelines.stream import keeper as keeper_module
-from opicflow.pipelines.stream import origin
-from opicflow.pipelines.stream.keeper import LogBatch, LogKeeper, LogRefused, Origin, Placement
+from opicflow.pipelines.stream import log_settings, origin
+from opicflow.pipelines.stream.keeper import LogKeeper
 from opicflow.pipelines.stream.ledgers import log_batch
+from opicflow.pipelines.stream.log_records import LogBatch
+from opicflow.pipelines.stream.log_settings import LogRefused, Origin, Placement
 from opicflow.pipelines.stream.origin import begin_logs, new_page_ids, origin_of, placement_of, reserve_logs
 from opicflow.pipelines.stream.pipeline import Stream, StreamConfig
 from opicflow.pipelines.stream.published_rules import control_record
@@ -92,7 +93,7 @@ def test_a_log_whose_page_ids_follow_from_another_form_of_urls_is_refused(monkey
     begun = Origin(LedgerConfig(), ShardRanges())
     old = decode_entry(begun.entry()).entry
     assert Origin.of(old) == begun
-    monkeypatch.setattr(keeper_module, "CANONICAL_VERSION", 2)
+    monkeypatch.setattr(log_settings, "CANONICAL_VERSION", 2)
     newer = decode_entry(begun.entry()).entry
     assert Origin.of(newer) == begun
     with pytest.raises(LogRefused, match="have ids by version 1 of canonical URLs, and this opicflow has version 2"):

@@ -47,7 +47,6 @@ STAGES = [
     "Stream/PollPolicies",
     "Stream/RoutePolicies",
     "Stream/SendPolicies",
-    "Stream/LimitClockPolls",
     "Stream/PollClock",
     "Stream/WriteTicks",
     "Stream/SendTicks",

@@ -20,7 +20,9 @@ from opicflow.pipelines.ledger import Certified, Interpolation, LedgerConfig, Po
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.ledger.entries import LogPosition
 from opicflow.pipelines.stream import resharding
-from opicflow.pipelines.stream.keeper import LogBatch, LogKeeper, LogRefused
+from opicflow.pipelines.stream.keeper import LogKeeper
+from opicflow.pipelines.stream.log_records import LogBatch
+from opicflow.pipelines.stream.log_settings import LogRefused
 from opicflow.pipelines.stream.rebuilt import Logs, rebuild
 from opicflow.pipelines.stream.resharding import NewLogs, Resharding, ReshardProgress
 from opicflow.pipelines.stream.snapshot_store import Snapshots

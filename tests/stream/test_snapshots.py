@@ -19,16 +19,10 @@ from opicflow.connectors.storage.folder import StorageFolder
 from opicflow.pipelines.ledger import LedgerConfig, TickEntry
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.stream import ledgers, snapshot_reader, snapshot_store, snapshot_writer, trim
-from opicflow.pipelines.stream.keeper import (
-    LogBatch,
-    LogHead,
-    LogKeeper,
-    LogKeeperFactory,
-    LogRefused,
-    Origin,
-    request_fingerprint,
-)
+from opicflow.pipelines.stream.keeper import LogKeeper, LogKeeperFactory, request_fingerprint
 from opicflow.pipelines.stream.ledgers import KeepLogLedger
+from opicflow.pipelines.stream.log_records import LogBatch, LogHead
+from opicflow.pipelines.stream.log_settings import LogRefused, Origin
 from opicflow.pipelines.stream.sent import SENT, applied, note_sent
 from opicflow.pipelines.stream.snapshot_reader import origin_of_shard, restore_newest
 from opicflow.pipelines.stream.snapshot_store import (

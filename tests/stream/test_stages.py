@@ -19,23 +19,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opicflow.connectors.kafka.partitions import LogEnds, PartitionRange
-from opicflow.connectors.kafka.polls import UNKNOWN_END, WatchedTopic
+from opicflow.connectors.kafka.partitions import PartitionRange
+from opicflow.connectors.kafka.polls import UNKNOWN_END, Ends, WatchedTopic
 from opicflow.connectors.kafka.sink import Message
 from opicflow.pipelines.cli.parser import build_parser
 from opicflow.pipelines.ledger import CrawlEntry, Kind, LedgerConfig, PolicyEntry, TickEntry
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.stream import ledgers, routers
-from opicflow.pipelines.stream.clock import WriteTicks
-from opicflow.pipelines.stream.keeper import (
-    Continuation,
-    LogBatch,
-    LogKeeper,
-    LogKeeperFactory,
-    Origin,
-    request_fingerprint,
-)
+from opicflow.pipelines.stream.clock import PollClock, WriteTicks
+from opicflow.pipelines.stream.keeper import LogKeeper, LogKeeperFactory, request_fingerprint
 from opicflow.pipelines.stream.ledgers import KeepLogLedger
+from opicflow.pipelines.stream.log_records import LogBatch
+from opicflow.pipelines.stream.log_settings import Continuation, Origin
 from opicflow.pipelines.stream.published_rules import ControlUnknown, RulesNote, control_record, first_rules
 from opicflow.pipelines.stream.routers import RouteEvents, RoutePolicies, RouterConfig
 from opicflow.pipelines.stream.submit import FlinkJob, checkpoint_folder, newest_checkpoint
@@ -360,30 +355,28 @@ def test_policies_go_to_every_shard_in_the_same_entries_for_any_batches() -> Non
 
 
 def test_the_clock_writes_a_tick_for_every_shard() -> None:
-    ticks = list(WriteTicks("page-ledger", SHARDS, 1.0).process((0, 1.7e9), None))
+    ticks = list(WriteTicks("page-ledger", SHARDS).process((0, (1.7e9, None)), None))
     assert [tick.partition for tick in ticks] == list(range(SHARDS))
     assert [decode_entry(tick.value or b"").entry for tick in ticks] == [TickEntry(1_700_000_000)] * SHARDS
 
 
 def test_the_clock_ticks_once_per_interval_and_does_not_make_up_for_missed_ones() -> None:
-    clock = WriteTicks("page-ledger", 1, 1.0)
+    clock = PollClock("page-ledger", 1.0)
     times = (0.0, 0.2, 0.9, 1.0, 1.1, 60.0, 60.5, 61.0, 3.0, 3.5)
-    assert [at for at in times if list(clock.process((0, at), None))] == [0.0, 1.0, 60.0, 61.0, 3.0]
+    polls = [poll for at in times for poll in clock.process(Ends(at, {"page-ledger": [7], "events": [9]}, False))]
+    assert polls == [(0, (at, [7])) for at in (0.0, 1.0, 60.0, 61.0, 3.0)]
+    assert list(clock.process(Ends(4.0, None, False))) == [(0, (4.0, None))]
 
 
-class LogEndsByHand(LogEnds):
+class TickedLogs:
     """Where logs end. Ticks are added when they are written, other entries by the test."""
 
     def __init__(self, shards: int) -> None:
-        super().__init__(UNUSED, "page-ledger")
         self.ends: list[int] | None = [0] * shards
-        self.clock = WriteTicks("page-ledger", shards, 1.0, self)
-
-    def __call__(self) -> list[int] | None:
-        return self.ends
+        self.clock = WriteTicks("page-ledger", shards)
 
     def tick(self, second: int) -> list[int]:
-        ticks = [tick.partition for tick in self.clock.process((0, float(second)), None)]
+        ticks = [tick.partition for tick in self.clock.process((0, (float(second), self.ends)), None)]
         for shard in ticks:
             if self.ends is not None and shard is not None:
                 self.ends[shard] += 1
@@ -391,7 +384,7 @@ class LogEndsByHand(LogEnds):
 
 
 def test_a_log_in_which_nothing_happens_gets_few_ticks_and_one_at_once_when_something_does() -> None:
-    logs = LogEndsByHand(2)
+    logs = TickedLogs(2)
     ends = logs.ends
     assert ends is not None
     written: dict[int, list[int]] = {0: [], 1: []}
@@ -410,7 +403,7 @@ def test_a_log_in_which_nothing_happens_gets_few_ticks_and_one_at_once_when_some
 
 
 def test_without_an_answer_of_the_cluster_every_log_gets_its_ticks() -> None:
-    logs = LogEndsByHand(2)
+    logs = TickedLogs(2)
     for second in range(100):
         logs.tick(second)
     assert logs.tick(100) == []
@@ -419,7 +412,7 @@ def test_without_an_answer_of_the_cluster_every_log_gets_its_ticks() -> None:
 
 
 def test_a_tick_that_did_not_arrive_is_written_again() -> None:
-    logs = LogEndsByHand(1)
+    logs = TickedLogs(1)
     for second in range(100):
         logs.tick(second)
     assert logs.ends is not None

@@ -13,7 +13,9 @@ import xxhash
 
 from opicflow.pipelines.ledger import LedgerConfig, RefreshConfig
 from opicflow.pipelines.ledger.encoding import decode_entry
-from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper, Origin, request_fingerprint
+from opicflow.pipelines.stream.keeper import LogKeeper, request_fingerprint
+from opicflow.pipelines.stream.log_records import LogBatch, LogHead
+from opicflow.pipelines.stream.log_settings import Origin
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.pipelines.transforms.shard import SourceState
 from opicflow.schemas.pages import PageIds

@@ -30,7 +30,7 @@ from kafka import TopicPartition
 from opicflow.connectors.flink.key_groups import SpreadKeys
 from opicflow.connectors.kafka import sink, source
 from opicflow.connectors.kafka.connection import KafkaRefused
-from opicflow.connectors.kafka.partitions import LogEnds, resolve
+from opicflow.connectors.kafka.partitions import TopicEnds, resolve
 from opicflow.connectors.kafka.polls import NO_END, UNKNOWN_END, Poll, WatchedTopic
 from opicflow.connectors.kafka.record_reader import BY_KEY, STREAMS, records
 from opicflow.connectors.kafka.sink import SendingDoFn
@@ -42,16 +42,10 @@ from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.results.topic_writer import Destination, SendOutputs
 from opicflow.pipelines.stream import ledgers, routers, snapshot_reader, trim
 from opicflow.pipelines.stream.clock import WriteTicks
-from opicflow.pipelines.stream.keeper import (
-    MOST_AHEAD_HOURS,
-    LogBatch,
-    LogHead,
-    LogKeeper,
-    LogKeeperFactory,
-    Origin,
-    request_fingerprint,
-)
+from opicflow.pipelines.stream.keeper import LogKeeper, LogKeeperFactory, request_fingerprint
 from opicflow.pipelines.stream.ledgers import JournalInLog, KeepLogLedger, log_batch
+from opicflow.pipelines.stream.log_records import LogBatch, LogHead
+from opicflow.pipelines.stream.log_settings import MOST_AHEAD_HOURS, Origin
 from opicflow.pipelines.stream.origin import StoredOrigin
 from opicflow.pipelines.stream.published_rules import StoredNotes
 from opicflow.pipelines.stream.routers import RouteEvents, RoutePolicies, RouterConfig
@@ -182,7 +176,8 @@ class Process:
         check = LogCheck(connection, LOG)
         self.keep = KeepLogLedger(topics[LOG], LogKeeperFactory(), self.run, _LEAST_LOG_MB, check, self.store)
         self.keep._reader = UnsteadyReader(self.keep._reader, topics[LOG], simulation.chance)  # type: ignore[assignment]
-        clock = WriteTicks(LOG, simulation.shards, 1.0, LogEnds(connection, LOG))
+        clock = WriteTicks(LOG, simulation.shards)
+        self.log_ends = TopicEnds(connection, [LOG])
         self.stages: dict[str, Any] = {EVENTS: events, POLICIES: policies, LOG: self.keep, CLOCK: clock}
         self.send = sink._Publish(connection, 120.0, all_or_none=True)
         self.send_outputs = SendOutputs(Destination(connection), LOG, note_sent)
@@ -207,7 +202,8 @@ class Process:
             for number in numbers:
                 value, bag = self.states.get((stage, number), (None, ()))
                 cells[stage, number] = cell = Value(value), Bag(bag)
-                poll = SpreadKeys()(number), now if stage == CLOCK else (now, self._wanted_end(stage, number))
+                wanted = (self.log_ends() or {}).get(LOG) if stage == CLOCK else self._wanted_end(stage, number)
+                poll = SpreadKeys()(number), (now, wanted)
                 for element in self.stages[stage].process(poll, *(cell if stage == LOG else cell[:1])):
                     for _ in sender.process(element) or ():  # type: ignore[func-returns-value]
                         raise AssertionError("nothing is too large")

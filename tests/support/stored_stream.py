@@ -26,7 +26,7 @@ from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.partitions import resolve
 from opicflow.connectors.kafka.polls import wall_seconds
 from opicflow.connectors.kafka.topics import make, specs
-from opicflow.pipelines.stream.keeper import Placement
+from opicflow.pipelines.stream.log_settings import Placement
 from opicflow.pipelines.stream.origin import reserve_logs
 from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.crawl_events import CrawlEvent

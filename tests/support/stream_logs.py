@@ -17,7 +17,9 @@ from opicflow.pipelines.cli import streams
 from opicflow.pipelines.ledger import CrawlItems, LedgerConfig, TickEntry
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.replay.keeper import hours
-from opicflow.pipelines.stream.keeper import LogBatch, LogKeeper, Origin
+from opicflow.pipelines.stream.keeper import LogKeeper
+from opicflow.pipelines.stream.log_records import LogBatch
+from opicflow.pipelines.stream.log_settings import Origin
 from opicflow.pipelines.transforms.decoded_batch import route_rows, urls_of
 from opicflow.pipelines.transforms.outputs import TRANSFERS
 from opicflow.pipelines.transforms.route import Seen

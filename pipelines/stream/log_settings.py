@@ -1,0 +1,192 @@
+"""The settings of a stream, which are the first entry of each of its logs: no ledger reads them from elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, ClassVar
+
+from opicflow.pipelines.ledger import ConfigRefused, ControlEntry, LedgerConfig, LogEntry
+from opicflow.pipelines.ledger.encoding import ENTRY_FORM, encode_entry
+from opicflow.pipelines.transforms.rules import Rules
+from opicflow.schemas.errors import UserError
+from opicflow.schemas.pages import PageIds
+from opicflow.schemas.shards import ShardRanges
+from opicflow.schemas.sites import SITE_KINDS, SiteKind
+from opicflow.schemas.urls import CANONICAL_VERSION
+
+MOVERS_SECONDS = 10
+"""Of new logs. A backlog has a sweep every second, and each moves the scores of most pages."""
+MOVERS_AT_ONCE = 2_000
+"""Of new logs. A ledger that publishes most of its pages at once delays all that comes after by seconds."""
+MOST_AHEAD_HOURS = 24
+"""How far the time of a visit may be ahead of new logs."""
+
+
+class LogRefused(UserError):
+    """The log cannot be applied: its first entry is wrong, or an entry needs a newer opicflow."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The mapping of pages to shards: the rules of page ids, and the ranges of the shards.
+
+    `opicflow topics create --like` writes it into the logs before a stream begins.
+    """
+
+    STORED_AS: ClassVar = ("shards", "page_ids", "first_ids")
+
+    page_ids: PageIds
+    ranges: ShardRanges
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values; ids of version 1 and equal ranges are left out, as in older logs."""
+        ids = {"page_ids": self.page_ids.to_json()} if self.page_ids.by_site else {}
+        return {**ids, **self.ranges.stored()}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Placement:
+        """Read what `to_json` returned. Raises `ValueError`, `KeyError` or `TypeError`."""
+        return cls(PageIds.from_json(values.get("page_ids")), ShardRanges.of_stored(values))
+
+    def entry(self) -> bytes:
+        """Return the entry that reserves a log for this placement."""
+        return encode_entry(ControlEntry("stream", {"placement": self.to_json()}))
+
+    @classmethod
+    def of(cls, entry: LogEntry) -> Placement | None:
+        """Return the placement that an entry reserves a log for; None for other entries. Raises `LogRefused`."""
+        if not isinstance(entry, ControlEntry) or not isinstance(entry.values, dict) or "placement" not in entry.values:
+            return None
+        try:
+            return cls.from_json(entry.values["placement"])
+        except (KeyError, TypeError, ValueError) as problem:
+            raise LogRefused(f"the placement of pages in the log is damaged ({problem}): use a new topic") from None
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """Other logs that these continue: their ledgers begin with what those of the other shards had."""
+
+    topic: str
+    topic_id: str
+    fingerprints: tuple[str, ...]
+    """Of the ledger with which each shard begins. Its snapshot is in storage."""
+    sources: dict[str, int]
+    """The offset from which each source is read."""
+
+    @classmethod
+    def from_json(cls, values: Any) -> Continuation | None:
+        """Read JSON values. Raises `TypeError`."""
+        if values is None:
+            return None
+        return cls(**{**values, "fingerprints": tuple(values["fingerprints"])})
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The settings of the ledgers of a topic: the first entry of each log, never changed.
+
+    A ledger publishes nothing until it has applied each source of `quiet_until` up to the offset there: ledgers are
+    rebuilt while older ones still publish.
+    """
+
+    ledger: LedgerConfig
+    ranges: ShardRanges
+    rules: Rules = field(default_factory=Rules)
+    records_per_visit: float = 2.0
+    least_move: float = 0.1
+    audit_seconds: int = 10
+    movers_seconds: int = 0
+    """The least time between two publications of pages whose scores moved. 0: after each sweep, as in older logs."""
+    movers_at_once: int = 0
+    """How many of these are published at a tick, unless the ledger is large. 0: all of them, as in older logs."""
+    quiet_until: dict[str, int] = field(default_factory=dict)
+    sites: SiteKind | None = None
+    """The kind of sites whose importance is published. None: no sites, as in older logs."""
+    continues: Continuation | None = None
+    """The logs of other shards that these continue. None: the ledgers begin without a page."""
+    most_ahead_hours: int | None = None
+    """A visit whose time is further ahead of the log counts without it. None: routers reject it, as in older logs."""
+    entry_form: int = field(default=ENTRY_FORM, compare=False)
+    """The newest form of the entries in the log: an opicflow that does not know it ends here, before it meets one."""
+
+    def for_new_logs(self) -> Origin:
+        """Return the settings, with those that older logs lack and that are no options."""
+        return replace(
+            self, movers_seconds=MOVERS_SECONDS, movers_at_once=MOVERS_AT_ONCE, most_ahead_hours=MOST_AHEAD_HOURS
+        )
+
+    @property
+    def shards(self) -> int:
+        """The number of shards."""
+        return self.ranges.count
+
+    @property
+    def placement(self) -> Placement:
+        """The mapping of pages to shards."""
+        return Placement(self.rules.page_ids, self.ranges)
+
+    def entry(self) -> bytes:
+        """Return the entry with these settings, encoded. It holds the key of page ids."""
+        values = {
+            "ledger": self.ledger.to_json(),
+            "shards": self.shards,
+            "rules": self.rules.to_json(),
+            "records_per_visit": self.records_per_visit,
+            "least_move": self.least_move,
+            "audit_seconds": self.audit_seconds,
+            "quiet_until": self.quiet_until,
+            **({} if self.movers_seconds == 0 else {"movers_seconds": self.movers_seconds}),
+            **({} if self.movers_at_once == 0 else {"movers_at_once": self.movers_at_once}),
+            **({} if self.sites is None else {"sites": self.sites}),
+            **({} if self.continues is None else {"continues": asdict(self.continues)}),
+            **({} if self.most_ahead_hours is None else {"most_ahead_hours": self.most_ahead_hours}),
+            **self.placement.to_json(),
+            **({} if CANONICAL_VERSION == 1 else {"canonical": CANONICAL_VERSION}),
+            "entry_form": ENTRY_FORM,
+        }
+        return encode_entry(ControlEntry("stream", {"origin": values}))
+
+    @classmethod
+    def of(cls, entry: LogEntry) -> Origin:
+        """Return the settings in an entry. Raises `LogRefused` if it has none."""
+        try:
+            assert isinstance(entry, ControlEntry)
+            values = dict(entry.values["origin"])
+            _check_canonical(values.pop("canonical", 1))
+            _check_form(values.setdefault("entry_form", 1))
+            placement = Placement.from_json(values)
+            for name in Placement.STORED_AS:
+                values.pop(name, None)
+            ledger, rules = LedgerConfig.from_json(values.pop("ledger")), values.pop("rules")
+            if values.get("sites") not in (None, *SITE_KINDS):
+                raise ValueError(f"sites are hosts or domains, not {str(values['sites'])[:20]}")
+            values["continues"] = Continuation.from_json(values.get("continues"))
+            _check_hours(values.get("most_ahead_hours"))
+            return cls(ledger, placement.ranges, Rules.from_json(rules, placement.page_ids), **values)
+        except (AssertionError, KeyError, TypeError, ValueError, ConfigRefused) as problem:
+            raise LogRefused(
+                f"the log does not begin with the settings of its ledger ({type(problem).__name__}: {problem}): "
+                "start the stream on a new topic, or with a newer opicflow"
+            ) from None
+
+
+def _check_canonical(version: Any) -> None:
+    """Refuse logs whose pages have ids by another canonical form of URLs: the same page would be two."""
+    if version != CANONICAL_VERSION:
+        raise LogRefused(
+            f"the pages of the log have ids by version {str(version)[:20]} of canonical URLs, and this opicflow has "
+            f"version {CANONICAL_VERSION}: use the release that the stream began with, or rebuild with this one"
+        )
+
+
+def _check_form(form: Any) -> None:
+    """Refuse logs with entries that this code cannot read."""
+    if type(form) is not int or not 1 <= form <= ENTRY_FORM:
+        raise LogRefused(f"the log has entries of form {str(form)[:20]}, and not up to {ENTRY_FORM}: update opicflow")
+
+
+def _check_hours(hours: Any) -> None:
+    """Refuse hours that are no positive number."""
+    if hours is not None and (type(hours) is not int or hours <= 0):
+        raise ValueError(f"hours ahead are a positive number, not {str(hours)[:20]}")
