@@ -169,7 +169,7 @@ class RankProgress:
         self.total, self.held = swept.total, swept.held
 
     def run_freely(self, workers: Workers) -> None:
-        """Let the workers run until all of them have little to change, and pause them."""
+        """Let the workers run until each has little to change, and pause them."""
         damping, tolerance = self.settings.damping, self.settings.tolerance
         workers.run(self.side)
         latest: dict[int, float] = {}
