@@ -59,7 +59,7 @@ _KEEP_ALIVE_SECONDS = 15.0
 
 
 class Endpoint(NamedTuple):
-    """An address for programs: what it returns, and its parameters with their meaning."""
+    """An address for programs: its result, and its parameters with their meaning."""
 
     path: str
     example: str

@@ -82,7 +82,7 @@ MOVERS_SECONDS = 10
 MOVERS_AT_ONCE = 2_000
 """Of new logs. A ledger that publishes most of its pages at once delays all that comes after by seconds."""
 _MOVERS_SHARE = 32
-"""At each tick at least one page in so many is published, of those that have moved: so large ledgers end as well."""
+"""At each tick at least one page in so many is published if as many have moved: so large ledgers end as well."""
 _MOST_REJECTED_BYTES = 64 << 10
 _MOST_REFUSED, _MOST_REFUSED_MS = 100, 3_600_000
 """A source whose entries are refused for as many and as long ends the job."""
@@ -170,7 +170,7 @@ class Origin:
     movers_seconds: int = 0
     """The least time between two publications of pages whose scores moved. 0: after each sweep, as in older logs."""
     movers_at_once: int = 0
-    """How many of these are published at a tick, unless the ledger is large. 0: all of them, as in older logs."""
+    """How many moved pages are published at a tick, unless the ledger is large. 0: all, as in older logs."""
     quiet_until: dict[str, int] = field(default_factory=dict)
     sites: SiteKind | None = None
     """The kind of sites whose importance is published. None: no sites, as in older logs."""
@@ -393,7 +393,7 @@ class LogKeeper:
     def continuing(
         cls, shard: int, visits: int, origin: bytes, head: LogHead, before: Sequence[LogKeeper]
     ) -> LogKeeper:
-        """Return the keeper, without its ledger, of a log that begins with a ledger made of those of other keepers.
+        """Return the keeper, without its ledger, of a log that begins with a ledger made from other keepers' ledgers.
 
         The ledger counts so many visits; `origin` is the entry with its settings.
         """
@@ -533,7 +533,7 @@ class LogKeeper:
         return max(entry_ms, 1000 * self.ledger.tick_second) + self.origin.most_ahead_hours * _MS_PER_HOUR
 
     def _report_times(self, entry: CrawlEntry, is_ahead: Bools, offset: int) -> Iterator[Output]:
-        """Count the new rows of an entry whose time was too far ahead; the first of them is a reject."""
+        """Count the new rows of an entry whose time was too far ahead; the first one is a reject."""
         rows = np.flatnonzero(is_ahead)
         if not len(rows):
             return
@@ -682,7 +682,7 @@ class LogKeeper:
             yield self._audit()
 
     def _publish_movers(self) -> Iterator[Output]:
-        """Publish the pages whose scores moved most, a portion at a tick.
+        """Publish the pages whose scores moved most, a limited number at each tick.
 
         Records that are not used are left to later sweeps: scores still change after the last visit.
         """
@@ -792,7 +792,7 @@ class LogKeeperFactory:
 
 
 def _without_times(items: CrawlItems, is_ahead: Bools) -> CrawlItems:
-    """Return the rows; some become visits without a time. A host that asks to wait then does not say until when."""
+    """Return the rows; some become visits without a time. A host that wants a pause then names no end of it."""
     if not is_ahead.any():
         return items
     has_wait = is_ahead & (items.outcome == Outcome.BUSY)

@@ -106,7 +106,7 @@ def accepted(events: CrawlEvents, urls: CanonicalUrls, latest_ms: int = ANY_TIME
 
 
 def route(events: CrawlEvents, urls: CanonicalUrls, rules: Rules, seen: Seen, latest_ms: int = ANY_TIME) -> Routed:
-    """Return the rows of these events. `urls` are their URLs in canonical form. Later events are rejected."""
+    """Return the rows of events; `urls` are their URLs in canonical form. Events after `latest_ms` are rejected."""
     starts = events.url_starts
     pages, is_ahead = accepted(events, urls, latest_ms), events.time_ms > latest_ms
     if is_ahead.any():
