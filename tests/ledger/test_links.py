@@ -62,7 +62,7 @@ def test_a_link_takes_at_most_five_bytes_while_pages_change_their_links() -> Non
     ledger = Ledger(LedgerConfig(history=Certified(pushes_per_visit=0)))
     ledger.apply(announcements(ids))
     start = pages
-    for number in range(5):  # other webs: pages have other links, and other numbers of them
+    for number in range(5):  # other webs: pages have other links, and more or fewer
         web = power_law_web(pages, number, 10)
         for chosen in np.array_split(random.permutation(pages), 40):
             ledger.apply(visits(web, ids, chosen, start))

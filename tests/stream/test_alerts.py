@@ -1,4 +1,4 @@
-"""The alerts and the dashboard on a real Prometheus: a stream on a cluster is broken, and each says what it sees."""
+"""The alerts and the dashboard on a real Prometheus: a stream on a cluster is broken, and each reports the fault."""
 
 from __future__ import annotations
 
