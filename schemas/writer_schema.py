@@ -186,7 +186,7 @@ class _Layout:
         node = self._new(_ARRAY if kind == "array" else _MAP, 0, 1, role)
         item = self.add(parsed["items" if kind == "array" else "values"], depth + 1)
         if kind == "array" and self._least_bytes[item] == 0:
-            raise SchemaRefused("an array of the schema has items that may need no byte: any number of them would fit")
+            raise SchemaRefused("an array of the schema has items that may need no byte: any number of items would fit")
         self._fill(node, [item])
         self._least_bytes[node] = 1
         return node

@@ -160,7 +160,7 @@ class RankProgress:
             self.done = self.residual <= self.settings.tolerance
         else:
             if swept.total == 0.0:
-                raise GraphRefused("all rank is lost at dangling pages: nothing is left of it")
+                raise GraphRefused("all rank is lost at dangling pages: nothing is left to share")
             self.residual = add_sums(workers.measure(1 - self.side, self.side, 1.0 / swept.total, scale)).change
             if self.residual <= self.settings.tolerance:  # of the vector that the sweep started from
                 self.done = True

@@ -261,7 +261,7 @@ class _Linear(_Iteration):
         else:
             swept = measure(self.next, self.next, 1.0, 1.0, self.sums)
             if swept.total == 0.0:
-                raise GraphRefused(f"{self.wanted.name}: all rank is lost at dangling pages: nothing is left of it")
+                raise GraphRefused(f"{self.wanted.name}: all rank is lost at dangling pages: nothing is left to share")
             change = measure(self.next, self.now, 1.0 / swept.total, 1.0 / self.total, self.sums).change
             self.left = change
             if self.exact or not self.in_order:

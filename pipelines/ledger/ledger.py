@@ -159,7 +159,7 @@ class Ledger:
 
         `shards` are the ranges of all shards, or how many of equal width there are. `theta_start` is where the turn
         clock begins: any value gives the same importance. `page_ids` are the rules that gave the pages of the log
-        their ids: policies name pages by URL. `multiplier`, odd and of 64 bits, places pages in hash tables and changes
+        their ids: policies name pages by URL. `multiplier`, odd and of 64 bits, is that of the hash tables and changes
         nothing but the speed: give one that cannot be guessed if the key of page ids is public; None = one made from
         that key (docs/decisions/index-multiplier.md). `space` is where URLs and remembered links are.
         """

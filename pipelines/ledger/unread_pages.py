@@ -185,7 +185,7 @@ class UnreadPages:
         self._dropped = dropped
 
     def _columns(self, importance: Floats) -> tuple[DiscoveryPages, url_order.OrderedPages, Array]:
-        """Return the rule's columns of all pages with a URL, the table's order of them, and the row at 1 + each slot.
+        """Return the rule's columns of all pages with a URL, these pages in URL order, and the row at 1 + each slot.
 
         `importance` is that of every slot. A slot without such a page has the row -1, and so has the slot -1.
         """

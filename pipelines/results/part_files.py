@@ -83,7 +83,7 @@ class Parts(Sequence[bytes]):
 
 
 class Stopped(Exception):
-    """Raised to a waiting reader when its parts are no longer needed."""
+    """Raised in a waiting reader when its parts are no longer needed."""
 
 
 class ArrivingParts:

@@ -792,7 +792,7 @@ class LogKeeperFactory:
 
 
 def _without_times(items: CrawlItems, is_ahead: Bools) -> CrawlItems:
-    """Return the rows; some become visits without a time. A host that wants a pause then names no end of it."""
+    """Return the rows; some become visits without a time. The end of a BUSY host's wait is then unknown."""
     if not is_ahead.any():
         return items
     has_wait = is_ahead & (items.outcome == Outcome.BUSY)

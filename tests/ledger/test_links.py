@@ -28,7 +28,7 @@ def remembered(ledger: Ledger) -> dict[int, dict[int, int]]:
 
 
 def tidy(crawl: Crawl, step: int) -> None:
-    """Move a few blocks of links after every step, and renumber pages after some, which a ledger does seldom."""
+    """Move a few blocks of links after every step, and renumber pages after some; a ledger does so rarely."""
     room = crawl.ledger._room
     slide_links(room.table, room.book, 7)
     if step % 9 == 8:

@@ -149,7 +149,7 @@ def test_a_broker_that_dies_is_reported_with_its_time_and_it_heals(mortal_kafka:
         mortal_kafka.restart()
         wait_for("the broker is back", lambda: not source.view().live.problem, 120)
         topics.publish("importance", page(2, 0.9))
-        wait_for("what is published then is shown", lambda: first_urls(source, 1) == [url(2)], 60)
+        wait_for("a record published then is shown", lambda: first_urls(source, 1) == [url(2)], 60)
 
 
 def test_a_browser_sees_that_a_broker_dies_and_that_it_is_back(mortal_kafka: LocalKafka) -> None:
@@ -167,7 +167,7 @@ def test_a_browser_sees_that_a_broker_dies_and_that_it_is_back(mortal_kafka: Loc
         mortal_kafka.restart()
         wait_for("the broker is back", lambda: "Brokers ✓" in window.run(seen), 120)
         topics.publish("importance", page(2, 0.9))
-        wait_for("what is published then is seen", lambda: url(2) in window.run(seen), 60)
+        wait_for("a record published then is visible", lambda: url(2) in window.run(seen), 60)
         assert "Nothing new since" not in window.run(seen)
 
 

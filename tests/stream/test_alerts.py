@@ -30,7 +30,7 @@ FASTER = {
     "tick_second)) > 120": "tick_second)) > 30",
     "numRestarts[1m])) > 2": "numRestarts[1m])) > 0",
 }
-"""Seconds in place of minutes, and one restart in place of three."""
+"""Seconds instead of minutes, and one restart instead of three."""
 
 
 @pytest.fixture

@@ -387,7 +387,7 @@ def test_twenty_million_pages_in_four_shards_take_less_than_12_gib(
     most = max(sum(one) for one in used)
     print(
         f"{visits:,} visits and {pages:,} pages: published after {published:.0f} s, counted after {whole:.0f} s; "
-        f"at most {most:,} MiB, of it workers {max(own for _, own in used):,}; snapshots {stored >> 20:,} MiB, "
+        f"at most {most:,} MiB, workers alone {max(own for _, own in used):,}; snapshots {stored >> 20:,} MiB, "
         f"logs {log_bytes / visits:.0f} bytes a visit; restarts {stream.flink.details(stream.job.id).restarts}"
     )
     stream.cancel()

@@ -6,7 +6,7 @@ negative). With c, the base of its class, and s(p), what a link carries of all t
     p + r == c + the sum of s(p_i) over the links to the page
 
 A page that pays no other page has no residual: each amount that it receives counts at once as paid. Amounts for pages
-of this shard that are not in the ledger are kept with the numbers of these pages, until they are learnt again. Amounts
+of this shard that are not in the ledger are kept with the numbers of the pages, until they are learnt again. Amounts
 for pages of other shards wait in the outbox for the next cut.
 """
 
@@ -144,7 +144,7 @@ def put_in_outbox(book: Book, page: Int, amount: Int) -> None:
 
 @lean_kernel
 def pay_remembered(table: Table, book: Book, scratch: Scratch, slot: Int, before: Int, after: Int) -> None:
-    """A page's remembered links carry what they do for `after` paid, damped, instead of for `before`."""
+    """Change the amounts on a page's remembered links: those for a total payment `after` instead of `before`."""
     if before == after:
         return
     count, weighted = links_of(table, slot), table.link_count[slot] < 0
