@@ -1,4 +1,4 @@
-"""What opicflow is made of: the folders of this repository, installed below the namespace `opicflow`."""
+"""The package of opicflow: the folders of this repository, installed below the namespace `opicflow`."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ setup(
     zip_safe=False,
     python_requires=">=3.10,<3.14",
     install_requires=[
-        "ada-url>=1.15",  # URLs as the WHATWG says
+        "ada-url>=1.15",  # URLs by the WHATWG's standard
         "apache-beam>=2.77",  # the pipelines; brings fastavro, orjson, pyarrow, requests and zstandard, used here too
         "argcomplete>=3.5",  # completes commands and options in the shell
         "crc32c>=2.7",  # without it kafka-python computes checksums in Python
@@ -87,9 +87,9 @@ setup(
             "pytest-xdist>=3.6",  # runs the tests on two cores
             "pyyaml>=6",  # reads the files of deploy/kubernetes
             "ruff>=0.12",
-            "scipy>=1.11",  # says what our own optima must be
+            "scipy>=1.11",  # computes optima to compare our own with
             "scrapy>=2.19",
-            "selectolax>=0.3.21",  # says what our own reading of links must find
+            "selectolax>=0.3.21",  # finds links to compare our own reading with
             "setuptools>=77.0.1",
             "starlette>=0.46",
             "uvicorn>=0.34",

@@ -124,7 +124,7 @@ class ChangingWeb:
 
 
 def with_other_links(web: Graph, changed: Ints, random: np.random.Generator) -> Graph:
-    """The web in which all links of these pages lead elsewhere, to pages as popular as before."""
+    """Return the web after the links of some pages were replaced by links to other pages, as popular as before."""
     sources = np.repeat(np.arange(web.pages), web.out_degrees)
     of_changed = np.isin(sources, changed)
     targets = web.targets.astype(np.int64)

@@ -125,7 +125,7 @@ class PlacedPages:
 
     @classmethod
     def by(cls, web: WebOfSites, page_ids: PageIds, shards: int = SHARDS) -> PlacedPages:
-        """Place pages: in even ranges if ids keep sites together, else in equal ones."""
+        """Assign pages to shards: even ranges if ids keep sites together, else equal ones."""
         ids = page_ids.of_all(web.urls)
         check(len(np.unique(ids)) == len(ids), "page ids are different")
         ranges = ShardRanges.even(ids, shards) if page_ids.by_site else ShardRanges.equal(shards)

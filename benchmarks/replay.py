@@ -315,7 +315,7 @@ def replay_once(log: str, out: str, history: str) -> dict[str, Any]:
 
 
 def _used_seconds() -> float:
-    """Return the processor time of this process and of those that it has waited for."""
+    """Return the processor time of this process and of its ended child processes."""
     return sum(os.times()[:4])
 
 

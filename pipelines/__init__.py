@@ -1,1 +1,1 @@
-"""What happens to a crawl: the pure cores (ledger, graph, web) and, around them, the Beam pipelines that run them."""
+"""The processing of a crawl: the pure cores (ledger, graph, web) and the Beam pipelines that run them."""

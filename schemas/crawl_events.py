@@ -2,8 +2,8 @@
 
 Only `url` is required. `status` is the HTTP status; `failure` names the failure of a fetch without a status. `url` is
 the page that answered; `redirects` are the URLs that led to it, the requested one first. `links` = None: unknown (no
-transfer), `links` = (): the page has none. `retry_after` is how many seconds the host asks to wait. `quality` is what a
-classifier thinks of the page, from 0 to 1; another number, or NaN, is dropped later, and counted.
+transfer), `links` = (): the page has none. `retry_after`: for so many seconds the host wants no requests. `quality` is
+what a classifier thinks of the page, from 0 to 1; another number, or NaN, is dropped later, and counted.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ MOST_REDIRECTS = 64
 MOST_EVENT_BYTES = 32 << 20
 """A record longer than this is rejected without being read."""
 MOST_LISTED = 1000
-"""So many rejects of one reason in a batch are listed. More are only counted: a million of them fit into a batch."""
+"""So many rejects of one reason in a batch are listed. More are only counted: a batch may have a million rejects."""
 
 EARLIEST_MS = 631_152_000_000
 """1990: before the first page of the web."""
 LATEST_MS = 4_102_444_800_000
 """2100. A fetch outside these years is a clock gone wrong, and would drag the ticks along."""
 LONGEST_RETRY_SECONDS = 30 * 86400
-"""A host that asks for a longer wait gets this one: a wrong header must not end its crawl."""
+"""The longest wait of a host, even if it wants a longer one: a wrong header must not end its crawl."""
 
 
 class Reason(str, Enum):

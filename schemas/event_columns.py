@@ -30,14 +30,14 @@ from opicflow.schemas.kernel import lean_kernel
 
 UNKNOWN_STATUS = 0
 FAILED, BLOCKED, GONE, BUSY = -1, -2, -3, -4
-"""Statuses of visits without one: the fetch failed, was not allowed, the page is gone, the host asks to wait."""
+"""Statuses of visits without one: the fetch failed, was not allowed, the page is gone, the host is busy."""
 LEAST_STATUS = BUSY
 
 ORDINARY_WEIGHT = 1024
 HEAVIEST_WEIGHT = 65535
 
 UNKNOWN_QUALITY, NO_QUALITY = 0, -1
-"""Steps of pages whose quality is not told, and of those where it is no number from 0 to 1."""
+"""Steps of pages whose quality is not reported, and of pages whose quality is no number from 0 to 1."""
 BEST_QUALITY = 255
 """The step of the quality 1. That of the quality 0 is 1."""
 
@@ -75,7 +75,7 @@ class CrawlEvents:
 
     `offset` is the position in the source and increases. `status` is an HTTP status, `UNKNOWN_STATUS`, or one of
     `FAILED`, `BLOCKED`, `GONE`, `BUSY`. Unknown times and digests are 0; `media` is a kind of content. `retry_seconds`
-    is how long the host asks to wait, 0 = it does not. `quality` is a step from 1 to `BEST_QUALITY`, or
+    is for how long the host wants no requests, 0 = not given. `quality` is a step from 1 to `BEST_QUALITY`, or
     `UNKNOWN_QUALITY`, or `NO_QUALITY`.
     Event i has the URLs `url_starts[i]` up to `url_starts[i+1]`: its own, its canonical one (begin -1 = none),
     `hops[i]` hops, its links.
@@ -251,7 +251,7 @@ def quality_step(quality: float | None) -> int:
 
 
 def quality_of(step: int) -> float:
-    """The quality that a step from 1 on stands for."""
+    """Return the quality that a step from 1 on represents."""
     return (step - 1) / (BEST_QUALITY - 1)
 
 
@@ -282,7 +282,7 @@ def _is_time(time_ms: int) -> bool:
 
 
 def is_known_failure(word: str) -> bool:
-    """Whether a word that stands for a status surely names a failure: it may also be a crawler's word for a success."""
+    """Whether a word in the field of a status surely names a failure: it may also be a crawler's word for a success."""
     plain = _plain_word(word)
     return any(plain in words for _, words in _STATUSES_OF_WORDS) or _FAILING.search(plain) is not None
 

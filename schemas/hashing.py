@@ -1,7 +1,7 @@
 """Hashes within kernels: XXH64, and SipHash-1-3, which has a key.
 
-Anyone can find two texts with the same XXH64. Without the key nobody can find two with the same SipHash: page ids are
-made with it (docs/decisions/page-ids.md).
+Anyone can find two texts with the same XXH64. Finding two with the same SipHash is impossible without the key: page ids
+are made with it (docs/decisions/page-ids.md).
 """
 
 from __future__ import annotations

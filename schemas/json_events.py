@@ -39,7 +39,7 @@ LINK_FIELD_NAMES: dict[str, tuple[str, ...]] = {
 ANNOUNCED_BY = ("announce", "announcement", "seed", "sitemap", "push")
 VISIT_WORDS = ("visit", "fetch", "crawl")
 BROKEN_LINK = Link("about:invalid")
-"""What stands for a link without a usable URL: it leads nowhere, and is counted among the links that are no pages."""
+"""The replacement for a link without a usable URL: it leads nowhere, and counts among links that are no pages."""
 LEAST_MILLISECONDS = 100_000_000_000
 """An epoch from here on is in milliseconds; below, in seconds (which lasts until the year 5138)."""
 

@@ -1,6 +1,6 @@
 """`kernel`: numba's just-in-time compiler as opicflow uses it.
 
-What was compiled is kept in a folder named after the content of all files that kernels may be made of: so every
+Compiled code is kept in a folder named after the content of all files that kernels may be made of: so every
 installation of a version finds it, and no other one does (kernel_cache.py, docs/decisions/numba.md). Kernels of all
 three roots use it, and imports go down only: so it is here.
 """
@@ -127,7 +127,7 @@ class Kernel(Deferred):
         return _compiled(self._function, self._options)
 
     def part(self) -> Any:
-        """What kernels that call this one are made of."""
+        """Return the part that kernels which call this one are made of."""
         if self._part is None:
             from opicflow.schemas.kernel_parts import PartDispatcher
 
@@ -218,7 +218,7 @@ def _cache_folder(root: str) -> Path | None:
 
 
 def _folder_of_user(name: str) -> Path | None:
-    """A folder in the user's cache that nobody else can write to: what is in it is run."""
+    """Return a folder in the user's cache that no other user can write to: the code in it is run."""
     try:
         chosen = Path(os.environ.get("XDG_CACHE_HOME", ""))
         parent = (chosen if chosen.is_absolute() else Path("~/.cache").expanduser()) / "opicflow" / "kernels"

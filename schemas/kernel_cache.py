@@ -43,7 +43,7 @@ def compile_once(dispatcher: Any, folder: Path) -> None:
     def compile_or_load(signature: Any) -> Any:
         with numbas_lock:
             collects = gc.isenabled()
-            gc.disable()  # numba makes more objects than all of opicflow has: looking through them takes a third of it
+            gc.disable()  # numba makes more objects than all of opicflow has: visiting them takes a third of the time
             try:
                 return compile_here(signature)
             finally:
@@ -77,7 +77,7 @@ class KernelCache:
         return found
 
     def save_overload(self, signature: Any, result: Any) -> None:
-        """Keep what was compiled; not where the disk is full, or where it holds an address of this process."""
+        """Keep the compiled code, unless the disk is full or the code contains an address of this process."""
         from numba.core.serialize import dumps
 
         if result.library.has_dynamic_globals:
@@ -93,7 +93,7 @@ class KernelCache:
         from numba.core.runtime.nrt import rtsys
 
         if self._makes_arrays:
-            rtsys.initialize(target)  # the code calls what this sets up: it takes 22 MB
+            rtsys.initialize(target)  # the code calls functions that this sets up: it takes 22 MB
         try:
             data = (self._folder / self._file_name(signature, target)).read_bytes()
             digest, data = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
@@ -142,6 +142,6 @@ def _digest_of(data: bytes) -> bytes:
 
 
 def is_private(folder: Path) -> bool:
-    """Whether nobody but this user, or root, can write to a folder: what is in it is run."""
+    """Whether only this user and root can write to a folder: the code in it is run."""
     found = folder.stat()
     return found.st_uid in (0, os.geteuid()) and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)

@@ -63,7 +63,7 @@ class WholeLibrary(JITCodeLibrary):
     """The code of a kernel that Python calls, with that of all its parts."""
 
     def finalize(self) -> None:
-        """Link the parts as functions that nobody else can call, then go on as numba does."""
+        """Link the parts as functions that no other library can call, then go on as numba does."""
         libraries = list(dict.fromkeys(self._linking_libraries))
         parts = [library for library in libraries if isinstance(library, PartLibrary)]
         self._linking_libraries = [library for library in libraries if not isinstance(library, PartLibrary)]
@@ -75,7 +75,7 @@ class WholeLibrary(JITCodeLibrary):
         super().finalize()
 
     def serialize_using_object_code(self) -> Any:
-        """What the cache on disk keeps: the machine code, and the names of its functions instead of code to link."""
+        """Return the data for the cache: the machine code, and the names of its functions instead of code to link."""
         name, kind, (machine_code, _) = super().serialize_using_object_code()
         names = [function.name for function in self.get_defined_functions() if function.linkage != Linkage.internal]
         stubs = "".join(f'define void @"{name}"() {{ ret void }}\n' for name in names)
@@ -97,7 +97,7 @@ class WholeLowering(NativeLowering):
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class PartLowering(NativeLowering):
-    """Write the code of a part, and tell numba where its callers find it."""
+    """Write the code of a part, and register with numba where its callers find it."""
 
     _name = "part_lowering"
 
@@ -109,7 +109,7 @@ class PartLowering(NativeLowering):
         state.flags.no_compile = True
         super().run_pass(state)
         unused: list[None] = []
-        name = unused.append  # numba knows code by a built-in function, and there is none yet
+        name = unused.append  # numba identifies code by a built-in function, and there is none yet
         state.targetctx.insert_user_function(name, state.cr.fndesc, library.with_callees())
         state.cr = state.cr._replace(cfunc=name)
         return True
@@ -183,7 +183,7 @@ class PartDispatcher(WholeDispatcher):
         super().__init__(function, {"no_cpython_wrapper": True, **options})
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
-        """Find, or compile, the part for arguments of these types. One part serves all values of a constant."""
+        """Find, or compile, the part for the types of the arguments. One part serves all values of a constant."""
         return super().get_call_template([types.unliteral(arg) for arg in args], kws)
 
     def add_overload(self, result: Any) -> None:
@@ -196,7 +196,7 @@ def _type_of_deferred(deferred: Any, context: Any) -> Any:
     if isinstance(deferred, Kernel):
         return types.Dispatcher(deferred.part())
     instruction = deferred.load()
-    cpu_target.typing_context.refresh()  # numba knows it from then on
+    cpu_target.typing_context.refresh()  # numba finds it from then on
     return cpu_target.typing_context.resolve_value_type(instruction)
 
 
@@ -210,7 +210,7 @@ class Reference(types.Type):
 
     @property
     def key(self) -> Any:
-        """What tells it from others."""
+        """The key that distinguishes it from others."""
         return self.target
 
 

@@ -16,7 +16,7 @@ class MessageBatch:
 
     Offsets without a message are gaps, such as transaction markers. The value of message i is
     `text[begins[i]:ends[i]]`, followed by a newline or the end of the text. Begin -1 = the message has no value;
-    -1 - n = it stands for n messages that were not read, because they are too large together.
+    -1 - n = the row represents n messages that were not read, because they are too large together.
     """
 
     start: int
@@ -52,7 +52,7 @@ class MessageBatch:
         return None if begin < 0 else self.text[begin : int(self.ends[row])]
 
     def unread(self, row: int) -> int:
-        """Return for how many messages that were not read a row stands; 0 for a message."""
+        """Return how many messages that were not read a row represents; 0 for a message."""
         return max(-1 - int(self.begins[row]), 0)
 
 

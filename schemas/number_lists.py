@@ -23,7 +23,7 @@ def encode_numbers(numbers: Sequence[int]) -> bytes:
     """The bytes of at most 255 numbers from 0 to 2^64 - 1; `OverflowError` for others."""
     sizes = [(number.bit_length() + 7) >> 3 for number in numbers]
     if len(sizes) > 255 or max(sizes, default=0) > _MOST_BYTES:
-        raise OverflowError("a number of more than 8 bytes, or too many of them")
+        raise OverflowError("a number of more than 8 bytes, or too many numbers")
     halves = bytes.fromhex(bytes(sizes).hex()[1::2] + "0" * (len(sizes) & 1))
     parts = [number.to_bytes(size, "little") for number, size in zip(numbers, sizes, strict=True)]
     return b"".join((bytes((len(sizes),)), halves, *parts))
@@ -41,5 +41,5 @@ def decode_numbers(data: bytes, at: int) -> tuple[list[int], int]:
     ends = list(accumulate(sizes, initial=end))
     numbers = [int.from_bytes(data[ends[i] : ends[i + 1]], "little") for i in range(count)]
     if ends[-1] > len(data) or [(number.bit_length() + 7) >> 3 for number in numbers] != sizes:
-        raise ValueError("a number is not as long as it says")
+        raise ValueError("a number has fewer bytes than its stored length")
     return numbers, ends[-1]

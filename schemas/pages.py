@@ -112,7 +112,7 @@ class PageIds:
 
     @property
     def is_public(self) -> bool:
-        """Whether everybody knows the key."""
+        """Whether the key is public."""
         return self.version == _UNKEYED or self.key == _PUBLIC_KEY
 
     @property
@@ -148,7 +148,7 @@ class PageIds:
         return (pages >> np.uint64(64 - SITE_BITS)).astype(np.uint16) if self.by_site else None
 
     def site_range(self, pages: Ids) -> tuple[Ids, Ids]:
-        """Return the first and the last page id that begin with the same hash of a site as each of these."""
+        """Return the first and the last page id that begin with the same hash of a site as each given id."""
         rest = np.uint64((1 << (64 - SITE_BITS)) - 1)
         return pages & ~rest, pages | rest
 

@@ -1,6 +1,6 @@
 """Shards: ranges of page ids, each with a ledger of its own.
 
-The ranges cover all page ids and may differ in width. A boundary lies between sites, or within a large one.
+The ranges cover all page ids and may differ in width. A boundary is between sites, or within a large one.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ShardRanges:
 
     @classmethod
     def even(cls, ids: Ids, shards: int, weights: Ints | None = None) -> ShardRanges:
-        """Return so many ranges that hold about equally many of these page ids, or an equal weight of them.
+        """Return so many ranges that hold about equally many of the given page ids, or about equal weights.
 
         A boundary is moved to the nearest end of a site if no shard becomes much larger by that. With too few different
         ids the ranges are equal.

@@ -1,4 +1,4 @@
-"""Numbers the sites of URLs: their hosts, or the registrable domains of these.
+"""Numbers the sites of URLs: their hosts, or the registrable domains of their hosts.
 
 A host is what a URL has between `://` and its path, with a port if there is one. The domain of a host is found by the
 list of public suffixes (public_suffixes.py): an IP address is a domain of its own, and a port makes no other domain.
@@ -105,7 +105,7 @@ class SiteNumbering:
         return self.number(np.frombuffer(b"".join(encoded), np.uint8), starts)
 
     def names(self, sites: Sequence[int] | Ints | None = None) -> list[str]:
-        """Return the names of these sites, or of all in the order of their numbers."""
+        """Return the names of the given sites, or of all in the order of their numbers."""
         ends = self._known.ends
         text = self._known.text[: int(ends[self.sites - 1]) if self.sites else 0].tobytes()
         rows = range(self.sites) if sites is None else np.asarray(sites, np.int64).tolist()
@@ -131,7 +131,7 @@ class SiteNumbering:
 
 
 def site_names(urls: Iterable[str], by: SiteKind) -> list[str]:
-    """Return the names of all sites of these URLs, each once."""
+    """Return the names of all sites that the URLs belong to, each once."""
     numbering = SiteNumbering(by)
     numbering.number_all(urls)
     return numbering.names()

@@ -178,7 +178,7 @@ ABSENT = 3
 
 @dataclass
 class Canonicaliser:
-    """Makes URLs canonical in batches, on any thread. What it remembers changes nothing but the speed."""
+    """Makes URLs canonical in batches, on any thread. Its memory of earlier URLs changes nothing but the speed."""
 
     rules: UrlRules = NO_RULES
     page_ids: PageIds = field(default_factory=PageIds)

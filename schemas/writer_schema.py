@@ -57,7 +57,7 @@ class WriterSchema:
     """
 
     def __init__(self, written: Any, keep_times: bool = False) -> None:
-        """Raise `SchemaRefused` for a schema that exceeds a bound, fastavro's errors for what is no schema."""
+        """Raise `SchemaRefused` for a schema that exceeds a bound, and fastavro's errors for anything but a schema."""
         _check_json(written)
         self.parsed: Any = parse_schema(_plain(written, keep_times))
         layout = _Layout(self.parsed)
@@ -155,7 +155,7 @@ class _Layout:
         self._root = parsed
 
     def add(self, parsed: Any, depth: int, role: int = _NO_ROLE) -> int:
-        """Add a type that lies so deep, and all types in it. Returns its number."""
+        """Add a type at this depth, and all types in it. Returns its number."""
         if depth > MOST_SCHEMA_DEPTH:
             raise SchemaRefused(f"the types of the schema are nested more than {MOST_SCHEMA_DEPTH} deep")
         if isinstance(parsed, list):
@@ -186,7 +186,7 @@ class _Layout:
         node = self._new(_ARRAY if kind == "array" else _MAP, 0, 1, role)
         item = self.add(parsed["items" if kind == "array" else "values"], depth + 1)
         if kind == "array" and self._least_bytes[item] == 0:
-            raise SchemaRefused("an array of the schema has items that may need no byte: any number of them would fit")
+            raise SchemaRefused("an array of the schema has items that may need no byte: any number of items would fit")
         self._fill(node, [item])
         self._least_bytes[node] = 1
         return node

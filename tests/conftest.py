@@ -59,7 +59,7 @@ def mortal_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafk
 
 @pytest.fixture(scope="session")
 def flink_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """A broker and a Flink cluster that tests share. They may kill all of it, and leave it running, without jobs."""
+    """A broker and a Flink cluster that tests share. They may kill any process, and leave all running, without jobs."""
     with running_cluster(tmp_path_factory.mktemp("services")) as started:
         yield started
 
@@ -169,7 +169,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print the tables of tests, and which tests were left out, or skipped without what they need, and what to do."""
+    """Print the tables of tests, which tests were left out or skipped because something is missing, and what to do."""
     if _leaves_slow_out(config):
         terminalreporter.write_line("Tests that are marked slow were left out: make test ALL=1 runs them, as CI does")
     for report in [*terminalreporter.stats.get("passed", []), *terminalreporter.stats.get("failed", [])]:

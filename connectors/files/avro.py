@@ -190,7 +190,7 @@ def read_record(container: Container, data: Data) -> CrawlEvent:
 
 
 def records_at(container: Container, blocks: Sequence[AvroBlock], offsets: Ints, source: str) -> Iterator[Item]:
-    """Yield the events at these offsets, or rejects of those with a text that is not UTF-8."""
+    """Yield the events at the given offsets, or a reject for an event with a text that is not UTF-8."""
     wanted = set(offsets.tolist())
     for block in blocks:
         before = int(offsets.searchsorted(block.end))

@@ -188,7 +188,7 @@ def _check_scheme(name: str) -> None:
 def _check_s3(name: str) -> None:
     """Refuse a bucket that cannot be reached, or only with a login: Beam tries again for six minutes.
 
-    What its server says of the bucket, such as that this login may not list it, is left to Beam: it may read files.
+    Other answers about the bucket, such as that this login may not list it, are left to Beam: it may still read files.
     """
     import boto3  # type: ignore[import-untyped]
     from botocore.config import Config  # type: ignore[import-untyped]
@@ -205,7 +205,7 @@ def _check_s3(name: str) -> None:
 
 
 def _cause(error: Exception) -> Exception:
-    """Return the first error of a file itself: Beam's own quotes all of them."""
+    """Return the first error of a file itself: Beam's own error quotes all errors."""
     while details := getattr(error, "exception_details", None):
         error = next(iter(details.values()))
     words = getattr(error, "message", None)

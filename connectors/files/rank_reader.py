@@ -200,7 +200,7 @@ def read_ranks(name: str, rank: str) -> Ranks:
 
 
 def _files_of(name: str) -> list[str]:
-    """Return the name; of a folder that a replay wrote, its file of importance, or all parts of it."""
+    """Return the name; for a folder that a replay wrote, its file of importance, or all parts of that file."""
     if name == STDIN or not Path(name).is_dir():
         return [name]
     found = [

@@ -20,7 +20,7 @@ _WORD = (1 << 32) - 1
 
 @dataclass(frozen=True)
 class SpreadKeys:
-    """The keys of numbers from 0 on. With `count` there are so many, and each slot gets equally many."""
+    """The keys of the numbers from 0 on. With `count` there are so many, and each slot gets equally many."""
 
     count: int | None = None
 

@@ -166,7 +166,7 @@ class Publisher:
         values: Sequence[bytes | None],
         times_ms: Ints | int | None = None,
     ) -> list[int]:
-        """Send records in order; returns the indices of those that are too large and were not sent.
+        """Send records in order; returns the indices of records that are too large and were not sent.
 
         `times_ms` are their times, or the one time of all; without it, the time at which they are sent.
         """

@@ -82,8 +82,8 @@ class PartitionReader:
 class _LastRead:
     """When the last read of a partition began, on the clock of polls, and when it ended, on that of the process.
 
-    Polls queue up before a slow read, and a checkpoint waits for them. So those that were sent before the last read
-    began are ignored; the others request what has come since, or go on with what that read had no time for.
+    Polls queue up before a slow read, and a checkpoint waits for them. So polls that were sent before the last read
+    began are ignored; the others request the records since then, or the records that this read had no time for.
     """
 
     begun: float = -math.inf
@@ -113,7 +113,8 @@ def _read_until_deadline(
 ) -> Iterator[MessageBatch]:
     """Yield batches from an offset on, up to an end that is wanted and up to limits of records and time.
 
-    What comes in small pieces is one batch: each costs an entry in the log of every shard, or a cut of a ledger.
+    Records that arrive in small pieces are joined: each batch costs an entry in the log of every shard, or a cut of a
+    ledger.
     """
     found_at = begun = time.monotonic()
     records_left = _MOST_RECORDS

@@ -70,7 +70,7 @@ class StorageFolder:
             return bytes(file.read(most_bytes + 1))
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file, or replace it. Others may see a part of it if this ends half-way."""
+        """Write a file, or replace it. Readers may see a part of the file if this ends half-way."""
         with self._system() as (system, root):
             path = _joined(root, name)
             if self.url.startswith("file:"):

@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Return the options of these arguments, completed by the configuration."""
+    """Return the options in the arguments, completed by the configuration."""
     for argument in arguments:
         if "\0" in argument:  # no system call takes it
             raise UserError(f"argument {argument[:80]!r}: it contains a NUL character: correct it")

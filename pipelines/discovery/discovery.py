@@ -1,4 +1,4 @@
-"""`Discovery`: which unread pages to explore, and what is learnt from those that were read, review by review."""
+"""`Discovery` chooses the unread pages to explore and learns from the pages that were read, review by review."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LEAST_KEPT, _PAGES_A_KEPT_ONE = 1 << 12, 32
 
 @dataclass(frozen=True, eq=False)
 class PagesRead:
-    """What is kept of the pages that were read between two reviews, until they are judged; a row for each page."""
+    """The columns that are kept, until they are judged, of pages read between two reviews; a row for each page."""
 
     page: Ids
     explored: Bools
@@ -95,14 +95,14 @@ class Discovery:
         return unread[best(exploring, pages.page[unread], pages.domain[unread], limits, most)]
 
     def _keep(self, pages: DiscoveryPages, worth: PageWorth, read: Ints) -> None:
-        """Keep pages that were read, or some of them if they are too many, until they are judged."""
+        """Keep pages that were read, or a sample if they are too many, until they are judged."""
         most = max(_LEAST_KEPT, len(pages) // _PAGES_A_KEPT_ONE)
         kept = read[:: max(1, -(-len(read) // most))]
         own, siblings = worth.own[kept].astype(np.float32), worth.siblings[kept].astype(np.float32)
         self.waiting.append(PagesRead(pages.page[kept], pages.explored[kept], own, siblings))
 
     def _judge(self, pages: DiscoveryPages, judged: PagesRead, rows_of: Callable[[Ids], Ints]) -> None:
-        """Learn from pages by what they have become."""
+        """Learn from the present importance of pages that were read before."""
         rows = rows_of(judged.page)
         kept = rows >= 0
         rows, explored = rows[kept], judged.explored[kept]
@@ -128,8 +128,8 @@ class Discovery:
 def page_credit(pages: DiscoveryPages, rule: DiscoveryRule) -> Floats:
     """Return what reading each page has brought.
 
-    Its importance above the floor, the same of the pages first found through it, and the floor for up to `floors_found`
-    of those: no more, because a page may have any number of links.
+    Its importance above the floor, the same of the pages first found through it, and the floor for at most
+    `floors_found` such pages, because a page may have any number of links.
     """
     above = np.maximum(pages.importance - rule.floor, 0.0)
     found = pages.found_by >= 0

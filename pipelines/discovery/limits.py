@@ -16,8 +16,8 @@ def explorable(pages: DiscoveryPages, rule: DiscoveryRule) -> Ints:
 
     A domain earns it by its entries, and by its pages that were read by worth. An entry is a page that was found first
     in another domain which vouches for it, as domains do of which enough was read by worth. So a farm of a thousand
-    domains, one of which is explored, earns nothing for the others. All pages of a domain of which nobody knows who
-    found them are one entry: seeds, but also what a domain says of itself, as in a sitemap.
+    domains, one of which is explored, earns nothing for the others. All pages of a domain whose finder is unknown are
+    one entry: seeds, but also pages that a domain lists itself, as in a sitemap.
     """
     by_worth = pages.read_by_worth()
     is_found = pages.found_by >= 0
@@ -36,7 +36,7 @@ def explorable(pages: DiscoveryPages, rule: DiscoveryRule) -> Ints:
 
 
 def best(values: Floats, page: Ids, group: Array, limits: Ints, count: int, among: Bools | None = None) -> Ints:
-    """Return the rows of up to `count` best values, best first, at most `limits[g]` of them of group g.
+    """Return the rows of up to `count` best values, best first, and at most `limits[g]` rows of group g.
 
     Among equals the lower page id comes first. `among`: which rows may be chosen; None: all. It sorts a few times
     `count` rows at once, the best ones first, and leaves out groups that have reached their limits.
@@ -67,7 +67,7 @@ def best(values: Floats, page: Ids, group: Array, limits: Ints, count: int, amon
 
 
 def _places(group: Array) -> Ints:
-    """Return the place of each row among those of its group, from 0 on."""
+    """Return the number of each row within its group, from 0 on."""
     order = np.argsort(group, kind="stable")
     ordered = group[order]
     places = np.empty(len(group), np.int64)

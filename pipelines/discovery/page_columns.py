@@ -15,10 +15,10 @@ class DiscoveryPages:
 
     `page` is what a page is called by in later cycles, and what decides between equals. `host` and `domain` are numbers
     from 0 on, the same for the pages of a host and of a registrable domain; the pages of a host follow one another.
-    `importance` is that of the graph seen, of unread pages too; where nobody links, it is the rule's floor. `explored`
-    marks the pages that were read to explore, and the unread ones that a review chose to explore. `is_tried` marks
-    unread pages that were visited and did not answer, or that may not be read: no review chooses them. `found_by` is
-    the row of the page in which a page was found first, -1 for a seed and where that page is not known.
+    `importance` is that of the graph seen, of unread pages too; without links to a page, it is the rule's floor.
+    `explored` marks the pages that were read to explore, and the unread ones that a review chose to explore. `is_tried`
+    marks unread pages that were visited and did not answer, or that may not be read: no review chooses them. `found_by`
+    is the row of the page in which a page was found first, -1 for a seed and where that page is not known.
     """
 
     page: Ids

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class DiscoveryRule:
-    """The constants of the rule; docs/results/discovery.md says what was tried.
+    """The constants of the rule; docs/results/discovery.md has the other values that were tried.
 
-    - `floor`: the importance of a page that nobody links to, in the units of the column of importance.
+    - `floor`: the importance of a page without links to it, in the units of the column of importance.
     - `reach`: so many known pages on either side, of the same host, are the siblings of a page.
     - `bonus`: what exploring adds to the worth of a page, a logarithm, where no other page of its host was read.
     - `first_share`, `least_share`, `most_share`: the share of orders that explore, at first and at any time.
@@ -19,11 +19,11 @@ class DiscoveryRule:
     - `floors_found`: of a page's credit, at most so many floors for the pages found through it.
     - `explored_at_once`: the share of a review's pages to explore that one domain may have; `ordered_at_once`: the
       share of a cycle's other orders, unless fewer pages are left.
-    - `explored_per_entry`, `explored_per_read`: how often a domain may be explored for each entry, that is a page of it
-      which was found first in another domain that vouches; and for each page of it that was read by worth.
+    - `explored_per_entry`, `explored_per_read`: how often a domain may be explored for each entry, that is a page which
+      was found first in another domain that vouches; and for each of its pages that was read by worth.
     - `reads_to_vouch`: a domain vouches for others once so many of its own pages were read by worth.
-    - `forget`: the part of the evidence on siblings that is forgotten at every review; `doubt`: the evidence counts as
-      if so many pages more had said that siblings mean nothing.
+    - `forget`: the part of the evidence on siblings that is forgotten at every review; `doubt`: siblings are trusted as
+      if so many more pages had been read whose siblings were no sign of their worth.
     """
 
     floor: float = 0.15

@@ -1,4 +1,4 @@
-"""What it is worth to read a page: by its importance and that of its siblings, and to explore."""
+"""The worth of reading a page, by its importance and that of its siblings, and the worth of exploring it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from opicflow.schemas.kernel import lean_kernel
 class PageWorth:
     """The worth of every known page, in logarithms of importance.
 
-    `own` is the logarithm of its importance; `siblings` how far the mean of its siblings' lies above; `unread` the
-    share of the other pages of its host that were not read, 1 where there are none. `worth` is what the page is worth,
-    `exploring` what it is worth to explore.
+    `own` is the logarithm of its importance; `siblings` by how much the mean of its siblings' logarithms is larger;
+    `unread` the share of the other pages of its host that were not read, 1 where there are none. `worth` is the worth
+    of reading the page, `exploring` the worth of exploring it.
     """
 
     own: Floats
@@ -31,18 +31,18 @@ class PageWorth:
 
     @property
     def worth(self) -> Floats:
-        """What each page is worth."""
+        """The worth of reading each page."""
         worth: Floats = self.siblings_weight * self.siblings
         worth += self.own
         return worth
 
     @property
     def exploring(self) -> Floats:
-        """What each page is worth to explore."""
+        """The worth of exploring each page."""
         return self.exploring_of(slice(None))
 
     def exploring_of(self, rows: Ints | slice) -> Floats:
-        """What the pages at these rows are worth to explore."""
+        """Return the worth of exploring the pages at these rows."""
         worth: Floats = self.siblings_weight * self.siblings[rows]
         worth += self.own[rows]
         worth += self.bonus * self.unread[rows]
@@ -59,7 +59,7 @@ def page_worth(
     `kind` is the type of numbers that `siblings` and `unread` have.
     """
     own = np.maximum(pages.importance, rule.floor * 1e-3)
-    fill_in_logarithms(own, own)  # in its place: there may be very many pages
+    fill_in_logarithms(own, own)  # without a copy: there may be very many pages
     siblings: Array = np.empty(len(own), kind)
     unread: Array = np.empty(len(own), kind)
     fill_in_worth(own, pages.host, pages.is_read, rule.reach, siblings, unread)

@@ -36,7 +36,7 @@ def write_report(
     out: Path,
     scales: Mapping[str, Scale],
 ) -> str:
-    """Write data and plots of these experiments below `out`; return the text of their report."""
+    """Write data and plots of the chosen experiments below `out`; return the text of their report."""
     (out / "data").mkdir(parents=True, exist_ok=True)
     of_all = {str(scales[one.name]) for one in chosen}
     common = f"{of_all.pop()} " if len(of_all) == 1 else ""
@@ -57,7 +57,7 @@ def write_report(
 
 
 def summary(chosen: Sequence[Experiment], claims: Mapping[str, Sequence[Claim]]) -> list[str]:
-    """Return the claims of these experiments, and their results, as lines for a terminal."""
+    """Return the claims of the chosen experiments, and their results, as lines for a terminal."""
     lines = []
     for one in chosen:
         lines.append(one.title)

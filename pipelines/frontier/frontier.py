@@ -234,7 +234,7 @@ class Frontier:
             found = self._host_hashes[name] = int(self._rules.page_ids.host_hashes([name])[0])
         return found
 
-    # -- what it fetches next --------------------------------------------------------------------------------------
+    # -- the next fetches ------------------------------------------------------------------------------------------
 
     def next(self, n: int, among: Collection[str] | GrowingPages | None = None) -> list[str]:
         """Return at most so many pages to fetch now, the first one first; fewer if no more may be fetched now.

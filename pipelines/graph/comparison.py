@@ -123,7 +123,7 @@ def mean_relative_error(values: Floats, reference: Floats) -> float | None:
 
 
 def overlaps(first: Ranking, second: Ranking, sizes: Sequence[int]) -> list[Overlap]:
-    """Return the overlap of the highest pages, at each of these sizes."""
+    """Return the overlap of the highest pages, for each size."""
     fewest = min(len(first.pages), len(second.pages))
     count = max((size for size in sizes if size <= fewest), default=0)
     tops = [one.pages[highest(one.values, one.pages, count)] for one in (first, second)]

@@ -142,7 +142,7 @@ def _without_duplicates(starts: Ints, targets: PageNumbers, weights: Ints) -> tu
 
 
 def _starts(counts: npt.NDArray[np.signedinteger[Any]]) -> Ints:
-    """Return the start of each run of these lengths, and the end of the last one."""
+    """Return the start of each run and the end of the last one; `counts` are the runs' lengths."""
     starts = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=starts[1:])
     return starts

@@ -23,7 +23,7 @@ _PAGES_AT_ONCE = 1 << 16
 
 
 class Sums(NamedTuple):
-    """Of a vector, or a part of it: its L1 distance from the previous one, its sum, the sum over dangling pages."""
+    """Sums of a vector or of a part: its L1 distance from the previous one, its sum, the sum over dangling pages."""
 
     change: float = 0.0
     total: float = 0.0

@@ -4,7 +4,7 @@ Paper 002, section 4.3: librarians graded sites from 1 to 4, and page importance
 librarian did. Entry i of the grades and of every ranking is about one page. Higher is better in both.
 
 A ranking that has one value for several pages does not order them. Measures of its top then have the mean over all
-orders of these pages.
+orders of such pages.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FEWEST_DEFINED = 0.5
 
 @dataclass(frozen=True)
 class GradingPlan:
-    """What is measured. `sizes`: the lengths of the top; `good`: the grade from which a page is good."""
+    """The measures to take. `sizes`: the lengths of the top; `good`: the grade from which a page is good."""
 
     sizes: tuple[int, ...]
     good: float
@@ -86,7 +86,7 @@ class DisputedPage(NamedTuple):
 
 
 class _Sample:
-    """Grades and one ranking of a sample of pages, and what several measures need of them."""
+    """Grades and one ranking of a sample of pages, with arrays that several measures share."""
 
     def __init__(self, grades: Floats, ranks: Floats) -> None:
         self.grades, self.ranks = grades, ranks

@@ -134,7 +134,7 @@ def hyperball(
     """Estimate the harmonic centrality of all pages; the same seed gives the same values, however the graph is sliced.
 
     Registers are in memory, links are scanned once for each radius; later scans read only the blocks that hold links of
-    pages whose balls still grow. `after_scan` is called with the radius and the number of these pages.
+    pages whose balls still grow. `after_scan` is called with the radius and the number of such pages.
 
     Raises `GraphRefused` for a number of registers out of range.
     """
@@ -230,7 +230,7 @@ def _estimator(log2_registers: int) -> tuple[float, Floats, Floats]:
     bias = _BIASES.get(log2_registers, 0.7213 / (1.0 + 1.079 / registers))
     powers: Floats = np.ldexp(1.0, -np.arange(66))
     powers[0] = 0.0  # registers that are 0 count in `zeros`
-    share = np.arange(registers) / registers  # never all of them: a ball holds a page
+    share = np.arange(registers) / registers  # less than 1: a ball holds a page
     zeros, term, factor = share.copy(), share.copy(), 0.5
     while term.any():
         term, factor = term * term, 2.0 * factor
@@ -296,7 +296,7 @@ def _measure(
     values: Any,
     grown: Any,
 ) -> None:
-    """Estimate the balls that were reached, count what they gained, and keep `grown` for those that changed.
+    """Estimate the balls that were reached, count their new pages, and keep `grown` for balls that changed.
 
     Balls of radius 1 are known exactly.
     """

@@ -108,7 +108,7 @@ def rank_links(
 ) -> PageRanks:
     """Return the PageRank of links with weights of any size, as `pagerank` does for a graph.
 
-    `after_step` is called with the number of steps so far, and the residual or a bound of it.
+    `after_step` is called with the number of steps so far, and the residual or a bound for it.
     """
     pages = len(links.starts) - 1
     if pages == 0:

@@ -160,7 +160,7 @@ class RankProgress:
             self.done = self.residual <= self.settings.tolerance
         else:
             if swept.total == 0.0:
-                raise GraphRefused("all rank is lost at dangling pages: nothing is left of it")
+                raise GraphRefused("all rank is lost at dangling pages: nothing is left to share")
             self.residual = add_sums(workers.measure(1 - self.side, self.side, 1.0 / swept.total, scale)).change
             if self.residual <= self.settings.tolerance:  # of the vector that the sweep started from
                 self.done = True
@@ -169,7 +169,7 @@ class RankProgress:
         self.total, self.held = swept.total, swept.held
 
     def run_freely(self, workers: Workers) -> None:
-        """Let the workers run until all of them have little to change, and pause them."""
+        """Let the workers run until each has little to change, and pause them."""
         damping, tolerance = self.settings.damping, self.settings.tolerance
         workers.run(self.side)
         latest: dict[int, float] = {}

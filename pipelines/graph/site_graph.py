@@ -60,7 +60,7 @@ class SiteGraph:
     """Sites 0 … n-1 and the links between them, by their targets.
 
     The links to site i are from `sources[starts[i]:starts[i + 1]]`, which ascend, with their weights beside them; a
-    link of a site to itself is one of them if it has a weight. The other columns have a value for each site: its pages,
+    link of a site to itself is included if it has a weight. The other columns have a value for each site: its pages,
     the links between these, and the links to and from other sites; each link of the page graph counts 1 there.
     """
 

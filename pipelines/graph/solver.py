@@ -1,4 +1,4 @@
-"""Ranks of a graph on disk, any number of them in one scan of its links (thesis, 2.2 to 2.3.4).
+"""Ranks of a graph on disk, any number at once in a scan of its links (thesis, 2.2 to 2.3.4).
 
 *Importance* moves forward along links, *interest* backward: the same equations on the inverse graph, from the same
 slices. With M what pages pay along their links (a column of a dangling page is 0) and v the personalisation,
@@ -16,8 +16,8 @@ pages dangle.
 `"normalise"` is eq. 2.6 to 2.8 and not linear. There the residual of the result is computed by a scan of its own.
 
 Interest, on slices that are cut by targets: each slice pays its values, and every source collects. In Gauss-Seidel's
-order a slice pays only what it received since its last payment, its residual. That gives the same vectors as computing
-slice after slice of the inverse graph. It needs linear equations: with `"normalise"` the order is Jacobi's.
+order a slice pays only its residual, the amount received since its last payment. That gives the same vectors as
+computing slice after slice of the inverse graph. It needs linear equations: with `"normalise"` the order is Jacobi's.
 
 *Hubs and authorities* are Kleinberg's: a = K' h, h = K a, for both a slice is read twice while it is in memory.
 """
@@ -93,7 +93,7 @@ class Settings:
 class Rank:
     """The rank of every page; the values sum to 1.
 
-    `residual` is |f(x) - x| in L1, or a bound of it. `error` bounds the distance from the true rank in L1; it is None
+    `residual` is |f(x) - x| in L1, or a bound for it. `error` bounds the distance from the true rank in L1; it is None
     with `"normalise"` and for hubs and authorities, which have no such bound.
     """
 
@@ -162,7 +162,7 @@ class _Iteration(ABC):
 
     @property
     def ends_when_stuck(self) -> bool:
-        """Whether sweeps that reach no smaller residual show that roundings are all that is left of it."""
+        """Whether sweeps that do not reduce the residual show that it consists of rounding errors."""
         return True
 
     def note_residual(self) -> None:
@@ -261,7 +261,7 @@ class _Linear(_Iteration):
         else:
             swept = measure(self.next, self.next, 1.0, 1.0, self.sums)
             if swept.total == 0.0:
-                raise GraphRefused(f"{self.wanted.name}: all rank is lost at dangling pages: nothing is left of it")
+                raise GraphRefused(f"{self.wanted.name}: all rank is lost at dangling pages: nothing is left to share")
             change = measure(self.next, self.now, 1.0 / swept.total, 1.0 / self.total, self.sums).change
             self.left = change
             if self.exact or not self.in_order:

@@ -1,7 +1,7 @@
 """Reads a graph on disk: its pages, and its links in vertical slices (thesis, 2.3.2).
 
     graph.json        the manifest: sizes, and a digest of every other file
-    pages.ids         page ids, mixed (`mixed`) and ascending: page i of the graph has the i-th of them
+    pages.ids         page ids, mixed (`mixed`) and ascending: page i of the graph has the i-th id
     pages.out/.in     the summed weights of each page's links, and of the links to it
     pages.categories  the category of each page, 255 if unknown
     pages.urls        the URLs of all pages, one after the other; pages.ends: where each one ends

@@ -10,7 +10,7 @@ import numpy as np
 from opicflow.schemas.arrays import Floats
 
 GOOD_SHARE = 0.85
-"""The share of all pages that is taken for good: the list of good ones stands for so many."""
+"""The share of all pages that is assumed to be good, and that the list of good pages represents."""
 
 
 def spam_mass(importance: Floats, trust: Floats, good_share: float = GOOD_SHARE) -> Floats:

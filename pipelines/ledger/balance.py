@@ -104,8 +104,8 @@ class _Carried(NamedTuple):
 def _certified_balance(table: Table, book: Book, carried: _Carried) -> Balance:
     """The law of `certified`, summed over all pages. A page is minted like any other, and keeps its base of that.
 
-    Cash is what pages hold, which may be negative. Absorbed is the rest of what was minted, and what pages have paid
-    and no link carries to a page. Sent and received are sizes, which never fall. The virtual account holds what waits
+    Cash is the sum that pages hold, which may be negative. Absorbed is the rest of the minted units, and the payments
+    that no link carries to a page. Sent and received are sizes, which never fall. The virtual account holds the amounts
     in the outbox, and the difference between signed amounts and their sizes.
     """
     counts, sums = book.counts[0], book.sums[0]

@@ -1,12 +1,12 @@
 """Hosts that are busy: none of their pages is ordered before the time that they name.
 
-After a visit that ends BUSY (429, or 503 with a Retry-After) the host of its page waits as long as the answer says. If
-it says nothing, the host waits a quarter of an hour; twice as long after each answer in a row that comes when the wait
-is over; a day at most. Answers during a wait were on their way: they do not double it. A later visit that the host
-answers otherwise ends the wait, and the row. A redirect and a failure say nothing about it.
+After a visit that ends BUSY (429, or 503 with a Retry-After) the host of its page waits for the time that the answer
+names. Without such a time, the host waits a quarter of an hour; twice as long after each answer in a row that comes
+when the wait is over; a day at most. Answers during a wait were on their way: they do not double it. A later visit that
+the host answers otherwise ends the wait, and the row. A redirect and a failure say nothing about it.
 
-Hosts are known by hashes of their names. There are few of them: a tick drops hosts whose last wait ended long ago, and
-if there are very many those whose wait ends first.
+Hosts are known by hashes of their names. Their number stays small: a tick drops hosts whose last wait ended long ago,
+and, if there are very many, the hosts whose wait ends first.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from opicflow.schemas.crawl_events import LONGEST_RETRY_SECONDS
 
 FIRST_WAIT_SECONDS = 15 * 60
 LONGEST_WAIT_SECONDS = 86400
-"""The longest wait of a host that does not say for how long."""
+"""The longest wait of a host that names no time."""
 KEPT_SECONDS = 2 * 86400
-"""So long after its wait the next answer of a host that asks to wait is one more in a row."""
+"""Until so long after its wait, the next BUSY answer of a host is one more in a row."""
 MOST_HOSTS = 1 << 16
 """How many hosts a tick keeps."""
 
@@ -88,7 +88,7 @@ class BusyHosts:
 
 
 def _next_wait(before: HostWait | None, second: int, asked_seconds: int) -> HostWait:
-    """The wait of a host after another answer that asks to wait; 0 seconds = it does not say for how long."""
+    """Return the wait of a host after another BUSY answer; 0 seconds = the answer names no time."""
     answers = 1
     if before is not None:
         answers = before.answers if second < before.until else min(before.answers + 1, _MOST_ANSWERS)

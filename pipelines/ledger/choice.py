@@ -134,7 +134,7 @@ def choose_orders(
 
 
 def _to_explore(survey: Survey, worth: Worth, is_new: Bools, most: int) -> tuple[Ints, Floats]:
-    """The unread pages to explore, and what they are worth then, in units of importance.
+    """Return the unread pages to explore, and the worth of exploring them, in units of importance.
 
     Of the marked ones the most worth, as large a part of `most` as was learnt.
     """

@@ -116,13 +116,13 @@ class RefreshConfig:
 
     `strategy`, `estimator` and `rate_prior` are names of `refresh.strategies.STRATEGIES`, `refresh.rates.ESTIMATORS`
     and `refresh.rate_prior.PRIORS`.
-    `bandwidth_per_day` is all fetches, discovery included; None = as many as the crawl makes. Discovery gets
-    `discovery_share` of these while there are unread pages enough. It takes them as `discovery_by` says: by what they
-    are worth, as learnt from pages that were read; by importance; by waiting cash; or in the order in which they were
-    found. Orders are given every `cycle_hours`, a page once. With `first_cycle_minutes` a new crawl gets them sooner:
-    its first cycle is so long, and each later one as long as the crawl has lasted, until that is `cycle_hours`. No page
-    is refreshed more often than every `cycle_hours` or every `shortest_interval_seconds`, nor (bandwidth permitting)
-    more rarely than every `longest_interval_days`.
+    `bandwidth_per_day` is all fetches, discovery included; None = as many as the crawl makes. Discovery gets the share
+    `discovery_share` while there are enough unread pages. `discovery_by` is the order in which it takes them: by worth,
+    as learnt from pages that were read; by importance; by waiting cash; or as they were found. Orders are given every
+    `cycle_hours`, a page once. With `first_cycle_minutes` a new crawl gets them sooner: its first cycle is so long, and
+    each later one as long as the crawl has lasted, until that is `cycle_hours`. No page is refreshed more often than
+    every `cycle_hours` or every `shortest_interval_seconds`, nor (bandwidth permitting) more rarely than every
+    `longest_interval_days`.
     `host_fetches_per_day` and `host_fetches_per_hour` bound what one host gets; two of its fetches are
     `crawl_delay_seconds` apart. `domain_fetches_per_day` bounds what all hosts of a registrable domain get together,
     and `domain_discovery_share` the part of the orders of discovery that one domain gets. An order that was not
@@ -187,8 +187,8 @@ class DomainLimits:
     """Limits of the unread pages of one registrable domain, in number and cash; None = no limit.
 
     No more than `most_unread` are known, and no more than `most_announced` are learnt a day from announcements. Under
-    `certified` all of them together have at most `most_share` of what pages are given for being known: of the
-    teleport, in the terms of PageRank.
+    `certified` all these pages together have at most `most_share` of the units that pages are given for being known: of
+    the teleport, in the terms of PageRank.
     """
 
     most_unread: int | None = None

@@ -3,9 +3,10 @@
 A *whole* cut goes to all other shards, with all that waits for them, their parts of the virtual account, and gossip.
 There is one after a number of visits. At ticks it depends on `cut_seconds`. If that is 0, every tick makes a whole cut.
 Otherwise a tick makes one after visits of a fiftieth of the pages; if much waits, under `certified`; or if the last one
-is old enough, and the gossip has changed or the virtual account has a unit for every weighted page. Other ticks send
-single shards what is worth a message: many amounts, or any amounts after `cut_seconds`. A shard that received cash also
-answers with its gossip, so that the sender learns how far it has come. Shards to which nothing happens send nothing.
+is old enough, and the gossip has changed or the virtual account has a unit for every weighted page. Other ticks send a
+message to single shards if it is worth its cost: with many amounts, or with any amounts after `cut_seconds`. A shard
+that received cash also answers with its gossip, so that the sender learns how far it has come. Shards to which nothing
+happens send nothing.
 """
 
 from __future__ import annotations

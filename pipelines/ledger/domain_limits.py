@@ -3,8 +3,8 @@
 Whoever owns a domain can make any number of URLs, on any number of hosts, at no cost. So the unit is the domain.
 
 Kernels know the hash of the site with which a page id begins, of 16 bits, and decide by it at once. Where a crawl has
-more domains than there are hashes, some share one. At ticks and sweeps the URLs tell them apart: a hash then has as
-much as all its domains together.
+more domains than there are hashes, some share one. At ticks and sweeps they are distinguished by their URLs: a hash
+then has as much as all its domains together.
 """
 
 from __future__ import annotations

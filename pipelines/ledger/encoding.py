@@ -18,8 +18,8 @@ with the links, or of the id before; these sites; and the other six bytes of eve
 and the ids of transfers are sorted. Amounts are varints.
 
 An entry has one form, and other bytes are refused. Policies and controls are rare: they are packed columns, as all
-entries were in older logs, which are read (packed_entries.py). So older code can read the entry in which the log says
-that it has the form above, and ends there.
+entries were in older logs, which are read (packed_entries.py). So older code can read the entry that announces the form
+above, and ends there.
 """
 
 from __future__ import annotations

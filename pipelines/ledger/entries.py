@@ -1,8 +1,8 @@
-"""The entries of a shard log, as columns. A ledger is a function of them.
+"""The entries of a shard log, as columns. A ledger is a function of its entries.
 
 An entry names its source and the range of offsets that it holds (from `start` up to but not including `end`), so that a
-ledger can skip what it has applied and refuse an entry that would leave a hole. Page ids are uint64, made from site and
-URL (schemas/pages.py).
+ledger can skip rows that it has applied and refuse an entry that would leave a hole. Page ids are uint64, made from
+site and URL (schemas/pages.py).
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ class CrawlItems:
 
     `time_ms` is the time of the fetch and `digest` a hash of its content (0 = not known). `modified_ms` is when the
     content last changed, as the server of a visit or a sitemap reports it (0 = not reported); of a BUSY visit it is the
-    time until which the host asks to wait (0 = it does not say). `links_known` distinguishes a page without links from
-    one whose links are not known. `quality` is a step of the page's quality (`quality_of`), 0 = not told. An empty URL
-    is not known. `offset` and `within` are the position of each row in its source; they never decrease.
+    time until which the host wants no requests (0 = not reported). `links_known` distinguishes a page without links
+    from one whose links are not known. `quality` is a step of the page's quality (`quality_of`), 0 = not reported. An
+    empty URL is not known. `offset` and `within` are the position of each row in its source; they never decrease.
     """
 
     kind: Bytes = field(metadata=per_row(np.uint8))

@@ -212,7 +212,7 @@ STORE = _accounts(
 """How links are stored, and pages found, and what follows from times: no part of the ledger's state."""
 
 ACCOUNTS = {"counts": COUNTS, "clocks": CLOCKS, "rules": RULES, "modes": MODES}
-"""The columns of `Book` that are one row of accounts, and the types of these rows."""
+"""The columns of `Book` that are one row of accounts, each with the type of its row."""
 
 
 def link_numbers(stored: Array) -> Array:
@@ -263,7 +263,7 @@ class Table(NamedTuple):
     pages: Any  # PAGE_ROW [n]: kernels read the fields of a row as attributes
     refresh: Any  # REFRESH_ROW [n]
     spans: Array  # float32 [n, 2]: rate and span (interpolation)
-    totals: Array  # int64 [n]: earned units (all), amounts (absorbing), what it has paid (certified)
+    totals: Array  # int64 [n]: earned units (all), amounts (absorbing), units paid (certified)
     held: Array  # float64 [n]: paper's interpolation
     measure_cash: Array  # float32 [n, measures], oldest first
     measure_theta: Array  # uint64 [n, measures]

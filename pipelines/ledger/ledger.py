@@ -159,9 +159,9 @@ class Ledger:
 
         `shards` are the ranges of all shards, or how many of equal width there are. `theta_start` is where the turn
         clock begins: any value gives the same importance. `page_ids` are the rules that gave the pages of the log
-        their ids: policies name pages by URL. `multiplier`, odd and of 64 bits, places pages in hash tables and changes
-        nothing but the speed: give one that nobody can guess where everybody knows the key of page ids; None = one made
-        from that key (docs/decisions/index-multiplier.md). `space` is where URLs and remembered links are.
+        their ids: policies name pages by URL. `multiplier`, odd and of 64 bits, is that of the hash tables and changes
+        nothing but the speed: give one that cannot be guessed if the key of page ids is public; None = one made from
+        that key (docs/decisions/index-multiplier.md). `space` is where URLs and remembered links are.
         """
         config = config or LedgerConfig()
         check_shard(shard, shards.count if isinstance(shards, ShardRanges) else shards)
@@ -229,7 +229,7 @@ class Ledger:
     # -- applying the log ------------------------------------------------------------------------------------------
 
     def apply(self, entry: LogEntry) -> Applied:
-        """Apply one entry of the log; the part of it below its source's mark is skipped.
+        """Apply one entry of the log; rows below its source's mark are skipped.
 
         Raises `EntryRefused` if it would leave a hole or break the books: the ledger is then as it was before.
         """
@@ -481,7 +481,7 @@ class Ledger:
     # -- publishing and planning -----------------------------------------------------------------------------------
 
     def publish(self, pages: Ids) -> Estimates:
-        """Estimates to publish of pages that were visited: of those with a URL, relative to the last sweep.
+        """Return the estimates to publish of visited pages that have a URL, relative to the last sweep.
 
         Empty before the first sweep. The estimates returned count as published.
         """
@@ -524,7 +524,7 @@ class Ledger:
         not to be the ledger's own. `second`: when the cycle begins, if that is after the last tick and the last visit.
         `least_discovered`: so many unread pages are ordered, if there are, beside what the bandwidth allows.
         `among`: no other pages are ordered. The ledger does not change, so the same call gives the same plan. The
-        schedules to publish are those of all pages with a URL, or of those `among` them.
+        schedules to publish are those of all pages with a URL, or only of the pages `among`.
         """
         return self._planner.preview(refresh, budget, coming, importance, second, least_discovered, among)
 
@@ -718,8 +718,8 @@ class Ledger:
     def certificate(self) -> float | None:
         """A bound of the L1 distance between importance and the exact ranks of the graph seen; None if there is none.
 
-        2 is the largest distance that there can be. With several shards it is the graph that all of them have seen, as
-        far as their gossip has arrived; 2 until every shard has sent some.
+        2 is the largest distance that there can be. With several shards the graph is that of all shards, as far as
+        their gossip has arrived; 2 until every shard has sent some.
         """
         return self._residuals.certificate(self._residuals.own()) if self.is_certified else None
 

@@ -43,7 +43,7 @@ class Mark:
     """After another number of shards began: ranges of pages of shards that were further than the others."""
 
     def new_rows(self, items: CrawlItems) -> Ints | None:
-        """Return the rows that were not applied yet, of those from the position on; None = all of them."""
+        """Return the rows from the position on that were not applied yet; None = all these rows."""
         if not self.ahead:
             return None
         is_new = np.ones(len(items), np.bool_)
@@ -292,7 +292,7 @@ def _encode_residual_sums(sums: ResidualSums) -> list[Any]:
 
 
 def judged_columns(reviews: Reviews) -> dict[str, Array]:
-    """The pages that wait to be judged, as columns of a snapshot: its state says how many each review has."""
+    """The pages that wait to be judged, as columns of a snapshot; its state has the number for each review."""
     waiting = reviews.discovery.waiting
     none = np.zeros(0, np.float32)
     rows = [PagesRead(np.zeros(0, np.uint64), np.zeros(0, np.bool_), none, none), *waiting]

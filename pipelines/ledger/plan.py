@@ -1,4 +1,4 @@
-"""A plan: how the bandwidth is shared among the pages of a survey, and when each of them is due."""
+"""A plan: how the bandwidth is shared among the pages of a survey, and when each page is due."""
 
 from __future__ import annotations
 

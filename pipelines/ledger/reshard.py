@@ -1,8 +1,8 @@
 """The pages of all shards in ledgers of other shards: with the same cash, history and importance.
 
-First the shards exchange what is under way between them (`exchange`). Then everything a page has goes with it. The
-accounts of a shard are counted from its pages where that is possible; the rest is divided in proportion. Sums over all
-shards stay the same, to the unit (docs/decisions/reshard.md).
+First the shards exchange the amounts that are under way between them (`exchange`). Then a page takes along everything
+that it has. The accounts of a shard are counted from its pages where that is possible; the rest is divided in
+proportion. Sums over all shards stay the same, to the unit (docs/decisions/reshard.md).
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ class _Whole:
         self.marks = self._marks()
 
     def settle(self, shards: Sequence[_NewShard]) -> None:
-        """Divide what was minted, and the virtual account, and let shards that have too much have sent it to others.
+        """Divide the minted units and the virtual account, and count the surplus of a shard as sent to others.
 
         Cash has moved between pages since it was minted. Between the new shards it has moved as transfers do, before
         their first cut.

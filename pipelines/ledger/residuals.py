@@ -108,7 +108,7 @@ class Residuals:
     def certificate(self, own: ResidualSums) -> float:
         """A bound of the L1 distance between importance and the exact ranks of the graph that all shards have seen.
 
-        `own` are the sums of this shard now, with what it has sent and received.
+        `own` are the sums of this shard now, with all amounts sent and received.
         """
         room, peers = self._room, self._peers
         if peers.silent:

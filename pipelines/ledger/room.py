@@ -305,7 +305,7 @@ class Room:
     def put_aside(self) -> None:
         """Move the columns of pages to the space of URLs, so that there is memory for results. They are used as before.
 
-        They come back before any of them grows.
+        They come back before any column grows.
         """
         if self.is_in_memory or self._is_aside:
             return

@@ -2,8 +2,8 @@
 
 Under a window, importance is what pages earned in the last turns of the clock. Visits that are applied long before the
 transfers of other shards arrive spend too little cash, so importance is wrong until the window has passed them by. That
-happens when a stream begins with a backlog. With every cut a shard sends the second of its last tick: what it has seen
-of the time of the logs. Visits that this shard has applied since that second are ahead of the transfers.
+happens when a stream begins with a backlog. With every cut a shard sends the second of its last tick, the time up to
+which it has read the logs. Visits that this shard has applied since that second are ahead of the transfers.
 """
 
 from __future__ import annotations

@@ -322,7 +322,7 @@ def _alone(column: Array) -> tuple[Array]:
 
 
 class _LinkBlock(NamedTuple):
-    """Slots from `first` to `last`: where the links of those before end, where those of each start, and their words."""
+    """Slots from `first` to `last`: where the links of earlier slots end, where each slot's start, and their words."""
 
     first: int
     last: int

@@ -137,7 +137,7 @@ class Survey:
     retried: Ints
     """The rows of pages that do not answer."""
     retry_after: Floats
-    """How many seconds to wait before a retry of each of them."""
+    """How many seconds to wait before a retry of each such page."""
     wanted: Demand
     """The pages that share the bandwidth for refreshing, at `sharing`."""
     sharing: Ints

@@ -24,7 +24,7 @@ from opicflow.schemas.arrays import Array, Bools, Floats, Ids, Ints
 from opicflow.schemas.shards import Shard
 
 _PAGES_A_READ = 64
-"""A review takes time for all pages known, so it waits until one in so many of them was read since the last one."""
+"""A review reads all known pages, so it waits until one page in so many was read since the last review."""
 _FLOOR_SHARE = 100
 """One in so many pages is less important than a page to which next to nothing leads."""
 
@@ -185,7 +185,7 @@ class UnreadPages:
         self._dropped = dropped
 
     def _columns(self, importance: Floats) -> tuple[DiscoveryPages, url_order.OrderedPages, Array]:
-        """Return what the rule reads of all pages with a URL, what the table has of them, and the row at 1 + each slot.
+        """Return the rule's columns of all pages with a URL, these pages in URL order, and the row at 1 + each slot.
 
         `importance` is that of every slot. A slot without such a page has the row -1, and so has the slot -1.
         """
@@ -211,7 +211,7 @@ class UnreadPages:
     def _in_floors(self, importance: Floats) -> Floats:
         """Return importance in such units that a page to which next to nothing leads has what the rule calls floor.
 
-        It is changed in its place: there may be very many pages.
+        It is changed without a copy: there may be very many pages.
 
         Pages without any importance yet, which some history policies know, do not count.
         """

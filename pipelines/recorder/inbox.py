@@ -1,4 +1,4 @@
-"""What a crawler has reported, in files, until the recorder has written it to the log.
+"""The reports of a crawler, kept in files until the recorder has written them to the log.
 
     folder/inbox/00000003          a head, then the records
     folder/inbox/00000004          …
@@ -87,7 +87,7 @@ class InboxWriter:
         self._end = self._marks[_APPENDED] = at
 
     def close(self, all_are_taken: bool) -> None:
-        """Remove what is left if all records are taken."""
+        """Remove the remaining files if all records are taken."""
         if all_are_taken:
             for path in (_path(self._inbox, self._number), *_taken(self._inbox)):
                 path.unlink(missing_ok=True)
@@ -135,9 +135,9 @@ class Inbox:
         """Bytes that are no records: of a file that was damaged, such as by the end of the machine."""
 
     def take(self) -> Iterator[Report]:
-        """Yield all records that are there. One is taken when the next one is asked for, or the end is reached."""
+        """Yield all records that are there. A record is taken when the next one is requested, or the end is reached."""
         while self._file >= 0 or self._open_next():
-            has_next = self._next_number() is not None  # asked before the end is looked for
+            has_next = self._next_number() is not None  # checked before the end is searched for
             for report, end in self._records():
                 yield report
                 self._at = end

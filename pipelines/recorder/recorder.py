@@ -43,12 +43,12 @@ from opicflow.schemas.urls import NotAPage
 _LOGGER = logging.getLogger(__name__)
 _DAY = 86400.0
 _LONGEST_SILENCE_SECONDS = 0.5
-"""So long a report waits at most for the log, if the crawler asks for nothing."""
+"""So long a report waits at most for the log, if the crawler requests nothing."""
 _LONGEST_WAIT_SECONDS = 60.0
 """For the recorder of a crawl that was killed, which saves its ledger."""
 _PAUSE_SECONDS = 0.1
 _LESS_URGENT = 5
-"""Than the crawl, which is not to wait for the processor: the recorder may be late, up to where it is asked."""
+"""The priority of the recorder below that of the crawl: it may be late until the crawl requests something."""
 _SAVE_SECONDS, _SAVES_SHARE = 60.0, 0.02
 """The ledger is saved at this interval, or at a longer one: saving takes at most this share of the time."""
 
@@ -89,7 +89,7 @@ class Recorder:
         self._crawler.send({"ended": True})
 
     def _save_sometimes(self) -> None:
-        """Save the ledger, for those who look at the importance of pages meanwhile."""
+        """Save the ledger, so that the importance of pages can be read during the crawl."""
         begun = time.monotonic()
         if begun >= self._save_at:
             self._frontier.save()

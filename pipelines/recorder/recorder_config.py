@@ -1,4 +1,4 @@
-"""What a recorder is told when it is started."""
+"""The configuration that a recorder is started with."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ NEVER = 65535
 
 PER_HOUR_BOUNDS = (1.0, 3600.0)
 DELAY_BOUNDS = (1.0, 3600.0)
-"""Fetches an hour of a host, and seconds between two of them: a cycle, at least an hour, may have one of every host."""
+"""Fetches of a host in an hour, and the seconds between two: a cycle, at least an hour, may have one of every host."""
 
 _TIMED_SECONDS = 60.0  # between two pages of a host that have a time, where nothing limits it
 _STEPS_PER_OCTAVE = 2048
@@ -76,8 +76,8 @@ def allowances(per_day: Floats, since: int, until: int, parts: Floats, phases: F
 def gaps(per_hour: Floats, delay_seconds: Floats) -> Ints:
     """Return the whole seconds that two fetches of each host are apart at least; 0 = nothing limits it.
 
-    `per_hour` is infinite, and `delay_seconds` 0, for hosts without such a limit. Fetches that are so far apart are no
-    more than `per_hour` in any hour.
+    `per_hour` is infinite, and `delay_seconds` 0, for hosts without such a limit. With these distances no hour has more
+    than `per_hour` fetches.
     """
     found: Ints = np.maximum(np.ceil(3600.0 / np.floor(per_hour)), np.ceil(delay_seconds)).astype(np.int64)
     return found
@@ -99,7 +99,7 @@ class OrderTimes(NamedTuple):
 def spread(times: OrderTimes, gap: Ints, now: int, cycle: int) -> Ints:
     """Return when to fetch each page in the cycle that begins now: no host gets a burst, no page is before its time.
 
-    Timed pages of a host follow one another after a minute, or sooner if the cycle would end before all of them. The
+    Timed pages of a host follow one another after a minute, or sooner if the cycle would end before the last one. The
     other pages of the host are spaced evenly over the rest of the cycle. Two fetches of a host are always at least its
     `gap` seconds apart. -1: the page does not fit into the cycle. The last fetch of a host is its `gap` before the end,
     so that the next cycle can begin with a fetch of the same host. Equally early pages of a host keep their order.
@@ -155,7 +155,7 @@ def _spread(
 
 
 def _floor(fetches: Floats) -> Floats:
-    """Round down, but not what is less than a whole number by rounding errors alone."""
+    """Round down, but keep a whole number that is too small only by rounding errors."""
     whole: Floats = np.floor(fetches + _ROUNDING + fetches * _RELATIVE_ROUNDING)
     return whole
 

@@ -6,8 +6,8 @@ A policy may contain up to three kinds of statement:
 - a *request*: fetch the pages now.
 - a *removal*: forget the pages.
 
-A policy without any of these withdraws the rule and the request of its target. A removal cannot be withdrawn: it ends
-when it expires.
+A policy without rule, request and removal withdraws the rule and the request of its target. A removal cannot be
+withdrawn: it ends when it expires.
 
 Of all standing rules for a page the latest governs, whatever kind of target it has. The limits of a host are a standing
 rule for the host: a rule that holds nothing else does not govern the host's pages.
@@ -215,7 +215,7 @@ class Policies:
         return self.add_all((policy,), second)
 
     def add_all(self, policies: Iterable[Policy], second: int) -> Policies:
-        """Return the policies in force after these, in their order; `PolicyRefused` if one of them cannot be added."""
+        """Return the policies in force after these, added in order; raises `PolicyRefused` if one cannot be added."""
         statements, count = dict(self._statements), self.count
         for policy in policies:
             count += 1

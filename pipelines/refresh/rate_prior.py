@@ -1,9 +1,9 @@
-"""Change rates of pages in the light of what is known about all pages: a prior, learnt from the crawl itself.
+"""Change rates of pages, estimated with a prior that is learnt from all pages of the crawl.
 
 A page that changed at each of its visits may change twice as often as it is visited, or a thousand times; a page with
 one interval may do nearly anything. What decides then is how often pages like it change. So every page gets a
 *posterior*: 32 classes of rates, from once in 20 years to once a minute, each weighted by how many pages have such a
-rate (the prior) and by how well it explains what was seen of the page (the likelihood). The rate is the mean of the
+rate (the prior) and by how well it explains the observations of the page (the likelihood). The rate is the mean of the
 posterior on a logarithmic scale, and the error its standard deviation there.
 
 **The prior** of a crawl begins as a log-normal distribution, centred at the default rate, with two thirds of all pages
@@ -14,11 +14,11 @@ old date. The prior of a category begins as that of the crawl, and the prior of 
 same way. So a site of which little was seen has the prior of its category, and a page of which little was seen that of
 its site.
 
-**What was seen of a page**, apart from its dates (rates.py): for each of the last eight intervals whether it changed;
-how many intervals before these had a change each, without a break (the *run*), and their mean length; and how many of
-its changes brought back one of the contents before (*returns*). If contents return, an unchanged content may hide
-changes. Let s be the share of changes that are returns (of the page; of the crawl for pages with few changes), and m
-the number of known contents besides the present one. A second change brings the first back with probability s / m.
+**The observations of a page**, apart from its dates (rates.py): for each of the last eight intervals whether it
+changed; how many intervals before these had a change each, without a break (the *run*), and their mean length; and how
+many of its changes brought back one of the contents before (*returns*). If contents return, an unchanged content may
+hide changes. Let s be the share of changes that are returns (of the page; of the crawl for pages with few changes), and
+m the number of known contents besides the present one. A second change brings the first back with probability s / m.
 That content stays known after one more change with probability t = 1 - (1 - s) / m, because each new content displaces
 one of m. So after k >= 2 changes the content is the same with probability s / m t^(k - 2), and after x changes in the
 mean with probability exp(-x) + s / (m t^2) (exp(-x (1 - t)) - exp(-x) (1 + t x)). Without returns that is exp(-x).
@@ -82,7 +82,7 @@ _MOST_PAGES = 1 << 14  # from which the prior of a crawl or category is learnt
 _MOST_PAGES_OF_SITE = 32
 
 # How many changes an interval of code c has in the mean at the rate of class k depends on c - 1 + 4 k alone. Tables of
-# functions of it have four rows, by the rest of c - 1, so that the values for all classes are adjacent.
+# its functions have four rows, by the rest of c - 1, so that the values for all classes are adjacent.
 _SHARES = 8
 """Steps of the share of changes that are returns."""
 _CHANGES: Floats = np.exp(
@@ -130,7 +130,7 @@ SEEN = np.dtype(
         ("returned", np.uint8),
     ]
 )
-"""What was seen of a page, as rows of the ledger have it (rates.py): a row may have other fields as well."""
+"""The observations of a page, as fields of the ledger's rows (rates.py): a row may have other fields as well."""
 
 
 def first_prior(rate: float = DEFAULT_CHANGES_PER_DAY) -> Floats:
@@ -152,9 +152,9 @@ def learnt_rates(
     categories: Bytes | None = None,
     sites: Array | None = None,
 ) -> ChangeRates:
-    """Return the change rates of pages, with priors learnt from all of them, by category and site where they are given.
+    """Return the change rates of pages, with priors learnt from all pages, by category and site where they are given.
 
-    `seen` are rows with the fields of `SEEN`; `use_dates` says whether the dates of each page are used. Estimators:
+    `seen` are rows with the fields of `SEEN`; `use_dates` is true for pages whose dates are used. Estimators:
     `"likelihood"` uses dates, `"existence"` none. Pages without data get the mean of their prior, its spread as the
     error, and the source DEFAULT. As long as a page has only a date, and no interval between visits, a lower rate than
     that is not used.
@@ -232,7 +232,7 @@ def _learn(
     first: Array,
     prior: Array,
 ) -> None:
-    """Replace a prior by the one learnt from these rows, or from `most` of them that are evenly spaced."""
+    """Replace a prior by the one learnt from these rows, or from `most` rows that are evenly spaced."""
     stride = max((end - begin + most - 1) // most, 1)
     _copy(prior, first)
     for _ in range(passes):
@@ -331,7 +331,7 @@ def _mean_of(weights: Array) -> tuple[Float, Float]:
 
 @inlined_kernel
 def _source_of(seen: Rows, use_dates: Array, i: Int) -> Int:
-    """Return the source of a page's rate; DEFAULT: nothing was seen of it."""
+    """Return the source of a page's rate; DEFAULT: it has no observations."""
     if use_dates[i] and keeps_any(seen[i].dated):
         return LAST_MODIFIED
     return INTERVALS if keeps_any(seen[i].intervals) else DEFAULT
@@ -357,7 +357,7 @@ def _weigh(seen: Rows, use_dates: Array, i: Int, share: Float, prior: Array, pos
 
 @inlined_kernel
 def _changes_of(word: Word, returned: Int) -> tuple[Int, Int, Int]:
-    """Return how many intervals a word has, how many of them have a change, and how many of these are returns."""
+    """Return the numbers of intervals of a word, of intervals with a change, and of changes that are returns."""
     intervals, changes, returns = np.int64(0), np.int64(0), np.int64(0)
     rest, bits = np.uint64(word), np.int64(returned)
     while rest != _NOTHING:

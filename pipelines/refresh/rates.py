@@ -10,9 +10,9 @@ length, 1 to 127 on a logarithmic scale. Code 0 is no interval. A page has two w
   an interval with a change, as in the thesis: from that date to the visit.
 
 Besides, a page has its *run*: how many intervals before the eight had a change each, without a break, and the mean of
-their codes; a bit for each of the eight that says whether it *returned* to an earlier content; and short digests of the
-*earlier* contents by which that is seen. These are for a prior that is learnt (rate_prior.py); estimates without one do
-not use them.
+their codes; a bit for each of the eight, set if it *returned* to an earlier content; and short digests of the *earlier*
+contents by which that is seen. These are for a prior that is learnt (rate_prior.py); estimates without one do not use
+them.
 
 A page changes as a Poisson process; its rate is in changes per day. Every estimate but the thesis' own adds to the kept
 intervals half an interval with a change and half one without, both of mean length. So pages that always or never
@@ -130,20 +130,20 @@ def change_rates(
 
 
 class Kept(NamedTuple):
-    """What words hold: a row for each word, with a column for each of the eight intervals, the latest first."""
+    """The intervals of words: a row for each word, with a column for each of the eight intervals, the latest first."""
 
     is_interval: Bools
     is_change: Bools
 
 
 def kept_intervals(words: Words) -> Kept:
-    """Return which of the intervals of these words there are, and in which of them the page changed."""
+    """Return which intervals each word has, and in which intervals the page changed."""
     codes = words.astype("<u8", copy=False).reshape(-1, 1).view(np.uint8)
     return Kept(codes != 0, codes >= int(_CHANGED))
 
 
 def latest_intervals(words: Words) -> tuple[Bools, Bools]:
-    """Return whether the latest interval of these words is there, and whether the page changed in it."""
+    """Return whether each word has a latest interval, and whether the page changed in it."""
     codes = words & _LOWEST
     return codes != 0, codes >= _CHANGED
 
@@ -167,7 +167,7 @@ def pushed(word: Word, seconds: Float, changed: Bool) -> Word:
 def pushed_run(run: Int, mean_code: Int, word: Word, changed: Bool) -> tuple[Int, Int]:
     """Return the run of changes before the kept intervals, and the mean of their codes in 1/256, after one more.
 
-    `word` holds the intervals before it. Only while all of them have a change, the oldest joins the run; an interval
+    `word` holds the intervals before it. Only while each interval has a change, the oldest joins the run; an interval
     without a change ends it.
     """
     if not changed:
@@ -291,7 +291,7 @@ def dated_rate(word: Word) -> tuple[Float, Float]:
     """Return the likeliest rate given the last changes, C / (Σl + Σv), smoothed, and its Fisher information.
 
     Both are 0 for a word without intervals. Backwards from each visit, the time to the last change, or the whole
-    interval if there was none, was observed: C changes in the sum of these times.
+    interval if there was none, was observed: C changes in the sum of all such times.
     """
     count, total, changed_count, _ = sums(word)
     if count == 0.0:

@@ -2,7 +2,8 @@
 
 With w the weight of a page, λ its changes per day, f its fetches per day and B the bandwidth:
 
-- `thesis`: f = B/S (w λ^alpha)^(1 / (alpha + 1)), S the sum of these shares (eq. 3.7 and 3.8). Minimises
+- `thesis`: f = B/S (w λ^alpha)^(1 / (alpha + 1)), S the sum of (w λ^alpha)^(1 / (alpha + 1)) (eq. 3.7 and 3.8).
+  Minimises
   Σ w (λ/f)^alpha / (alpha + 1): how far copies lag behind.
 - `freshness`: w/λ (1 - (1 + λ/f) exp(-λ/f)) is equal for all pages (Cho and Garcia-Molina). Maximises
   Σ w f/λ (1 - exp(-λ/f)): the copies that are up to date. Pages that change too fast get f = 0.
@@ -91,8 +92,8 @@ class Allocation:
     that of `host_multipliers[h]`, which is lower if the host's cap limits it (None if no host has a cap). The
     multiplier is 0 if the least frequencies exceed the bandwidth, and inf if every page has its largest frequency.
 
-    `feasible`: all frequencies are within their bounds, and their sum is the bandwidth. Otherwise `why` says in one
-    line which bounds were given up. The sum never exceeds the bandwidth, nor the sum of a host its cap.
+    `feasible`: all frequencies are within their bounds, and their sum is the bandwidth. Otherwise `why` names in one
+    line the bounds that were given up. The sum never exceeds the bandwidth, nor the sum of a host its cap.
 
     With `freshness`, the multipliers of all frequencies below λ/37 are equal to the last bit: such a page gets a
     frequency between `frequency_at` of the multiplier and of the next smaller float.
@@ -318,7 +319,7 @@ def costs(pages: Demand, frequencies: Floats, alpha: float = 0.95) -> Costs:
 
 
 def freshness_range(pages: Demand, errors: Floats, frequencies: Floats) -> tuple[float, float]:
-    """Return the freshness of these frequencies if all pages change faster, and slower, than estimated.
+    """Return the freshness at the given frequencies if all pages change faster, and slower, than estimated.
 
     By a standard error, of the logarithm of their rates: errors of many pages cancel out, unless all have one cause,
     such as a default rate that is wrong for this crawl. That is the case that counts.
@@ -438,7 +439,7 @@ def _clipped(columns: _Columns, row: Int, frequency: Float) -> Float:
 def _totals(
     strategy: Int, multiplier: Float, columns: _Columns, first: Int, last: Int, stride: Int, scratch: _Scratch
 ) -> tuple[Float, Float, Float]:
-    """Return sums of frequencies at a multiplier: of all, of unclipped ones, of these times their elasticity."""
+    """Return sums of frequencies at a multiplier: all, unclipped ones, and unclipped ones times their elasticity."""
     total, free, slope = 0.0, 0.0, 0.0
     by_host = columns.host.shape[0] > 0
     if by_host:
@@ -539,7 +540,7 @@ def _search_each(
     highs: Floats,
     blends: Floats,
 ) -> None:
-    """Find the multiplier of each of these hosts, whose pages are adjacent, at which it gets its room."""
+    """Find for each host, whose pages are adjacent, the multiplier at which it gets its room."""
     first = 0
     for i in range(hosts.shape[0]):
         host, last = hosts[i], ends[i]

@@ -1,6 +1,6 @@
 """Columns in files that are mapped: the system keeps the used parts in memory, and writes and reads the rest.
 
-A file has no name from its beginning on, so nothing is left of it when the process ends, in whatever way.
+A file never has a name, so it disappears when the process ends, in whatever way.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class MappedColumn:
     def resized(self, rows: int) -> Array:
         """Return the column with so many rows. Raises `OSError` if the disk has no room for them.
 
-        The blocks of a file are allocated before they are used: a mapping would have no way to tell that there are
-        none. The mapping reaches far behind them, so it is seldom made a second time.
+        The blocks of a file are allocated before they are used: a mapping could not report that the disk is full. The
+        mapping reaches far behind the used blocks, so it is rarely made a second time.
         """
         size = rows * self._row_bytes
         if rows == 0:

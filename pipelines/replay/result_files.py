@@ -1,4 +1,4 @@
-"""The files of a replay's results, all but the summary: each is written while what comes after it is made."""
+"""The files of a replay's results, all but the summary: each is written while the next results are computed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ResultFiles:
         self._writing = [self._thread.submit(write) for write in _writers(out, arriving, kinds)]
 
     def finish(self) -> list[Path]:
-        """Write what is left, and name all files. Returns their paths. If one cannot be written, none gets its name."""
+        """Write the rest, name all files, and return their paths. If one cannot be written, none gets its name."""
         self._arriving.complete()
         written = [one.result() for one in self._writing]
         for one in written:

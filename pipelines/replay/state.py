@@ -320,7 +320,7 @@ def identify(file: str, known: list[Source], used: set[str]) -> Identified:
     """The source that a file is: one that is known, or a new one.
 
     A file that grew, was renamed or compressed is the same: it begins as it did, and has the same bytes before the
-    end of what was read. Logs of two days often begin with the same seeds, so the first bytes alone prove little.
+    position that was reached. Logs of two days often begin with the same seeds, so the first bytes alone prove little.
     """
     first = b""
     if file != STDIN:
@@ -374,7 +374,7 @@ def _goes_on_alike(file: str, source: Source) -> bool:
         packed = is_compressed(opened.read(4))
         if packed == source.is_compressed:
             return _tail(opened, source.tail_end) == source.tail_digest
-    if not packed:  # it no longer is: how much of it the tail covers is unknown
+    if not packed:  # it no longer is: it is unknown which bytes the tail covers
         return True
     start = max(source.at - _TAIL_BYTES, 0)
     found = b""

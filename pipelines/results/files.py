@@ -39,7 +39,7 @@ _OF_FEW_TEXTS = {"host", "by", "reason", "source"}
 
 
 class ResultKind(NamedTuple):
-    """Records that a replay writes: their published schema, and how a packed part of them becomes columns."""
+    """Records that a replay writes: their published schema, and the function that makes columns of a packed part."""
 
     schema: str
     columns_of: Callable[[bytes], Columns]

@@ -50,7 +50,7 @@ class Decision(Enum):
 
 
 def decide(known: KnownPage | None, date: int, now_second: int) -> Decision:
-    """Return how to treat a page that is to have this date, from the frontier's record of it."""
+    """Return how to treat a page that is to have this date, given the frontier's record."""
     if known is None:
         return Decision.SEND
     if known.date == date:

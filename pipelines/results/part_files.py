@@ -83,7 +83,7 @@ class Parts(Sequence[bytes]):
 
 
 class Stopped(Exception):
-    """Nobody needs the parts any more that were waited for."""
+    """Raised in a waiting reader when its parts are no longer needed."""
 
 
 class ArrivingParts:
@@ -98,14 +98,14 @@ class ArrivingParts:
         self._changed = Condition()
 
     def add(self, kind: PartKind) -> None:
-        """Tell readers that the next part of a kind is there. Final kinds come last, and one after the other."""
+        """Wake readers: the next part of a kind is there. Final kinds come last, and one after the other."""
         with self._changed:
             self._arrived[kind] += 1
             self._latest = kind
             self._changed.notify_all()
 
     def complete(self) -> None:
-        """Tell readers that all parts are there."""
+        """Wake readers: all parts are there."""
         with self._changed:
             self._is_complete = True
             self._changed.notify_all()
@@ -126,7 +126,7 @@ class ArrivingParts:
         return is_over or self._arrived[kind] > number
 
     def read(self, *kinds: PartKind) -> Iterator[bytes]:
-        """Yield the parts of these kinds, one kind after the other. Waits for each, and for the end of a kind."""
+        """Yield the parts of the given kinds, one kind after the other. Waits for each part and each kind's end."""
         for kind in kinds:
             if kind in FINAL:
                 yield from self._read_final(kind)
@@ -152,7 +152,7 @@ class ArrivingParts:
 
 
 _arriving: dict[Path, ArrivingParts] = {}
-"""Who is told of the parts that this process saves in a folder: see docs/decisions/process-caches.md."""
+"""By folder, the object that wakes readers of the parts that this process saves: docs/decisions/process-caches.md."""
 
 
 @contextmanager

@@ -46,8 +46,8 @@ class Reasons:
     unnamed: float | None
     """The part from pages of other shards that are not among the payers: transfers do not name who pays.
 
-    If all shards were read, it is what is under way between them. None where it is not known apart from what all pages
-    receive alike.
+    If all shards were read, it is the sum that is under way between them. None where it cannot be distinguished from
+    the part that all pages receive alike.
     """
     path: list[str]
     """How it was found: each page was found first in the one before; the last one is the page itself."""

@@ -199,7 +199,7 @@ class SiteTotals:
 
 
 def ranked_sites(pages: Iterable[Pages], by: SiteKind) -> list[SiteTotals]:
-    """Return all hosts or domains of these pages, the most important first."""
+    """Return all hosts or domains of the pages, the most important first."""
     total: Counter[str] = Counter()
     count: Counter[str] = Counter()
     read: Counter[str] = Counter()

@@ -50,7 +50,7 @@ class Compared:
 def planned(
     ledger: Ledger, refresh: RefreshConfig, bandwidth_per_day: float | None, importance: Floats | None
 ) -> Planned:
-    """The plan of these options; policies decide where an option is not given."""
+    """Return the plan by the given options; policies decide where an option is not given."""
     return ledger.preview(refresh, _budget(ledger, refresh, bandwidth_per_day), importance=importance)
 
 

@@ -40,9 +40,9 @@ class HarmonicOptions:
 class SiteRankOptions:
     """How sites are made of pages, and how they are ranked.
 
-    `settings` are those of importance; None = no importance. `harmonic` None = no harmonic centrality. One of them at
-    least is computed; harmonic centrality orders the sites if `is_by_harmonic`. `max_iterations` is the largest
-    distance that counts in it.
+    `settings` are those of importance; None = no importance. `harmonic` None = no harmonic centrality. At least one is
+    computed; harmonic centrality orders the sites if `is_by_harmonic`. `max_iterations` is the largest distance that
+    counts in it.
     """
 
     rules: SiteRules

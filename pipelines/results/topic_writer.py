@@ -209,7 +209,7 @@ class _Sender:
             self.send(topic, hosts_of(pages.texts) if topic == ORDERS else pages.texts, pages.texts, columns)
 
     def send_sites(self, parts: Iterable[bytes], removed_pages: Iterable[bytes] = ()) -> None:
-        """Send sites, and tombstones of those without pages. A site that is in several shards has a key in each."""
+        """Send sites, and tombstones of sites without pages. A site that is in several shards has a key in each."""
         for part in map(pages_of, parts):
             names = [name.decode("utf-8") for name in part.texts]
             shard, by = part.moment["shard"], part.moment["by"]

@@ -60,5 +60,5 @@ def is_token(given: str, token: str) -> bool:
 
 
 def cookie_of(token: str) -> str:
-    """Return the value of the cookie that stands for the token."""
+    """Return the value of the cookie that a browser sends instead of the token."""
     return hmac.new(token.encode(), b"opicflow serve", hashlib.sha256).hexdigest()

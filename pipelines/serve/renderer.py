@@ -25,7 +25,7 @@ def render(template: str, **values: Any) -> str:
 
 
 def render_report(view: View) -> str:
-    """A page that stands alone: no script, nothing is loaded, and its content security policy forbids both."""
+    """Return a self-contained page: no script, nothing is loaded, and its content security policy forbids both."""
     style = static_file("style.css").decode("utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     records = [view.table.record(row) for row in range(min(_MOST_IN_REPORT, len(view.table)))]

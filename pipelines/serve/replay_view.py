@@ -20,7 +20,7 @@ _COUNTS = ("events_read", "visits", "announcements", "rejects", "duplicates", "l
 
 
 def view_of_replay(result: ReplayResult, inputs: Sequence[str]) -> View:
-    """Return the view of a replay of these inputs."""
+    """Return the view of a replay of the given inputs."""
     summary = result.summary
     table = PageTable.of(
         map(pages_of, result.importance), map(pages_of, result.schedules), map(pages_of, result.orders)

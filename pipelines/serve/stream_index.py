@@ -69,7 +69,7 @@ class _Table:
         self._columns, self._rank, self._text = columns, rank, text
 
     def take(self, arrived: Sequence[Arrival]) -> int:
-        """Take records; returns the number of those with impossible values."""
+        """Take records; returns how many have impossible values."""
         blank = {name: 0 for name, _, _ in self._columns}
         try:
             self._take(arrived, blank)

@@ -126,7 +126,7 @@ class StreamSource:
         where = f"--brokers {self._connection.brokers}" + (f" --prefix {self._prefix}" if self._prefix else "")
         return (
             "it is not among the pages that are kept: its importance, visits and next fetch are not known here. "
-            "It is kept as soon as a new record of it arrives. To see its record in the topic: "
+            "It is kept as soon as a new record for it arrives. To see its record in the topic: "
             f"opicflow subscribe importance {where} --url {wording.safe(url)}"
         )
 

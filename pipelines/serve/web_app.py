@@ -59,7 +59,7 @@ _KEEP_ALIVE_SECONDS = 15.0
 
 
 class Endpoint(NamedTuple):
-    """An address for programs: what it returns, and its parameters with their meaning."""
+    """An address for programs: its result, and its parameters with their meaning."""
 
     path: str
     example: str
@@ -81,7 +81,7 @@ ENDPOINTS = (
             *_N,
             *((name, "such as host=example.org") for name in ("host", "domain")),
             ("category", "the number of a category"),
-            ("pattern", "a piece of the URL, or with * the whole of it"),
+            ("pattern", "a piece of the URL; with *, a pattern for the whole URL"),
             *((name, "1: only such pages") for name in ("read", "unread", "gone", "rising", "falling", "overdue")),
         ),
     ),

@@ -72,7 +72,7 @@ from opicflow.schemas.sites import SiteKind
 MOST_TRANSFERS = 100_000
 """The most transfers of one message: 10 bytes each, or so."""
 _MOVERS_SHARE = 32
-"""At each tick at least one page in so many is published, of those that have moved: so large ledgers end as well."""
+"""At a tick at least this part of all pages may be published because they moved: so large ledgers end as well."""
 _MOST_REJECTED_BYTES = 64 << 10
 _MOST_REFUSED, _MOST_REFUSED_MS = 100, 3_600_000
 """A source whose entries are refused for as many and as long ends the job."""
@@ -150,7 +150,7 @@ class LogKeeper:
     def continuing(
         cls, shard: int, visits: int, origin: bytes, head: LogHead, before: Sequence[LogKeeper]
     ) -> LogKeeper:
-        """Return the keeper, without its ledger, of a log that begins with a ledger made of those of other keepers.
+        """Return the keeper, without its ledger, of a log that begins with a ledger made from other keepers' ledgers.
 
         The ledger counts so many visits; `origin` is the entry with its settings.
         """
@@ -290,7 +290,7 @@ class LogKeeper:
         return max(entry_ms, 1000 * self.ledger.tick_second) + self.origin.most_ahead_hours * _MS_PER_HOUR
 
     def _report_times(self, entry: CrawlEntry, is_ahead: Bools, offset: int) -> Iterator[Output]:
-        """Count the new rows of an entry whose time was too far ahead; the first of them is a reject."""
+        """Count the new rows of an entry whose time was too far ahead; the first one is a reject."""
         rows = np.flatnonzero(is_ahead)
         if not len(rows):
             return
@@ -439,7 +439,7 @@ class LogKeeper:
             yield self._audit()
 
     def _publish_movers(self) -> Iterator[Output]:
-        """Publish the pages whose scores moved most, a portion at a tick.
+        """Publish the pages whose scores moved most, a limited number at each tick.
 
         Records that are not used are left to later sweeps: scores still change after the last visit.
         """
@@ -549,7 +549,7 @@ class LogKeeperFactory:
 
 
 def _without_times(items: CrawlItems, is_ahead: Bools) -> CrawlItems:
-    """Return the rows; some become visits without a time. A host that asks to wait then does not say until when."""
+    """Return the rows; some become visits without a time. The end of a BUSY host's wait is then unknown."""
     if not is_ahead.any():
         return items
     has_wait = is_ahead & (items.outcome == Outcome.BUSY)

@@ -123,7 +123,7 @@ class KeepLogLedger(KeepLedger):
                 raise
 
     def _has_moved(self, shard: int) -> bool:
-        """Whether a log begins later than this stage knew: next time it is read from a snapshot on."""
+        """Whether a log begins later than before: then it is next read from a snapshot on."""
         known = self._topic.partition(shard)
         now = {one.partition: one.start for one in resolve(known.connection, known.topic)}
         moved = tuple(replace(one, start=now[one.partition]) for one in self._topic.partitions)
@@ -151,7 +151,7 @@ class KeepLogLedger(KeepLedger):
             yield Output(APPLIED, applied(self._run, shard, keeper.head.next), shard)
 
     def is_usable(self, keeper: Keeper, head: Head) -> bool:
-        """Whether a keeper has the head in state, or is ahead of it and all that it has sent has arrived."""
+        """Whether a keeper has the head in state, or is further and all its outputs have arrived."""
         assert isinstance(keeper, LogKeeper) and isinstance(head, LogHead)
         if keeper.head == head:
             return True
@@ -199,7 +199,7 @@ class KeepLogLedger(KeepLedger):
         return first if cached is None else max(first, cached.head.next)
 
     def recover(self, shard: int, head: LogHead, snapshot: Any, journal: Journal | None) -> LogKeeper:
-        """Rebuild the keeper with this head, or one that is ahead of it, and count it."""
+        """Rebuild the keeper with this head, or a keeper that is further, and count it."""
         keeper: Keeper | None = None
         if self._store is not None and journal is not None:
             keeper = restore_newest(self._store, self._factory, shard, head, self._check, journal.since)

@@ -99,7 +99,7 @@ class Origin:
     movers_seconds: int = 0
     """The least time between two publications of pages whose scores moved. 0: after each sweep, as in older logs."""
     movers_at_once: int = 0
-    """How many of these are published at a tick, unless the ledger is large. 0: all of them, as in older logs."""
+    """How many moved pages are published at a tick, unless the ledger is large. 0: all, as in older logs."""
     quiet_until: dict[str, int] = field(default_factory=dict)
     sites: SiteKind | None = None
     """The kind of sites whose importance is published. None: no sites, as in older logs."""

@@ -67,7 +67,7 @@ def origin_of(connection: Connection, topic: str, snapshots: Snapshots | None = 
 def first_origin(
     connection: Connection, topic: str, logs: Sequence[PartitionRange], snapshots: Snapshots | None = None
 ) -> Origin:
-    """Return the origin in the first of these logs that has one. The others are not read: all have the same origin."""
+    """Return the origin in the first log that has one. The others are not read: all have the same origin."""
     for log in logs:
         origin = _beginning(connection, topic, log, snapshots).origin
         if origin is not None:
@@ -125,7 +125,8 @@ def begin_logs(connection: Connection, topic: str, origin: Origin, snapshots: Sn
     """Write the origin into every log of a topic without one. Returns the origin of the logs: an older one stays.
 
     Logs that were reserved for a placement keep it. A log that has entries of older forms alone gets its origin again:
-    it says which form is written from here on, and an older opicflow refuses it, and not the entries behind it.
+    it names the form of the entries from here on, so an older opicflow refuses the origin and not the entries behind
+    it.
     """
     _, partitions = partitions_of_topic(connection, topic)
     if partitions != origin.shards:

@@ -1,6 +1,6 @@
 """Rules of URLs and links that are published while a stream runs: a record in every partition of crawl-events.
 
-A note of each lies in policies, which are kept: a partition that was added later, or whose oldest events were deleted,
+Each is also noted in policies, which are kept: a partition that was added later, or whose oldest events were deleted,
 has no record of rules that apply in it.
 """
 

@@ -190,7 +190,7 @@ class Resharding:
 
 
 def _newest_ms(logs: list[PartitionRange]) -> int:
-    """Return the time of the newest last record of these logs; 0 if they have none."""
+    """Return the time of the newest record of all logs; 0 without records."""
     last = (replace(log, start=log.end - 1) for log in logs if log.end > log.start)
     return max((int(batch.times_ms[-1]) for log in last for batch in read_range(log)), default=0)
 

@@ -1,7 +1,7 @@
 """Up to which record of its log each ledger of this process has sent its outputs, and they have arrived.
 
 The stages that keep ledgers and that send outputs are one after the other in a process, in bundles: a ledger reports
-its position behind the outputs of each batch, and when the bundle ends all of them have arrived.
+its position behind the outputs of each batch, and when the bundle ends all outputs have arrived.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class StoredSnapshot(NamedTuple):
 
 
 class StoredPart(NamedTuple):
-    """A file of a snapshot: its bytes, a digest of them, and how many bytes each compressed chunk has."""
+    """A file of a snapshot: its size, its digest, and how many bytes each compressed chunk has."""
 
     bytes: int
     digest: str

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def run_ahead(items: Generator[T, None, None], most: int) -> Generator[T, None, None]:
-    """Yield the items, and raise what they raise. At most `most` wait to be taken.
+    """Yield the items, and raise an exception where `items` raises it. At most `most` wait to be taken.
 
     Closing this generator closes `items` in their thread, once the item that is being made is there.
     """

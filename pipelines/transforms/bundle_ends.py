@@ -1,8 +1,8 @@
 """Bundles that end as soon as their work is done: Beam's sampler of time wakes up more often than by default.
 
-Beam samples which step a bundle is in, on a thread of its own, to tell where the time goes. The bundle ends when that
-thread has ended, and it sleeps up to a fifth of a second at a time, the longer the older the bundle is: a bundle of one
-second waited a tenth of a second at its end, in which nothing was done.
+Beam samples which step a bundle is in, on a thread of its own, to measure where the time goes. The bundle ends when
+that thread has ended, and it sleeps up to a fifth of a second at a time, the longer the older the bundle is: a bundle
+of one second waited a tenth of a second at its end, in which nothing was done.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def _pack_estimates(
 
 
 def pack_schedules(ledger: Ledger, planned: Planned, rows: Ints) -> bytes:
-    """Pack the schedules of these rows of a plan with the URLs of their pages."""
+    """Pack the schedules of the given rows of a plan with the URLs of their pages."""
     survey, shared, alpha = planned.survey, planned.shared, ledger.config.refresh.alpha
     weights, changes, fetched = survey.weights(rows), survey.changes_per_day[rows], survey.fetched[rows]
     # The mean cost until the next fetch; the present cost where no fetch follows.
@@ -88,7 +88,7 @@ def pack_schedules(ledger: Ledger, planned: Planned, rows: Ints) -> bytes:
 
 
 def pack_orders(ledger: Ledger, planned: Planned, some: slice = slice(None)) -> bytes:
-    """Pack the orders of a plan, or some of them, with the URLs of their pages."""
+    """Pack the orders of a plan, or some, with the URLs of their pages."""
     survey, orders = planned.survey, planned.orders
     rows = orders.rows[some]
     columns: dict[str, Array] = {

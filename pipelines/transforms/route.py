@@ -45,9 +45,9 @@ from opicflow.schemas.urls import NO_PAGE, PAGE, CanonicalUrls, NotAPage, UrlRul
 _SEEN_BITS = 22
 _FIRST_SEEN_BITS = 13
 _ROOM_FOR_TWO_PAGES = 3
-"""So many places in the table for two pages that are remembered: in a smaller one more would be forgotten."""
+"""The entries of the table for two remembered pages: a smaller table would forget more pages."""
 _BUCKET = 8
-"""So many places next to each other are searched for a page: they are as long as a line of the processor's cache."""
+"""So many adjacent entries are searched for a page: they are as long as a line of the processor's cache."""
 _MULTIPLIER = 0x9E3779B97F4A7C15
 
 ANY_TIME = 1 << 62
@@ -71,7 +71,7 @@ class Seen:
     """
 
     def __init__(self, bits: int = _SEEN_BITS) -> None:
-        """`bits`: how many places its table has at most, as a power of 2, from 3 to 22."""
+        """`bits`: its table has at most 2 ** `bits` entries; from 3 to 22."""
         self._most = 1 << bits
         self.ids = np.zeros(1 << min(bits, _FIRST_SEEN_BITS), np.uint64)
         self._most_known = 0
@@ -106,7 +106,7 @@ def accepted(events: CrawlEvents, urls: CanonicalUrls, latest_ms: int = ANY_TIME
 
 
 def route(events: CrawlEvents, urls: CanonicalUrls, rules: Rules, seen: Seen, latest_ms: int = ANY_TIME) -> Routed:
-    """Return the rows of these events. `urls` are their URLs in canonical form. Later events are rejected."""
+    """Return the rows of events; `urls` are their URLs in canonical form. Events after `latest_ms` are rejected."""
     starts = events.url_starts
     pages, is_ahead = accepted(events, urls, latest_ms), events.time_ms > latest_ms
     if is_ahead.any():
@@ -441,7 +441,7 @@ def _sight(given: _In, out: _Out, seen: Any, at: Any, event: Any, url: Any, with
 
 @inlined_kernel
 def _place(seen: Any, page: Any) -> Any:
-    """Return where a page is in `Seen`, or where it belongs: an empty place, or that of a page to forget.
+    """Return where a page is in `Seen`, or where it belongs: an empty entry, or that of a page to forget.
 
     It depends on all bits of the id, because pages of one site begin alike.
     """

@@ -1,7 +1,7 @@
 """Contents of pages and their changes: Poisson processes from a seed, each page with its own rate.
 
 Visits observe these processes. Between two visits a page has changed at least once with probability 1 - e^-rt. Because
-the process has no memory, the last change lies an exponential time before the later visit, if that is after the earlier
+the process has no memory, the last change is an exponential time before the later visit, if that is after the earlier
 visit. So one random number a visit is exact for both, however many changes there were.
 """
 
@@ -35,7 +35,7 @@ class Observations(NamedTuple):
 class Contents:
     """The contents of pages 0 … n-1, from a seed: each changes as a Poisson process with a constant rate of its own.
 
-    `rates` are changes a day, log-normal around `median_per_day`, 95 % of them within `decades` powers of ten.
+    `rates` are changes a day, log-normal around `median_per_day`, 95 % within `decades` powers of ten.
 
     The result of a visit depends only on the seed, the page, its earlier visits and the time: neither on visits of
     other pages nor on batches.

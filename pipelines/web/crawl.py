@@ -51,7 +51,7 @@ def visits(
 
 
 def links_of(graph: Graph, numbers: Ints) -> PageNumbers:
-    """Return the targets of the links of these pages, link by link."""
+    """Return the targets of the pages' links, link by link."""
     _, links = _link_rows(graph, numbers, graph.starts[numbers + 1] - graph.starts[numbers])
     return graph.targets[links]
 

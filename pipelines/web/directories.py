@@ -101,7 +101,7 @@ PORTAL = DirectoryStyle(
     posted=1.0,
     dangling=0.0,
 )
-"""A few large sites, most of them behind one weak link: a few pages of each, in every menu, have most importance."""
+"""A few large sites, most behind one weak link: a few pages of each, in every menu, have most importance."""
 SHOP = DirectoryStyle(
     pages_per_site=150,
     pages_per_directory=30,
@@ -156,7 +156,7 @@ def hostile_web(
     """Return this web with a trap of new URLs and a link farm, of so many pages per page of the web.
 
     - The trap is two sites of one domain: a calendar, whose days lead to days near and far, and a tree of sessions,
-      every page of which leads to eight new URLs. Nothing leads out of them. They stand for endless ones: give them
+      every page of which leads to eight new URLs. No link leaves the two sites. They represent endless ones: give them
       more pages than a crawl will read.
     - The farm has a page with ten domains for 1,000 pages. All its pages link to each other's front pages, to pages of
       their own domain, and to the one page which it promotes.

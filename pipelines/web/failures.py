@@ -24,7 +24,7 @@ class VisitFailures:
         self._failing = failing
 
     def outcomes(self, numbers: Ints) -> Bytes:
-        """Return one `Outcome` for each of these visits, in this order."""
+        """Return the `Outcome` of each visit, in this order."""
         found = np.full(len(numbers), Outcome.FETCHED, np.uint8)
         if self._failing > 0.0:
             found[self._random.random(len(numbers)) < self._failing] = Outcome.FAILED
@@ -40,7 +40,7 @@ class UnchangedVisits:
         self._share, self._random = share, random
 
     def among(self, numbers: Ints) -> Bools:
-        """Return which of these visits, in this order, are answered "not modified"."""
+        """Return which visits, in this order, are answered "not modified"."""
         again = np.ones(len(numbers), np.bool_)
         again[np.unique(numbers, return_index=True)[1]] = False
         again |= self._visited[numbers]

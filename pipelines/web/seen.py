@@ -1,4 +1,4 @@
-"""`SeenGraph`: what a crawl knows of a web after reading some of its pages, with its exact importance at any time."""
+"""`SeenGraph`: the known part of a web after reading some pages, with its exact importance at any time."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _TOLERANCE = 1e-6
 
 
 class SeenGraph:
-    """The pages that a crawl knows and the links that it has read, all links alike.
+    """The known pages of a crawl and the links that it has read, all links alike.
 
-    `importance[i]` is the PageRank of page i in the graph seen, in units in which a page that nobody pays has
-    1 - `damping`: pages that were not read have no links, and what a page without links has is spread over all known
+    `importance[i]` is the PageRank of page i in the graph seen, in units in which a page that is not linked has 1 -
+    `damping`: pages that were not read have no links, and the mass of a page without links is spread over all known
     pages. In these units that spreading is no more than a common factor, so importance never falls while pages are
-    read, and is brought up to date by what was read alone. With `given`, only those pages get the 1 - `damping`: the
+    read, and can be updated from the newly read pages alone. With `given`, only those pages get the 1 - `damping`: the
     PageRank personalised to them, whose mass is lost at pages without links (RankMass, Cho and Schonfeld 2007).
 
     `found_by[i]` is the page in which i was found first, -1 for a seed and for a page not known; `found_at[i]` the
@@ -82,7 +82,7 @@ def _read(
     floor: Floats,
     waiting: Floats,
 ) -> Any:
-    """Enter pages as read: their links find pages, and what they are worth so far waits at their targets."""
+    """Enter pages as read: their links find pages, and their importance so far waits at the targets."""
     for page in pages:
         is_read[page] = True
         links = starts[page + 1] - starts[page]

@@ -119,7 +119,7 @@ def hosted_web(
       order.
       The target of an external link is a known page, chosen with probability proportional to 1 + its external links so
       far, except pages of the same host and those linked already. So with m external links a page, about
-      `n ** -(2 + 1 / m)` of the pages have n of them, independent of their number on the host.
+      `n ** -(2 + 1 / m)` of the pages have n, independent of their number on the host.
     - Every host has one of `topics` topics, assigned at random and evenly. With more than one topic, the target of an
       external link is chosen with probability `topical` among known pages of the same topic, by the same preference,
       and otherwise as above, so it may have that topic by chance. If no known page of the topic is left, the target is
@@ -288,7 +288,7 @@ def _without_links(pages: int) -> Graph:
 
 
 def _linked(degrees: Ints, linking: int, random: np.random.Generator) -> Graph:
-    """Return a web of these in-degrees, which ascend and are below `linking`, with random pages and sources."""
+    """Return a web with the given in-degrees, which ascend and are below `linking`, and random pages and sources."""
     pages = len(degrees)
     # The sum may be below the law's mean. In-degrees ascend, so the first ones, all 0, make up for it.
     degrees[: max(0, linking - int(degrees.sum()))] = 1
@@ -355,7 +355,7 @@ def _mixed(key: Any, count: int) -> Hashes:
 def _choose_sources(starts: Ints, linkers: Int32s, sure: Ints, firsts: Int32s, state: Any) -> Int32s:
     """Return a source for every link, grouped by target: `firsts` at the ascending rows `sure`, elsewhere uniform ones.
 
-    The sources of a target are distinct and not the target itself. There must be enough of them, and `firsts` must keep
+    The sources of a target are distinct and not the target itself. There must be enough sources, and `firsts` must keep
     these rules.
     """
     pages = starts.shape[0] - 1

@@ -266,7 +266,7 @@ def test_a_replay_of_a_crawlers_log_gives_the_same_bytes_however_it_is_divided(o
 
 
 def test_a_graph_has_the_links_from_pages_that_urls_were_found_on(opicflow: Run, tmp_path: Path) -> None:
-    """From any place of the log, though lines of one page do not follow one another."""
+    """Links anywhere in the log are read, though lines of one page do not follow one another."""
     logs = {"heritrix-links": "heritrix-crawl.log", "katana-links": "katana.jsonl"}
     for name, log in logs.items():
         path = TOP / "examples" / "crawlers" / log

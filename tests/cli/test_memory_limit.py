@@ -85,7 +85,7 @@ def test_sizes_are_read(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "4 apples", "-1GiB", "255MiB", "1e9", "4GiBGiB", "9" * 400])
-def test_what_is_no_size_is_refused_in_one_line(text: str) -> None:
+def test_an_invalid_size_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(UserError, match=r"^--memory .*: give 256MiB or more, such as 4GiB$"):
         size_in_bytes(text)
 

@@ -69,7 +69,7 @@ def test_a_page_in_the_browser_and_why_it_is_ordered_say_its_quality(tmp_path: P
         assert "Quality 0.252 of 1" in page and reason in page
 
 
-def test_a_crawl_without_quality_says_nothing_of_it(tmp_path: Path) -> None:
+def test_the_results_of_a_crawl_without_quality_do_not_mention_it(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     log.write_text(json.dumps({"url": HOME, "quality": 1, "links": [GOOD]}) + "\n")
     result = command("show", HOME, "--state", state_of(tmp_path, log))

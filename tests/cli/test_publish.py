@@ -173,7 +173,7 @@ def column(times_ms: Iterable[int | None]) -> Ints:
 
 
 def times_one_by_one(times_ms: Iterable[int | None], now_ms: int) -> list[int]:
-    """Return the times of records as the rule for one record says."""
+    """Return the times of records by the rule for one record."""
     found: list[int] = []
     last_ms, leapt = -1, False
     for time_ms in times_ms:
@@ -241,7 +241,7 @@ def test_invalid_and_too_large_records_are_sent_to_rejects_in_order(
 
 
 def one_by_one(log: Path, only: int | None, topic: str = "crawl-events") -> list[list[tuple[Any, ...]]]:
-    """Return what a publisher that knows neither batches nor kernels would send to each topic: events, and rejects."""
+    """Return the events and rejects that a publisher without batches and kernels would send to each topic."""
     kind = format_of(str(log))
     assert kind is not None
     rows = [row for batch in read(FileRange(str(log), str(log), kind)) for row in batch.items()]

@@ -1,4 +1,4 @@
-"""`opicflow push --brokers`: a frontier gets what the topics of a stream have, and what they get."""
+"""`opicflow push --brokers`: a frontier gets the records in the topics of a stream, and new ones as they arrive."""
 
 from __future__ import annotations
 

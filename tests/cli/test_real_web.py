@@ -1,4 +1,4 @@
-"""Ranks of a small real web, which is not in the repository: the table in docs/guides/compare.md is what they give."""
+"""Ranks of a small real web, which is not in the repository: their measures are the table in docs/guides/compare.md."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def test_it_says_why_a_page_is_ordered_or_not() -> None:
     assert any("of 5 unread pages" in one for one in unread)
 
 
-def test_without_links_nobody_pays() -> None:
+def test_without_links_there_are_no_payers() -> None:
     crawl = Crawl(with_refresh(bandwidth_per_day=2.0))
     crawl.visit(0, T0, links=(1,))
     crawl.see([1])

@@ -179,7 +179,7 @@ def test_harmonic_centrality_of_sites_is_exact_or_near(built: Path, tmp_path: Pa
 
 
 def test_a_list_of_common_crawl_has_both_ranks_and_their_places(built: Path, tmp_path: Path) -> None:
-    """In the order of --measure; places are those among all sites, however many are shown."""
+    """In the order of --measure; positions are those among all sites, however many are shown."""
     values = {}
     for measure, column in (("pagerank", "importance"), ("harmonic", "harmonic")):
         exact = ("--exact",) if measure == "harmonic" else ()

@@ -1,4 +1,4 @@
-"""What `opicflow stream status` and `stop` print, of a fake cluster. The real one: stream/test_cluster.py."""
+"""The output of `opicflow stream status` and `stop` for a fake cluster. The real one: stream/test_cluster.py."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_the_status_shows_a_row_for_each_shard_on_request(stream: Stream) -> Non
 
 
 def test_counts_of_ledgers_are_those_of_their_whole_life(stream: Stream) -> None:
-    stream.metrics["visits"] = 12.0  # what was counted since the last start
+    stream.metrics["visits"] = 12.0  # counted since the last start
     lines = status()
     assert "visits       10,000" in lines and "pages        100,000" in lines
     assert "since start  7 events read, 0 late, 0 duplicates, 0 rejected" in lines
@@ -150,7 +150,7 @@ def test_trouble_has_a_date_and_is_forgotten_when_it_healed(stream: Stream) -> N
     assert result.err.endswith("some tasks do not run: see the trouble above, and the cluster's page\n")
 
 
-def test_a_worker_that_hangs_is_trouble_and_what_it_said_before_is_not_the_present(stream: Stream) -> None:
+def test_a_worker_that_hangs_is_trouble_and_its_earlier_values_are_not_shown_as_present(stream: Stream) -> None:
     stream.waiting_since_ms = stream.now_ms - 60_000
     assert "lag          crawl-events: 7 records" in status(), "it may still come"
     stream.waiting_since_ms -= 1000
@@ -176,7 +176,7 @@ def test_brokers_that_do_not_answer_are_named_with_exit_code_2(stream: Stream, m
     assert NOBODY in found["brokers"] and found["lag"] is None
 
 
-def test_brokers_that_the_command_does_not_know_are_not_said_to_answer(stream: Stream) -> None:
+def test_brokers_that_the_command_does_not_know_are_not_shown_as_answering(stream: Stream) -> None:
     lines = status()
     assert "brokers      not checked: name them with --brokers HOST:PORT" in lines
     assert "lag          crawl-events: 7 records" in lines

@@ -108,7 +108,7 @@ def test_a_domain_may_be_explored_by_its_entries_and_by_what_was_read_of_it() ->
         explored=np.array([False, False, False, True, True, False, True, False, False]),
         is_tried=np.zeros(9, np.bool_),
         # Domain 0 was read three times by worth and vouches for pages 4 and 6; domain 1 does not vouch yet for page 8.
-        # Of two pages of domain 0 nobody knows who found them: they are one entry. Page 6 is unread: only chosen.
+        # Two pages of domain 0 have no known finder: they are one entry. Page 6 is unread: only chosen.
         found_by=np.array([-1, -1, 0, 0, 1, 4, 2, 2, 4]),
     )
     rule = replace(RULE, explored_per_entry=5, explored_per_read=2, reads_to_vouch=3)

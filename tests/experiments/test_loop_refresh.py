@@ -490,7 +490,7 @@ def test_log_lines_are_events_that_a_crawler_writes() -> None:
 
 
 class Recorded:
-    """The command's orders, and what came of them."""
+    """The command's orders, and the answers to them."""
 
     def __init__(self, orders: Scheduler) -> None:
         self.inner, self.ordered, self.received = orders, [], []  # type: ignore[var-annotated]
@@ -530,7 +530,7 @@ def test_every_order_of_the_command_is_fetched_on_its_day_and_not_too_early(tmp_
 
 
 def test_time_passes_on_a_day_without_visits(tmp_path: Path) -> None:
-    """Nobody fetches, so nothing is logged after the first crawl; orders come all the same."""
+    """No page is fetched, so nothing is logged after the first crawl; orders come all the same."""
     web = small_web([[-DAY]] * 3, 40)
     crawler = Crawler(web)
     scheduler = scheduler_named("uniform", crawler, 1.0, tmp_path)

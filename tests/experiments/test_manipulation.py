@@ -46,7 +46,7 @@ PAGES, SIZE = 300, 40
 
 @cache
 def gains(scheme: str) -> list[Row]:
-    """What a scheme of 100 pages gains. Every test that asks for it gets the same."""
+    """Return the gains of a scheme of 100 pages. All tests share the result."""
     return manipulation_gains(PAGES, 1, scheme, 100)
 
 

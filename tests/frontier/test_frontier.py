@@ -1,4 +1,4 @@
-"""A frontier keeps what was reported, orders pages as crawl orders do, and is polite to hosts."""
+"""A frontier keeps all reports, orders pages as crawl orders do, and is polite to hosts."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_replay_continues_from_a_frontier_and_a_frontier_from_a_replay(
 
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 10))])
-def test_what_was_reported_before_a_kill_is_there_after_it(tmp_path: Path, seed: int) -> None:
+def test_reports_before_a_kill_are_there_after_it(tmp_path: Path, seed: int) -> None:
     rng, reported, save_every = random.Random(seed), set[str](), (7, 1000)[seed % 2]
     command = [sys.executable, "-m", "support.frontier_crawl", str(tmp_path / "f"), str(save_every)]
     for _ in range(2):
@@ -182,10 +182,10 @@ def test_a_folder_that_is_in_use_damaged_or_counts_in_another_way_is_refused(
         Frontier.open(tmp_path / "f", clock)
 
 
-# -- what is refused
+# -- refused events
 
 
-def test_what_is_no_event_of_a_page_is_refused_and_changes_nothing(frontier: Frontier, tmp_path: Path) -> None:
+def test_an_invalid_event_is_refused_and_changes_nothing(frontier: Frontier, tmp_path: Path) -> None:
     log = tmp_path / "frontier" / "visits.jsonl"
     frontier.announce([url(0)])
     before = log.read_bytes()
@@ -311,7 +311,7 @@ def test_pages_that_are_due_are_read_again_beside_unread_ones(tmp_path: Path, cl
     assert 10 < len(first & set(again)) < 90
 
 
-def test_an_idle_frontier_makes_no_plan_again_and_tells_when_it_has_something(
+def test_an_idle_frontier_makes_no_plan_again_and_reports_when_it_has_something(
     frontier: Frontier, clock: StandInClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frontier.announce([url(0)])
@@ -389,7 +389,7 @@ def test_an_empty_frontier_has_nothing(frontier: Frontier) -> None:
     assert frontier.next(3) == [] and frontier.next(0) == [] and frontier.due() is None
 
 
-def test_a_crawl_that_has_saved_nothing_yet_is_told_from_a_folder_that_is_none(
+def test_a_crawl_that_has_saved_nothing_yet_is_distinguished_from_another_folder(
     tmp_path: Path, clock: StandInClock
 ) -> None:
     with Frontier.open(tmp_path, clock) as frontier:

@@ -36,7 +36,7 @@ NOTHING = np.empty(0, np.uint64)
 
 
 class Domain(NamedTuple):
-    """A small web, the pages of it that were read, in this order, and how many of them, the first, are local."""
+    """A small web, its pages that were read, in order, and how many are local: the first ones."""
 
     graph: Graph
     read: list[int]
@@ -58,7 +58,7 @@ def domains(draw: Any, dangling: bool = True, weights: tuple[int, ...] = (1, 3, 
 
 
 def expanded(domain: Domain) -> Expansion:
-    """What was read of it."""
+    """Return the expansion after all pages of the domain were read."""
     expansion = Expansion()
     is_local = np.arange(len(domain.read)) < domain.local
     expansion.add(RecordedWeb.of_graph(domain.graph).fetch(np.array(domain.read, np.uint64)), is_local)
@@ -254,11 +254,11 @@ def test_equal_scores_are_chosen_by_page_id() -> None:
     assert chosen(frontier, influence(frontier, np.ones(1)), 99).tolist() == [1, 2, 3, 4, 5]
 
 
-# -- what was read
+# -- pages that were read
 
 
 def links_of_frontier(frontier: LocalFrontier) -> tuple[set[tuple[int, int, int]], set[tuple[int, int, int]]]:
-    """The links within F and out of it, by page id."""
+    """The links within F and from F to other pages, by page id."""
     inside = frontier.links
     sources = frontier.ids[np.repeat(np.arange(inside.pages), inside.out_degrees)]
     within = zip(sources.tolist(), frontier.ids[inside.targets].tolist(), inside.weights.tolist(), strict=True)
@@ -385,7 +385,7 @@ def linkers_of(frontier: LocalFrontier, ranks: np.ndarray, number: int) -> np.nd
 
 
 def test_impact_is_the_share_of_a_rank_that_goes_into_the_domain() -> None:
-    # 0 and 1 are local; 2 was read besides: of its four links one goes to 0, one to 3, which nobody read.
+    # 0 and 1 are local; 2 was read besides: of its four links one goes to 0, one to 3, which is unread.
     graph = Graph.from_links(5, [0, 1, 2, 2, 2], [1, 2, 0, 3, 2], [1024, 1024, 1024, 3072, 1024])
     expansion = expanded(Domain(graph, [1, 0, 2], 2))
     frontier = expansion.frontier()

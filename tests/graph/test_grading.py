@@ -123,7 +123,7 @@ def test_most_disputed_pages_are_those_of_a_sort(rows: list[tuple[float, float]]
 
 
 def sample(pages: int, noise: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return grades from 1 to 4, and ranks that follow what was graded, with noise."""
+    """Return grades from 1 to 4, and ranks that follow the graded worth, with noise."""
     chance = np.random.default_rng(seed)
     worth = chance.normal(size=pages)
     grades = np.clip(np.round(2.5 + worth), 1, 4)

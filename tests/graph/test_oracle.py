@@ -373,7 +373,7 @@ def test_two_pages_that_swing_for_ever_at_damping_one_are_reported() -> None:
 
 def test_damping_zero_is_what_the_virtual_page_pays() -> None:
     ranks = pagerank(Graph.from_links(3, [0], [1]), damping=0.0, personalisation=[1, 1, 2], start=[1, 0, 0])
-    # A dangling page passes all it has on by v, so after one step everything lies there.
+    # A dangling page passes all its rank on by v, so after one step all rank is there.
     np.testing.assert_allclose(ranks.values, [0.25, 0.25, 0.5], rtol=1e-15)
 
 

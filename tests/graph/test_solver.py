@@ -209,7 +209,7 @@ def test_a_start_that_is_near_saves_iterations(graphs) -> None:
             assert np.abs(warm.values - cold.values).sum() < 1e-7
 
 
-def test_what_does_not_converge_says_so(graphs) -> None:
+def test_a_rank_that_does_not_converge_reports_it(graphs) -> None:
     (rank,) = solve(graphs("at random", None), [RankRequest("a", "importance")], Settings(max_iterations=3))
     assert (rank.converged, rank.iterations) == (False, 3)
     assert (

@@ -60,7 +60,7 @@ def test_a_damaged_block_is_detected_and_never_read_past_its_end(data, links):
         assert len(found.targets) == links == found.starts[-1]
 
 
-# what a graph holds
+# the content of a graph
 
 
 @pytest.mark.parametrize(("name", "slice_pages"), crossed(list(nasty_webs()), [1, 7, None]))
@@ -122,7 +122,7 @@ def test_of_a_page_the_last_visit_counts_and_edge_lists_add_up(tmp_path: Path) -
     assert links_of((0, [1, 1, 0], False)) == {(0, 1): 2048}
     assert links_of((0, [1], False), (0, [], False)) == {}
     assert links_of((0, [1], True), (1, [2], True), (0, [3], True)) == {(0, 1): 1024, (0, 3): 1024, (1, 2): 1024}
-    assert links_of((0, [1], False), (0, [2], True)) == {(0, 1): 1024}  # a crawl knows better than a list
+    assert links_of((0, [1], False), (0, [2], True)) == {(0, 1): 1024}  # a crawl is more reliable than a list
 
 
 def test_both_ways_every_link_counts_once_in_either_direction(tmp_path: Path) -> None:
@@ -335,7 +335,7 @@ def test_another_version_is_refused_by_name(tmp_path: Path, sound: Path) -> None
         StoredGraph(path)
 
 
-def test_what_is_held_in_memory_is_what_is_on_disk(tmp_path: Path) -> None:
+def test_a_graph_in_memory_is_the_one_on_disk(tmp_path: Path) -> None:
     graph = nasty_webs()["weights"]
     on_disk = stored(tmp_path / "g", graph, slice_pages=20)
     for most in (0, 700, 1 << 20):

@@ -1,4 +1,4 @@
-"""Announcements of changes by sitemaps and feeds: what they are worth is learnt for each site."""
+"""Announcements of changes by sitemaps and feeds: their reliability is learnt for each site."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONFIG = LedgerConfig(refresh=RefreshConfig(strategy="uniform", bandwidth_per_da
 
 
 def two_sites(page: int) -> str:
-    """Even pages are on a site that tells the truth, odd ones on one that lies."""
+    """Return the URL of a page: even ones on a site with true announcements, odd ones on a site with false ones."""
     return f"https://{'liar' if page % 2 else 'honest'}.example/{page}"
 
 
@@ -40,7 +40,7 @@ def announce(crawl: Crawl, page: int, second: int) -> None:
 
 
 def counts(crawl: Crawl, page: int) -> list[float]:
-    """What is counted for the site of a page: changed, unchanged, expected unchanged, surprises, in use."""
+    """Return the counts for the site of a page: changed, unchanged, expected unchanged, surprises, in use."""
     announced = crawl.ledger._room.book.announced
     return announced[crawl.id(page) >> 48 if len(announced) > 1 else 0].tolist()  # type: ignore[no-any-return]
 
@@ -108,7 +108,7 @@ def test_announcements_of_a_site_do_not_touch_the_trust_in_the_dates_of_its_page
     assert not crawl.row(1)["notes"] & layout.MISTRUST
 
 
-def test_what_was_learnt_is_in_snapshots_and_older_ones_are_read() -> None:
+def test_learnt_reliability_is_in_snapshots_and_older_ones_are_read() -> None:
     crawl = taught()
     again = crawl.restored()
     assert counts(again, 0) == counts(crawl, 0) and counts(again, 1) == counts(crawl, 1)

@@ -328,7 +328,7 @@ class View:
 
 
 def distance_of(views: list[View], damping: float) -> float:
-    """The L1 distance between the importance of these views together, and the exact ranks of their graph."""
+    """Return the L1 distance between the importance of all views together, and the exact ranks of their graph."""
     base = {page: amount for view in views for page, amount in view.base.items()}
     carried = {page: amount for view in views for page, amount in view.carried.items()}
     pays = {page: row for view in views for page, row in view.links.items()}

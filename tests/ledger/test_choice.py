@@ -162,7 +162,7 @@ def test_orders_of_a_reason_are_in_the_order_of_their_priority(strategy: str) ->
 
 
 def test_what_falls_out_for_want_of_bandwidth_is_the_least_important() -> None:
-    """All pages are due, none of them very late: the bandwidth takes those whose old copies cost most."""
+    """All pages are due, and none is very late: the bandwidth goes to pages whose old copies cost most."""
     crawl = Crawl(with_refresh(strategy="uniform", bandwidth_per_day=25.0, discovery_share=0.0))
     crawl.read(range(100), T0)
     crawl.tick(T0 + 4 * DAY - 3600)
@@ -187,7 +187,7 @@ def test_a_page_that_is_very_late_is_fetched_before_more_important_ones() -> Non
 
 
 def gaps_of(crawl: Crawl, pages: int, days: int) -> list[int]:
-    """The seconds between fetches of each page, of a crawl that read all of them at T0 and follows its orders."""
+    """Return the seconds between fetches of each page, in a crawl that read all at T0 and follows its orders."""
     of, last, gaps = numbers(crawl, pages), dict.fromkeys(range(pages), T0), []
     for day in range(1, days):
         crawl.tick(T0 + DAY * day)

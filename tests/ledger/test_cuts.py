@@ -1,4 +1,4 @@
-"""What shards send each other, and when: nothing where nothing happens, and no cash is lost while it waits."""
+"""Messages between shards, and their times: none where nothing happens, and no cash is lost while it waits."""
 
 from __future__ import annotations
 

@@ -413,7 +413,7 @@ def test_discovery_orders_no_more_of_a_domain_than_its_share(by: str, share: flo
         discovered = planned.survey.pages[planned.orders.rows[planned.orders.why == WHY.index("DISCOVERY")]].tolist()
         most = max(planned.shared.discovery_per_day, 40)
         assert 0 < domains_of(crawl, discovered)["trap.com"] <= share * (most + 1)
-        assert len(discovered) >= 30  # other domains have what this one may not
+        assert len(discovered) >= 30  # other domains have the share that this one may not have
 
 
 def test_what_a_domain_may_not_have_goes_to_refreshing() -> None:

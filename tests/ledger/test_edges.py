@@ -155,7 +155,7 @@ def test_cash_up_to_the_limit_is_counted_to_the_unit_and_one_unit_more_is_refuse
     crawl.visit(3, [1, 2])
     crawl.visit(2, [1])
     ledger.audit()
-    # Page 1 paid 2^61, page 3 its 2^60 and nearly all of the former, page 2 its own cash, a half of it, and more.
+    # Page 1 paid 2^61, page 3 its 2^60 and nearly all of the former, page 2 its own cash, half of page 1's, and more.
     assert 1.0 < ledger.turns < 2.0
     last = benefactor.gift(12344, virtual=1)
     ledger.apply(last)
@@ -216,7 +216,7 @@ def test_a_clock_that_would_overflow_breaks_the_ledger_for_good() -> None:
 
 
 def shares_of(amount: int, weights: list[int]) -> list[int]:
-    """The parts of an amount that links of these weights carry (docs/reference/ledger.md, step 6)."""
+    """Return the parts of an amount that links carry, by their weights (docs/reference/ledger.md, step 6)."""
     each, rest = divmod(amount, sum(weights))
     return [each * weight + rest * weight // sum(weights) for weight in weights]
 
@@ -243,7 +243,7 @@ def test_links_of_weight_0_only_leave_a_page_dangling() -> None:
     assert ledger.audit().uncollected == UNITS_PER_PAGE
 
 
-def test_duplicate_links_add_up_to_their_cap_in_the_place_of_the_first() -> None:
+def test_duplicate_links_add_up_to_their_cap_at_the_position_of_the_first() -> None:
     ledger = Ledger(LedgerConfig(damping=1.0, remember_links=True))
     crawl = Visitor(ledger)
     crawl.announce(1, 2, 3)

@@ -1,4 +1,4 @@
-"""Laws of the first cycles of a crawl: orders come soon, follow what is found, and are no more than the bandwidth."""
+"""Laws of the first cycles of a crawl: orders come soon, follow new pages, and stay within the bandwidth."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SOON = {"cycle_hours": 1.0, "first_cycle_minutes": 1.0}
 
 
 def follow(crawl: Crawl, seconds: int, seeds: int = 1, links: int = 10) -> list[tuple[int, list[int]]]:
-    """Fetch what is ordered, at its time. Each page links to `links` new ones. Returns the fetches of each cycle."""
+    """Fetch ordered pages, at their times. Each page links to `links` new ones. Returns the fetches of each cycle."""
     numbers, known = {crawl.id(page): page for page in range(seeds)}, seeds
     waiting: list[tuple[int, int]] = []
     cycles: list[tuple[int, list[int]]] = []

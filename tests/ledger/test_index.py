@@ -176,7 +176,7 @@ def test_while_it_grows_pages_are_found_in_either_half(
 
 
 @given(pages_of)
-def test_an_index_made_anew_from_the_rows_holds_the_live_ones(added: list[int]) -> None:
+def test_an_index_rebuilt_from_the_rows_holds_the_live_ones(added: list[int]) -> None:
     pages = Pages(len(added) + 1)
     rows = np.zeros(len(pages.hot), PAGE_ROW)
     for page in added:
@@ -225,7 +225,7 @@ HOSTILE_PAGES = 20_000
 
 
 def positions_beyond_home(placed: np.ndarray, hot: np.ndarray) -> int:
-    """How far all entries of an index are from their homes: the probes that finding each of them takes, but for one."""
+    """Return the sum of the entries' distances from their homes: a lookup takes one probe more than its entry's."""
     capacity = len(placed) - 1
     at = np.flatnonzero(placed[:-1])
     pages = hot[(placed[at] & np.uint64(0xFFFFFFFF)).astype(np.int64) - 1, 0].view(np.uint64)

@@ -509,8 +509,8 @@ def test_the_error_stays_below_one_over_all_history(damping: float) -> None:
     counts the opening balance, and by the theorem |L'H - H|[j] < M for every page j, for L'H - H = C - C_0.
 
     With damping d < 1 the virtual page is one more node: every page i pays it the share 1 - d, it pays 1/n to every
-    page, and it begins with nothing. What it holds is `balance().virtual`, its C. Its H is all it has paid out as
-    dividends, collected or not: what came in less what it holds, (1 - d)·G - C with G = Σ H[i], the ledger's clock.
+    page, and it begins with nothing. Its cash is `balance().virtual`, its C. Its H is the sum of all dividends paid,
+    collected or not: its income less its cash, (1 - d)·G - C with G = Σ H[i], the ledger's clock.
     |H| is then G + H[virtual]. d is rounded as in the ledger: a whole number of 2^-20.
 
     Cash is whole units, so a payment may be short by two, which go to the virtual page; so the lemma holds to within
@@ -716,7 +716,7 @@ def test_shards_that_exchange_what_they_seal_are_what_the_rules_say(shards: int,
 @pytest.mark.slow
 @pytest.mark.thorough
 def test_ticks_send_what_is_due_as_the_rules_say_where_visits_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a large web: a tick sends single shards what has waited, and all of them news after half a minute."""
+    """As in a large web: a tick sends waiting amounts to single shards, and news to all shards after half a minute."""
     monkeypatch.setattr(cuts, "_MOST_WAITING", 0)
     monkeypatch.setattr(reference, "MOST_WAITING", 0)
     monkeypatch.setattr(cuts, "ITEMS_PER_MESSAGE", 3)

@@ -28,7 +28,7 @@ def remembered(ledger: Ledger) -> dict[int, dict[int, int]]:
 
 
 def tidy(crawl: Crawl, step: int) -> None:
-    """Move a few blocks of links after every step, and renumber pages after some, which a ledger does seldom."""
+    """Move a few blocks of links after every step, and renumber pages after some; a ledger does so rarely."""
     room = crawl.ledger._room
     slide_links(room.table, room.book, 7)
     if step % 9 == 8:
@@ -62,7 +62,7 @@ def test_a_link_takes_at_most_five_bytes_while_pages_change_their_links() -> Non
     ledger = Ledger(LedgerConfig(history=Certified(pushes_per_visit=0)))
     ledger.apply(announcements(ids))
     start = pages
-    for number in range(5):  # other webs: pages have other links, and other numbers of them
+    for number in range(5):  # other webs: pages have other links, and more or fewer
         web = power_law_web(pages, number, 10)
         for chosen in np.array_split(random.permutation(pages), 40):
             ledger.apply(visits(web, ids, chosen, start))

@@ -1,4 +1,4 @@
-"""What holds because a site lives in one shard: limits of hosts are whole, and a page has one URL."""
+"""Laws that hold because a site lives in one shard: limits of hosts are whole, and a page has one URL."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Crawl:
             ledger.apply(entry)
 
     def day(self, number: int) -> int:
-        """Plan a day and fetch what is ordered. Returns how many pages these are."""
+        """Plan a day and fetch the ordered pages. Returns their number."""
         self.apply_all(TickEntry(T0 + number * DAY))
         fetched = 0
         for ledger in self.ledgers:
@@ -126,7 +126,7 @@ def test_page_ids_of_version_1_share_a_cap_among_all_shards_as_before() -> None:
     assert [crawl.day(number) for number in range(10)] == [20] * 10
 
 
-# -- pages that nobody has read --------------------------------------------------------------------------------------
+# -- unread pages ----------------------------------------------------------------------------------------------------
 
 
 def unread(ranges: ShardRanges, page_ids: PageIds) -> Counter[int]:

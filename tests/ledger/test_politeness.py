@@ -70,7 +70,7 @@ def test_an_answer_that_asks_to_wait_delays_all_pages_of_its_host_and_no_other()
     times = times_by_host(crawl, planned)
     assert min(times.pop(HOST_1)) == T0 - 10 + 6 * HOUR
     assert {of_host[0] for of_host in times.values()} == {T0}
-    assert {crawl.id(page) for page in range(40)} == set(ordered(planned)), "all of them are ordered"
+    assert {crawl.id(page) for page in range(40)} == set(ordered(planned)), "all pages are ordered"
 
 
 def test_a_host_that_waits_beyond_the_cycle_gets_no_orders() -> None:
@@ -164,7 +164,7 @@ def test_failures_and_redirects_do_not_end_a_wait(outcome: Outcome) -> None:
         (0, 1000 * T0, None),
     ],
 )
-def test_the_time_that_an_answer_asks_for_is_bounded(time_ms: int, modified_ms: int, wait: int | None) -> None:
+def test_the_wait_that_an_answer_names_is_bounded(time_ms: int, modified_ms: int, wait: int | None) -> None:
     crawl = Crawl().see([1])
     log = crawl.writer().visit(crawl.id(1), None, Outcome.BUSY, time_ms, modified_ms=modified_ms)
     crawl.apply(log)
@@ -292,7 +292,7 @@ def test_impossible_waits_in_a_snapshot_are_refused(values: Any, monkeypatch: py
 
 
 def busy_in_shards(ranges: ShardRanges, page_ids: PageIds) -> list[int]:
-    """How many shards hold pages of a host, and how many of them wait after one of its pages asked to."""
+    """Return how many shards hold pages of a host, and how many wait after one of its pages answered BUSY."""
     urls = [f"http://www.example.com/{number}" for number in range(40)]
     ids = page_ids.of_all(urls)
     owners = ranges.of(ids)
@@ -373,7 +373,7 @@ def test_limits_hold_in_every_hour_of_a_week(per_hour: float | None, delay: floa
         for first, second in enumerate(times):
             assert bisect_left(times, second + HOUR) - first <= most
         may = min(7 * DAY / max(HOUR / most, least), 100 * 7 * DAY / (hours * HOUR))
-        assert len(times) > 0.6 * may, "and the host gets what it may"
+        assert len(times) > 0.6 * may, "and the host gets about as many as allowed"
 
 
 def test_limits_of_a_host_replace_those_of_the_crawl_one_by_one() -> None:

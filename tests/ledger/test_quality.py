@@ -54,7 +54,7 @@ def told(crawl: Crawl) -> Floats:
 
 
 def fetches(planned: Planned) -> list[Any]:
-    """What a plan wants to be fetched, and when."""
+    """Return the pages that a plan orders, and their times."""
     survey, shared, orders = planned.survey, planned.shared, planned.orders
     columns = (orders.rows, orders.why, orders.by, orders.priority, orders.not_before)
     return [survey.pages.tolist(), shared.due.tolist(), shared.intervals.tolist(), *(one.tolist() for one in columns)]
@@ -76,7 +76,7 @@ def test_pages_are_fetched_as_if_they_were_quality_times_as_important(strategy: 
     assert 0.0 < quality.min() < 0.5 < quality.max() == 1.0
     found = crawl.ledger.preview(importance=importance)
     assert fetches(found) != fetches(plain.ledger.preview(importance=importance))
-    assert (found.survey.importance == importance).all(), "what is published stays what it is"
+    assert (found.survey.importance == importance).all(), "published importance does not change"
     if discovery_by == "learnt":  # what a page is worth by its siblings stays as it is, too
         return
     assert fetches(found) == fetches(plain.ledger.preview(importance=importance * quality))
@@ -154,7 +154,7 @@ def test_a_page_that_is_removed_and_born_again_has_none() -> None:
     position = crawl.ledger.mark("policies")
     entry = PolicyEntry("policies", position, LogPosition(position.offset + 1, 0), drop=(crawl.id(1),))
     crawl.ledger.apply(entry)
-    crawl.see([1000, 1])  # one of them has the slot
+    crawl.see([1000, 1])  # one page has the slot
     assert [crawl.ledger.quality(crawl.id(page)) for page in (1000, 1, 3)] == [1.0, 1.0, quality_of(LOW)]
 
 
@@ -186,7 +186,7 @@ def test_the_same_log_in_any_entries_gives_the_same_bytes() -> None:
     assert written(Crawl(), 1) == written(Crawl(), 5) == written(Crawl(), 100)
 
 
-# -- what is stored ----------------------------------------------------------------------------------------------------
+# -- stored quality ----------------------------------------------------------------------------------------------------
 
 
 def test_a_restored_ledger_plans_as_the_first_and_goes_on() -> None:
@@ -225,7 +225,7 @@ def test_a_snapshot_with_qualities_that_cannot_be_is_refused(damage: str) -> Non
     assert "qualit" in str(refused.value)
 
 
-def test_entries_of_older_logs_have_a_version_if_they_tell_a_quality() -> None:
+def test_entries_of_older_logs_have_a_version_if_they_have_a_quality() -> None:
     plain = ItemWriter().visit(5, [6], url=b"http://a.example/").announcement(7)
     data = encode_old_entry(plain.entry())
     assert "quality" not in unpack(data).columns and unpack(data).values["version"] == 1

@@ -15,7 +15,7 @@ from opicflow.schemas.shards import ShardRanges
 
 
 def visits(times: list[tuple[int, int]], first: int = 0, source: str = "log") -> CrawlEntry:
-    """Visits of these pages at these times."""
+    """Return visits, each of a page at a time."""
     log = ItemWriter(LogPosition(first, 0))
     for page, time_ms in times:
         log.visit(page, [page % 97 + 1], time_ms=time_ms)

@@ -70,7 +70,7 @@ def rows(first: int = 8) -> ItemWriter:
 
 
 def crawl_entry() -> CrawlEntry:
-    """The next entry of these tests' ledger."""
+    """Return the next entry for the ledger of the tests."""
     return rows().entry(start=MARK, visits_total=12)
 
 
@@ -174,7 +174,7 @@ def cases(values: dict[str, Any]) -> Any:
 @pytest.mark.parametrize(
     "entry", cases({"crawl": crawl_entry(), "policy": policy_entry(), "transfers": transfers_entry()})
 )
-def test_what_is_right_is_taken(ledger: Ledger, entry: Any) -> None:
+def test_a_valid_entry_is_taken(ledger: Ledger, entry: Any) -> None:
     before = snapshot_of(ledger)
     ledger.apply(entry)
     assert snapshot_of(ledger) != before
@@ -206,7 +206,7 @@ NO_ENTRIES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("entry", cases(NO_ENTRIES))
-def test_what_is_no_entry_is_refused(ledger: Ledger, entry: Any) -> None:
+def test_an_invalid_entry_is_refused(ledger: Ledger, entry: Any) -> None:
     assert_refused(ledger, entry, "no entry")
 
 
@@ -267,7 +267,7 @@ def test_a_range_that_ends_before_it_begins_is_refused(ledger: Ledger, entry: An
 
 @pytest.mark.parametrize("entry", cases({"crawl": crawl_entry(), "policy": policy_entry()}))
 @pytest.mark.parametrize("beyond", [LogPosition(9, 0), LogPosition(8, 1), LogPosition(1 << 62, 0)])
-def test_a_hole_is_refused_and_says_what_to_send(ledger: Ledger, entry: Any, beyond: LogPosition) -> None:
+def test_a_hole_is_refused_and_the_error_names_the_gap(ledger: Ledger, entry: Any, beyond: LogPosition) -> None:
     entry = dataclasses.replace(entry, start=beyond, end=LogPosition((1 << 62) + 1, 0))
     assert_refused(ledger, entry, entry.source, "send the entries between them first")
 
@@ -318,7 +318,7 @@ def test_a_source_may_count_again_behind_the_mark(ledger: Ledger) -> None:
     ledger.apply(dataclasses.replace(more, counted_from=9, visits_total=7))
     new = dataclasses.replace(rows(9).entry("another"), start=START, counted_from=9, visits_total=6)
     ledger.apply(new)
-    assert ledger.mark("another") == new.end, "a ledger that has nothing of it begins where it begins"
+    assert ledger.mark("another") == new.end, "a ledger without entries of a source begins where the source does"
 
 
 @pytest.mark.parametrize("items", [None, [], (), {}, 5, "items", np.zeros(8)], ids=repr)
@@ -706,7 +706,7 @@ def test_gossip_out_of_bounds_is_refused(ledger: Ledger, changes: dict[str, Any]
 
 
 @pytest.mark.parametrize("gossip", [5, "gossip", {}, (1, 2, 3, 4, 5.0), ..., Gossip], ids=repr)
-def test_what_is_no_gossip_is_refused(ledger: Ledger, gossip: Any) -> None:
+def test_invalid_gossip_is_refused(ledger: Ledger, gossip: Any) -> None:
     assert_refused(ledger, transfers_entry(gossip=gossip), "transfers of shard 0, cut 1")
 
 

@@ -1,4 +1,4 @@
-"""Another number of shards: every page keeps what it has, and nothing is lost, to the unit."""
+"""Another number of shards: every page keeps its cash and history, and nothing is lost, to the unit."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def balance_of(ledgers: list[Ledger]) -> Balance:
 
 
 def pages_of(ledgers: list[Ledger]) -> dict[int, tuple[object, ...]]:
-    """What every page has, whatever its shard is."""
+    """Return all data of every page, whatever its shard is."""
     found = {}
     for ledger in ledgers:
         estimates = ledger.estimate_all()
@@ -181,7 +181,7 @@ def test_a_certificate_is_the_same_in_other_shards() -> None:
     st.integers(0, 1 << 16),
 )
 def test_what_one_shard_had_and_another_had_not_counts_once(steps: Log, shards: int, others: int, seed: int) -> None:
-    """Each shard had its own part of a source. The source is read again from where the last of them was."""
+    """Each shard had its own part of a source. The source is read again from the hindmost shard's position."""
     chance = np.random.default_rng(seed)
     ranges, later = any_ranges(shards, seed), any_ranges(others, seed + 1)
     config = LedgerConfig(remembered_visits=0)

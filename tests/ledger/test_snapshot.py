@@ -80,7 +80,7 @@ def transfers(
 
 
 def crawl(shard: int, shards: int, first: int, rows: int) -> CrawlEntry:
-    """Rows of every kind and outcome, with links of all weights within the shard and out of it."""
+    """Return rows of every kind and outcome, with links of all weights within the shard and to other shards."""
     random = np.random.default_rng([shard, shards, first])
     writer = ItemWriter(LogPosition(first, 0))
     for row in range(first, first + rows):
@@ -418,7 +418,7 @@ def test_every_truncated_list_of_chunks_is_refused_pieces() -> None:
         assert f"{pieces()[length].name.split('-')[0]} chunk" in message
 
 
-def test_the_message_says_which_chunk() -> None:
+def test_the_message_names_the_chunk() -> None:
     chunks = pieces()
     names = [chunk.name for chunk in chunks]
     for name, words in [

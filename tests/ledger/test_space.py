@@ -29,7 +29,7 @@ HISTORIES = [Certified(), Interpolation()]
 
 
 class MovingColumn:
-    """A column that is somewhere else each time: what it was before is overwritten, and new rows hold anything."""
+    """A column that moves at each resize: its old memory is overwritten, and new rows hold anything."""
 
     def __init__(self, like: Array) -> None:
         self._rows = like[:0].copy()
@@ -140,7 +140,7 @@ def test_a_copy_in_another_space_has_the_same_rows() -> None:
 
 @pytest.mark.parametrize("history", [Interpolation(), Certified()], ids=["interpolation", "certified"])
 @pytest.mark.parametrize("shards", [1, 2])
-def test_a_ledger_that_nobody_holds_is_gone_at_once(history: History, shards: int) -> None:
+def test_a_ledger_without_references_is_freed_at_once(history: History, shards: int) -> None:
     """Nothing in it refers to the whole, so its columns do not wait for the collector of garbage."""
     ledger = Ledger(LedgerConfig(history=history), 0, shards)
     ledger.apply(ItemWriter().visit(5, [6, 7], time_ms=1000, url=b"https://a.example/").entry())

@@ -36,7 +36,7 @@ def in_directories(page: int) -> str:
 
 
 def order_key(url: bytes) -> tuple[bytes, bytes, int]:
-    """What the order of URLs is by, written another way than the kernel."""
+    """Return the key by which URLs are ordered, written another way than the kernel."""
     host, _, path = url.partition(b"://")[2].partition(b"/")
     return host[::-1], path, len(url)
 
@@ -77,7 +77,7 @@ def crawled(days: int, config: LedgerConfig = LEARNT) -> Crawl:
 
 
 def order_of(ledger: Ledger) -> tuple[list[bytes], list[bool]]:
-    """The URLs in the order that the ledger keeps, and which of them begin a host."""
+    """Return the URLs in the order that the ledger keeps, and which URLs begin a host."""
     ledger._unread.update_order()
     ids = ledger._room.table.hot[slots_of(ledger), 0].view(np.uint64).tolist()
     return [ledger.url(page) or b"" for page in ids], (ledger._room.book.url_order < 0).tolist()
@@ -141,7 +141,7 @@ def test_urls_that_are_none_and_urls_of_many_pages_are_ordered() -> None:
     rows = [
         (1 + 1_000 * number + page, url)
         for number, url in enumerate(urls)
-        for page in range(30 if len(url) < 100 else 3)  # what is long takes seconds
+        for page in range(30 if len(url) < 100 else 3)  # long URLs take seconds
     ]
     for crawl, ordered_rows in zip(crawls, (rows, rows[::-1]), strict=True):
         for part in (ordered_rows[:700], ordered_rows[700:]):
@@ -193,7 +193,7 @@ def test_the_first_link_that_leads_to_a_page_has_found_it(history: str) -> None:
     assert finder_of(crawl, 0) is None and finder_of(crawl, 7) is None
 
 
-def test_pages_that_a_removed_page_has_found_were_found_by_nobody_known() -> None:
+def test_pages_that_a_removed_page_has_found_have_no_known_finder() -> None:
     crawl = crawl_of()
     crawl.visit(0, T0, links=(1, 2))
     crawl.visit(1, T0, links=(3,))

@@ -1,4 +1,4 @@
-"""The benchmarks and the accuracy table run, at tiny sizes, and write what they promise. Nothing is timed here."""
+"""The benchmarks and the accuracy table run, at tiny sizes, and write the promised files. Nothing is timed here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[dict[str, object]]]:
-    """What the group `ledger` prints, and what it writes."""
+    """Return the output of the group `ledger`, and the figures in its file."""
     out = tmp_path_factory.mktemp("bench") / "build" / "bench.json"
     done = run("-m", "benchmarks", "ledger", "--tiny", "--out", str(out))
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""The documents can be found, and what they point to exists."""
+"""The documents can be found, and their links lead to files and functions that exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/guides/export.md: its commands print what it shows, its table is that of the code.
+"""docs/guides/export.md: its commands print the outputs in it, and its table is that of the code.
 
 PYTHONPATH=tests .venv/bin/python tests/project/test_export_guide.py     writes the outputs in the guide again
 """

@@ -218,7 +218,7 @@ def test_canonical_urls_are_those_of_the_code() -> None:
     assert [(given, canonical(given).decode()) for given, _ in rows] == [(given, form) for given, form in rows]
 
 
-def test_url_rules_do_what_is_said() -> None:
+def test_url_rules_do_what_the_guide_promises() -> None:
     rows = [[code(cell)[0] for cell in row] for row in table(FORMATS[FORMATS.index("## URLs") :], "option")]
     assert len(rows) == 5
     for option, given, becomes in rows:
@@ -323,7 +323,7 @@ def site() -> Iterator[str]:
         thread.join()
 
 
-def test_the_plain_crawler_writes_a_log_that_says_everything(site: str, tmp_path: Path) -> None:
+def test_the_plain_crawler_writes_a_log_with_all_fields(site: str, tmp_path: Path) -> None:
     path = tmp_path / "crawl.jsonl"
     with open(path, "w") as log:
         snippet("plain").crawl([f"{site}/", "http://127.0.0.1:1/"], log, 10)

@@ -23,7 +23,7 @@ SNIPPET = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
 def outputs(folder: Path, brokers: str) -> list[str]:
-    """What the console blocks have to be, from a broker without topics."""
+    """Return the console blocks as they have to be, from a broker without topics."""
     (folder / LOG.name).write_bytes(LOG.read_bytes())
     blocks = [[line for line in block.splitlines() if line.startswith("$ ")] for block in CONSOLE.findall(GUIDE)]
     commands = [line.replace(BROKERS, brokers).split()[2:] for block in blocks for line in block]
@@ -48,7 +48,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
 
 
 def plain(block: str) -> str:
-    """Without what is another in every run."""
+    """Return the block without the parts that differ between runs."""
     return re.sub(r"published at \S+", "", SPEED.sub("", block))
 
 

@@ -1,4 +1,4 @@
-"""The files of deploy/kubernetes: what they name of each other, and what the operator knows of a FlinkDeployment."""
+"""The files of deploy/kubernetes: they refer to names that exist, and match the operator's FlinkDeployment."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_every_secret_and_value_that_is_named_is_made_and_used() -> None:
     assert sorted(VALUES["resources"]) == ["flink.yaml", "stream.yaml"]
 
 
-def test_the_patches_replace_every_place_with_an_example() -> None:
+def test_the_patches_replace_every_example_value() -> None:
     (patch,) = [yaml.safe_load(one["patch"]) for one in VALUES["patches"]]
     for one in patch:
         at: Any = FLINK

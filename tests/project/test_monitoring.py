@@ -1,4 +1,4 @@
-"""The alerts and the dashboard of deploy/monitoring: each alert fires for what it names, and has a runbook."""
+"""The alerts and the dashboard of deploy/monitoring: each alert fires for the fault it names, and has a runbook."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ HEALTHY: list[Series] = [
     of("flink_jobmanager_job_numRestarts", "0x200 1x200"),
     of("opicflow_shard_certificate_per_million", "2000000x200 80000x200", shard=0),
 ]
-"""What is added to the series of a healthy stream, of which no alert fires."""
+"""Series added to those of a healthy stream, for which no alert fires."""
 
 RUNS: Series = (
     of("opicflow_shard_tick_second", "0+15x400", shard=0)

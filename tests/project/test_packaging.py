@@ -1,4 +1,4 @@
-"""The distribution: what is in it, and that the wheel alone works, far from the checkout."""
+"""The distribution has the right files, and the wheel alone works, far from the checkout."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_the_wheel_alone_works_in_a_clean_environment(wheel: Path, tmp_path: Pat
     pip = (sys.executable, "-m", "pip", "--python", python)
     run(*pip, "install", "--quiet", "--no-index", "--no-deps", wheel, cwd=tmp_path)
 
-    # Of what is installed here only that which the wheel itself asks for, linked: no network is needed.
+    # Only the packages that the wheel itself requires, as links to those installed here: no network is needed.
     with zipfile.ZipFile(wheel) as archive:
         (metadata,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
         lines = archive.read(metadata).decode().splitlines()

@@ -23,7 +23,7 @@ def test_the_python_guide_shows_the_real_output() -> None:
     assert run("-c", program) == printed
 
 
-def test_the_demo_prints_what_readme_says() -> None:
+def test_the_demo_prints_the_output_in_the_readme() -> None:
     printed = run("examples/demo.py").splitlines()
     shown = [line for line in BLOCKS[0][1].splitlines() if line]
     assert len(shown) >= 7

@@ -35,7 +35,7 @@ def name_of(path: Path) -> str:
 
 
 @pytest.mark.parametrize("folder", sorted({file.parent for file in SOURCES}), ids=name_of)
-def test_every_package_says_what_it_is_for(folder: Path) -> None:
+def test_every_package_has_a_docstring(folder: Path) -> None:
     assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8")))
 
 

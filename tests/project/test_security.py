@@ -1,4 +1,4 @@
-"""The limits that SECURITY.md states are those of the code, and what is deployed is open to nobody by default."""
+"""The limits that SECURITY.md states are those of the code, and a deployment is closed to others by default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is left out by default is run by `make soak`."""
+"""The tests that are left out by default are run by `make soak`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/guides/url-frontier.md: its commands print what it shows, and it names every option."""
+"""docs/guides/url-frontier.md: its commands print the outputs in it, and it names every option."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is appended to an inbox is taken once, in its order, whenever either side is killed."""
+"""Records appended to an inbox are taken once, in their order, whenever either side is killed."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_report_whose_writer_was_killed_before_it_was_appended_is_not_taken(
     assert len(files(tmp_path)) == 1 and reader.damaged_bytes == 0
 
 
-def test_what_the_end_of_the_machine_has_damaged_is_counted_and_passed_over(tmp_path: Path) -> None:
+def test_records_damaged_by_the_end_of_the_machine_are_counted_and_skipped(tmp_path: Path) -> None:
     writer = InboxWriter(tmp_path)
     writer.append(Report(VISIT, b"whole"))
     [file] = files(tmp_path)
@@ -112,7 +112,7 @@ def test_a_file_that_is_cut_off_or_of_another_form_is_passed_over(tmp_path: Path
     assert (reader.damaged_bytes > 0) == (len(content) > 30)
 
 
-def test_what_is_left_of_a_file_that_is_written_over_is_not_taken_again(tmp_path: Path) -> None:
+def test_the_rest_of_a_file_that_is_overwritten_is_not_taken_again(tmp_path: Path) -> None:
     writer, reader = InboxWriter(tmp_path, file_bytes=200), Inbox(tmp_path)
     for number in range(4):
         writer.append(Report(VISIT, b"%d" % number, b"", bytes(100)))

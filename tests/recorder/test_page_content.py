@@ -1,4 +1,4 @@
-"""The links of a page that a crawler reports are those of an archive; its visit has what Scrapy knows of the answer."""
+"""The links of a page that a crawler reports are those of an archive; its visit has the data of Scrapy's answer."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class SlowFrontier:
         self.now += 3.0
 
 
-def test_the_ledger_is_saved_each_minute_or_as_rarely_as_its_size_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ledger_is_saved_each_minute_or_as_rarely_as_its_size_requires(monkeypatch: pytest.MonkeyPatch) -> None:
     frontier = SlowFrontier()
     monkeypatch.setattr(module.time, "monotonic", lambda: frontier.now)
     recorder = Recorder.__new__(Recorder)

@@ -117,7 +117,7 @@ def test_with_shares_that_tremble_orders_differ_by_one_cycle_at_most_and_pages_c
 
 
 @pytest.mark.parametrize("growth", [0.01, -0.01])
-def test_with_shares_that_drift_the_error_grows_with_the_interval_unless_pages_are_filed_anew(
+def test_with_shares_that_drift_the_error_grows_with_the_interval_unless_pages_are_filed_again(
     growth: float, seed: int
 ) -> None:
     cycles, share = 200, 0.02

@@ -87,7 +87,7 @@ def test_an_interval_comes_back_to_a_thirtieth_of_a_per_cent(given_seconds: list
     assert unpacked_intervals(packed) == pytest.approx(column, rel=1 / 3000)
 
 
-def test_never_and_not_yet_are_told_from_intervals() -> None:
+def test_never_and_not_yet_are_distinguished_from_intervals() -> None:
     packed = packed_intervals(np.array([math.inf, 1e300, 0.0, 0.3, 1.0]))
     assert packed.tolist() == [NEVER, NEVER - 1, 1, 1, 1]
     assert unpacked_intervals(np.array([0, NEVER, 1], np.uint16)).tolist() == [0.0, math.inf, 1.0]
@@ -98,7 +98,7 @@ def test_a_packed_interval_is_packed_to_itself() -> None:
     assert (packed_intervals(unpacked_intervals(every)) == every).all()
 
 
-# What hosts may get
+# the most that hosts may get
 
 
 WHOLE = np.ones(1), np.zeros(1)

@@ -77,7 +77,7 @@ def rate_of(**row: Any) -> float:
     return float(learnt_rates(seen, not_dated(seen)).rates[0])
 
 
-# What a row keeps.
+# The fields that a row keeps.
 
 
 @given(st.lists(st.tuples(st.integers(1, MOST_CODE), st.integers(0, 9).map(bool)), max_size=60))
@@ -219,7 +219,7 @@ def test_the_order_of_pages_changes_nothing(order: list[int]) -> None:
     np.testing.assert_allclose(again.rates, once.rates[order], rtol=1e-9)
 
 
-def test_one_old_date_that_nothing_confirms_says_no_more_than_the_prior() -> None:
+def test_one_old_date_that_nothing_confirms_gives_no_more_than_the_prior() -> None:
     seen = pages({"dated": [(110, True)]}, {"dated": [(20, True)]}, {})
     found = learnt_rates(seen, np.ones(3, np.bool_))
     assert found.known_from.tolist() == [DEFAULT, LAST_MODIFIED, DEFAULT]

@@ -345,7 +345,7 @@ def test_what_a_rate_is_read_from() -> None:
     assert exact.errors[3:5].tolist() == [MOST_ERROR, MOST_ERROR]
 
 
-def test_one_old_date_that_nothing_confirms_says_no_more_than_the_default() -> None:
+def test_one_old_date_that_nothing_confirms_gives_no_more_than_the_default() -> None:
     old, fresh = word_of([(100, True)]), word_of([(20, True)])
     dated = np.array([old, fresh], np.uint64)
     found = change_rates(np.zeros(2, np.uint64), dated, np.ones(2, np.bool_))
@@ -380,7 +380,7 @@ def test_bytes_of_code_0_are_nothing(word: int) -> None:
 
 
 @pytest.mark.parametrize("word", [0, 0x80, 0x8000_0000_0000_0000, 0x8080_8080_8080_8080])
-def test_a_word_of_nothing_says_nothing(word: int) -> None:
+def test_an_empty_word_has_no_observations(word: int) -> None:
     for estimate in (existence_rate, dated_rate, thesis_dated_rate):
         assert estimate(np.uint64(word)) == (0.0, 0.0)
     for estimator in ESTIMATORS.values():

@@ -44,7 +44,7 @@ def web(seed: int, pages: int = PAGES, days: int = DAYS) -> Any:
 
 @cache
 def year(seed: int, strategy: str, **how: Any) -> Any:
-    """A year of crawling by a strategy. Every test that asks for it gets the same."""
+    """Return a year of crawling by a strategy. All tests share the result."""
     crawled = costs.crawl(web(seed), strategy, BANDWIDTH, DAYS, **how)
     crawled.ledger.audit()
     return crawled
@@ -94,7 +94,7 @@ def test_freshness_has_the_freshest_copies(seed: int, other: str) -> None:
 
 @pytest.mark.slow
 def test_only_where_change_rates_are_known_freshness_beats_harmonic(seed: int) -> None:
-    """What it gains over harmonic is less than what an estimate costs: pages it gives up are not looked at again."""
+    """Its gain over harmonic is smaller than the cost of estimates: pages that it gives up are not fetched again."""
     fresh, harmonic = (measured(seed, name, rates_are_published=True).freshness for name in ("freshness", "harmonic"))
     assert fresh > harmonic + 0.005
     assert abs(measured(seed, "freshness").freshness - measured(seed, "harmonic").freshness) < 0.02
@@ -118,12 +118,12 @@ def test_no_copy_is_much_older_than_the_longest_interval(seed: int) -> None:
     assert measured(seed, "thesis", longest_interval_days=60.0).oldest_days < 60 * 1.3
 
 
-# -- what was learnt ---------------------------------------------------------------------------------------------------
+# -- learnt change rates -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("strategy", NAMES)
 def test_change_rates_come_close_to_the_true_ones(seed: int, strategy: str) -> None:
-    """A byte an interval, eight of them: half of all pages are known to a factor of 1.8 or better."""
+    """A byte for each of eight intervals: half of all pages are known to a factor of 1.8 or better."""
     crawled, the_web = year(seed, strategy), web(seed)
     known = crawled.ledger.preview().survey
     row = {page: number for number, page in enumerate(the_web.ids.tolist())}
@@ -131,7 +131,7 @@ def test_change_rates_come_close_to_the_true_ones(seed: int, strategy: str) -> N
     reads = np.bincount(crawled.numbers[came(crawled)], minlength=PAGES)[numbers]
     off = np.log(known.changes_per_day / the_web.rates[numbers])
     often = reads >= 9
-    # Where a page changed in each of eight intervals, nothing but a date tells how often: those come out too low.
+    # Where a page changed in each of eight intervals, only dates show how often: rates without dates are too low.
     dated_only = often & (the_web.servers[numbers] == costs.DATED)
     seen = often & (the_web.rates[numbers] * DAYS < 2 * reads)
     for pages in (often, dated_only, seen):
@@ -181,7 +181,7 @@ def test_pages_are_fetched_when_they_are_due(seed: int, strategy: str) -> None:
 
 
 def test_the_intervals_of_a_page_are_alike(seed: int) -> None:
-    """Where its rate is known and it does not fail: what is left is how importance moves."""
+    """Its rate is known and it does not fail: only changes of importance remain."""
     crawled, the_web = year(seed, "thesis", rates_are_published=True), web(seed)
     late = came(crawled) & (crawled.seconds >= crawled.seconds[0] + WARM_UP * 86400)
     order = np.lexsort((crawled.seconds[late], crawled.numbers[late]))

@@ -50,7 +50,7 @@ def shares_of(weights, rates, alpha):  # type: ignore[no-untyped-def]
     return out, units
 
 
-# What each strategy makes least, page by page.
+# The quantity that each strategy minimises, page by page.
 AIMS: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]] = {
     "thesis": lambda w, r, f: w * (r / f) ** ALPHA / (ALPHA + 1),
     "freshness": lambda w, r, f: w * f / r * np.expm1(-r / f),
@@ -70,7 +70,7 @@ SLOPES: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]] = 
 
 
 def web(seed: int, pages: int, hosts: int = 0, pins: bool = False, bounds: bool = True) -> Demand:
-    """Pages of popular and lonely hosts, some of them pinned, with bounds and caps that bind for some."""
+    """Return pages of popular and lonely hosts, some pinned, with bounds and caps that bind for some."""
     random = np.random.default_rng(seed)
     weights = random.pareto(1.5, pages) + 0.05
     wanted = Demand(weights, 10.0 ** random.uniform(-2, 1.5, pages))
@@ -87,7 +87,7 @@ def web(seed: int, pages: int, hosts: int = 0, pins: bool = False, bounds: bool 
 
 
 def bounds_of(pages: Demand) -> tuple[np.ndarray, np.ndarray]:
-    """What each page gets at least and at most, if all is well."""
+    """Return the least and the largest frequency of each page, if all is feasible."""
     number = len(pages.weights)
     least = np.zeros(number) if pages.least is None else pages.least
     most = np.full(number, np.inf) if pages.most is None else pages.most
@@ -402,7 +402,7 @@ def test_a_host_that_is_over_its_cap_only_because_another_was_is_capped_too() ->
 
 
 def test_a_cap_binds_between_two_multipliers_that_are_next_to_each_other() -> None:
-    """Pages alike that get so little that freshness gives up all of them, or none."""
+    """Equal pages get so little bandwidth that freshness gives up all pages, or none."""
     alike = Demand(np.ones(20), np.ones(20), host=np.arange(20) // 10, host_most=column(0.1, np.inf))
     for bandwidth in (0.01, 0.2, 0.3):
         plan = solve("freshness", alike, bandwidth)
@@ -412,7 +412,7 @@ def test_a_cap_binds_between_two_multipliers_that_are_next_to_each_other() -> No
         assert len(set(plan.frequencies[:10])) == len(set(plan.frequencies[10:])) == 1
 
 
-# -- what is not feasible ------------------------------------------------------------------------------------------
+# -- infeasible bounds ---------------------------------------------------------------------------------------------
 
 
 def three(**columns: object) -> Demand:
@@ -442,7 +442,7 @@ HOSTS = {"host": np.array([0, 0, 1]), "host_most": column(1.0, np.inf)}
         ),
     ],
 )
-def test_what_is_not_feasible_is_scaled_down_or_left_over_and_says_why(
+def test_infeasible_bounds_are_scaled_down_or_left_over_with_a_reason(
     strategy: str, pages: Demand, bandwidth: float, expected: list[float], why: str
 ) -> None:
     plan = solve(strategy, pages, bandwidth)

@@ -31,7 +31,7 @@ def orders(out: Path, crawl: Path, *options: str) -> list[dict[str, Any]]:
 
 
 def test_settled_ranks_decide_about_orders_under_every_history(tmp_path: Path) -> None:
-    """They are those of `certified`, as far as its certificate says: the same pages are ordered."""
+    """They are those of `certified`, within its certificate: the same pages are ordered."""
     crawl = log(tmp_path / "crawl.jsonl")
     certified = orders(tmp_path / "certified", crawl)
     plain = orders(tmp_path / "plain", crawl, "--history", "interpolation")

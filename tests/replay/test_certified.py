@@ -97,7 +97,7 @@ def test_every_record_has_the_certificate(logs: list[Path], tmp_path: Path) -> N
 def test_the_pages_that_pay_most_are_those_of_the_graph(
     counting: LedgerOptions, web: Graph, logs: list[Path], tmp_path: Path
 ) -> None:
-    """What a page receives along a link is damping x importance / links of the page that pays."""
+    """The amount that a page receives along a link is damping x importance / links of the page that pays."""
     run(logs, state=tmp_path / "state", counting=counting)
     (pages,) = (pages_of(part) for part in read_answers(tmp_path / "state")[0].importance)
     columns = pages.columns

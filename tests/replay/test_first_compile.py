@@ -1,4 +1,4 @@
-"""What a second process compiles beside a first replay is what the replay's ledger needs."""
+"""A second process, beside a first replay, compiles exactly the kernels that the replay's ledger needs."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_no_process_is_started_when_kernels_are_compiled(monkeypatch: pytest.Mon
 
 
 def test_the_process_ends_with_the_replay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever it does; and whatever it says is not seen."""
+    """Whatever it does; and its output is not shown."""
     monkeypatch.setattr(first_compile, "is_compiled", lambda: False)
     started: list[Any] = []
     popen = subprocess.Popen

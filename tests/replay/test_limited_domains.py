@@ -1,4 +1,4 @@
-"""Limits of domains by the command line: a flood of made-up pages stays small, and its owner is told nothing of it."""
+"""Limits of domains by the command line: a flood of made-up pages stays small, and its owner gets no notice."""
 
 from __future__ import annotations
 

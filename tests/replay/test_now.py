@@ -42,7 +42,7 @@ def state(tmp_path: Path) -> Path:
 
 
 def cycle(state: Path, out: Path, day: float, *logs: Path) -> list[str]:
-    """Replay what was fetched, at a time, and return what is ordered."""
+    """Replay the logs at a time, and return the ordered URLs."""
     done = command("replay", *logs, "--state", state, "--now", stamp(day), "--out", out, "--quiet")
     assert done.code == 0, done
     return [order["url"] for order in records_of(out / "crawl-orders.jsonl")]
@@ -84,7 +84,7 @@ def test_time_does_not_go_back(state: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["soon", "", "2026-13-01"])
-def test_what_is_no_time_is_refused_in_one_line(state: Path, text: str) -> None:
+def test_an_invalid_time_is_refused_in_one_line(state: Path, text: str) -> None:
     refused = command("replay", "--state", state, "--now", text)
     assert refused.code == 2 and "not a time" in refused.err and len(refused.err.splitlines()) == 1
 
@@ -146,7 +146,7 @@ def test_orders_may_be_left_out_of_the_terminal(state: Path) -> None:
     assert done.code == 0 and "not before" not in done.out
 
 
-def test_a_bandwidth_above_all_limits_is_said(state: Path) -> None:
+def test_a_bandwidth_above_all_limits_is_reported(state: Path) -> None:
     done = command("schedule", "--state", state, "--bandwidth", "50000", "--compare", "-n", "0")
     assert done.code == 0 and "note: all strategies give the same: with this bandwidth" in done.out
     done = command("schedule", "--state", state, "--bandwidth", "5", "--compare", "-n", "0")

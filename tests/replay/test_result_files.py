@@ -116,4 +116,4 @@ def test_readers_are_stopped_at_the_end(tmp_path: Path) -> None:
         parts = arriving.read(PartKind.IMPORTANCE)
     with pytest.raises(Stopped):
         next(parts)
-    write_part(tmp_path, Part(PartKind.IMPORTANCE, (0,), b"nobody is told"))
+    write_part(tmp_path, Part(PartKind.IMPORTANCE, (0,), b"no reader waits"))

@@ -1,4 +1,4 @@
-"""Small logs are replayed without Beam: nobody can tell from states or results (docs/decisions/small-logs.md)."""
+"""Small logs are replayed without Beam, with the same states and results (docs/decisions/small-logs.md)."""
 
 from __future__ import annotations
 

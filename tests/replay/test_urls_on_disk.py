@@ -27,7 +27,7 @@ COMMAND = [sys.executable, "-m", "opicflow.pipelines.cli.main"]
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A crawl of 2,000 pages, most of them more than once."""
+    """A crawl of 2,000 pages, most more than once."""
     path = tmp_path_factory.mktemp("log") / "log.jsonl"
     path.write_bytes(jsonl(WebLog(power_law_web(2000, 3), seconds_between=40.0).crawl("random", 6000).events))
     return path

@@ -107,7 +107,7 @@ def test_lines_of_json_are_read_back(kind: str) -> None:
 
 
 def injected(line: str) -> tuple[str, dict[str, str]] | None:
-    """What Nutch's injector takes from a line: KeyValueTextInputFormat, then InjectMapper.processMetaData."""
+    """Return a line as Nutch's injector reads it: KeyValueTextInputFormat, then InjectMapper.processMetaData."""
     url, _, metadata = line.partition("\t")
     url = url.strip()
     if not url or url.startswith("#"):
@@ -325,7 +325,7 @@ def test_memory_does_not_grow_with_the_rows(target: str, kind: str) -> None:
         tracemalloc.stop()
         return most
 
-    peak(2)  # what is imported and cached
+    peak(2)  # imports and caches
     assert peak(20) < 1.2 * peak(5) + 100_000
 
 
@@ -410,7 +410,7 @@ def test_orders_that_expired_are_left_out_and_counted() -> None:
         (b"Obj\x01 and no more", "from row 1: damaged"),
     ],
 )
-def test_what_is_no_result_is_refused_with_the_place(data: bytes, reason: str, tmp_path: Path) -> None:
+def test_an_invalid_result_is_refused_with_its_position(data: bytes, reason: str, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(data)
     with pytest.raises(InputRefused, match=re.escape(reason)):
@@ -444,7 +444,7 @@ def test_a_file_of_another_result_is_refused(tmp_path: Path) -> None:
         (["importance", "missing", "--as", "csv"], "missing: no such file"),
     ],
 )
-def test_what_a_user_gets_wrong_is_said_in_one_line(words: list[str], reason: str, tmp_path: Path) -> None:
+def test_a_mistake_of_a_user_is_reported_in_one_line(words: list[str], reason: str, tmp_path: Path) -> None:
     path = write(tmp_path / "importance.jsonl", "importance", IMPORTANCE)
     code, _, errors = command("export", *(str(path) if word == "FILE" else word for word in words))
     assert code == 2 and reason in errors and errors.count("\n") == 1

@@ -1,4 +1,4 @@
-"""`opicflow push`: a frontier gets dates, keeps what it knows of pages, and gives no page to two crawlers."""
+"""`opicflow push`: a frontier gets dates, keeps its metadata of pages, and gives no page to two crawlers."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_schedule_gives_seconds_and_0_for_never() -> None:
         (1, 0, Decision.ASK_QUEUE),
     ],
 )
-def test_a_queue_is_asked_about_pages_that_may_be_under_way(known: int | None, date: int, decision: Decision) -> None:
+def test_a_queue_is_checked_for_pages_that_may_be_under_way(known: int | None, date: int, decision: Decision) -> None:
     assert decide(None if known is None else KnownPage(known, {}), date, NOW) is decision
 
 
@@ -116,7 +116,7 @@ def test_a_push_that_is_repeated_changes_nothing(service: FrontierService) -> No
 
 
 def test_a_page_that_was_completed_before_is_not_freed_either(service: FrontierService) -> None:
-    """The service goes on saying that it is completed."""
+    """The service still returns it as completed."""
     service.update(A, KEY, 0)
     push(service, [(A, 1)])
     assert service.give(KEY, 1) == [A]
@@ -153,7 +153,7 @@ def test_pages_under_way_are_tried_again_until_they_are_back(service: FrontierSe
 
 
 def test_a_page_that_the_crawler_fetched_meanwhile_gets_its_date(service: FrontierService) -> None:
-    """What the crawler wrote is read again, so its metadata stays."""
+    """The crawler's record is read again, so its metadata stays."""
     service.discover(A, KEY)
     assert service.give(KEY, 1) == [A]
     with served(service) as address, FrontierClient(address) as client:
@@ -226,7 +226,7 @@ def test_a_crawl_that_is_not_there_is_refused_unless_the_frontier_is_empty(servi
         push(service, [(A, 1)])
 
 
-def test_queues_by_domain_are_used_or_asked_for(service: FrontierService) -> None:
+def test_queues_by_domain_are_used_or_demanded(service: FrontierService) -> None:
     service.discover(A, "a.example")
     service.now += 60
     with pytest.raises(
@@ -343,7 +343,7 @@ def test_an_address_that_is_none_is_refused(address: str) -> None:
     assert code == 2 and "no address of a frontier: write urlfrontier://HOST:PORT" in errors
 
 
-def test_a_connection_that_is_refused_is_said_in_one_line(tmp_path: Path) -> None:
+def test_a_connection_that_is_refused_is_reported_in_one_line(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"urlfrontier://127.0.0.1:{free.getsockname()[1]}"

@@ -45,7 +45,7 @@ MOMENT = {
 
 
 def packed(first: int, rows: int) -> bytes:
-    """Importance of these pages; every third has a URL with quotes or other letters, every fifth was never visited."""
+    """Return importance; every third page has a URL with quotes or other letters, every fifth was never visited."""
     number = np.arange(first, first + rows)
     names = [["plain", 'a "quoted" \\ one', "b\u00fccher"][i % 3] + f"-{i}" for i in number.tolist()]
     urls = Texts.of([f"https://site-{i % 7}.example/{name}".encode() for i, name in zip(number, names, strict=True)])
@@ -253,7 +253,7 @@ def test_nothing_is_written_after_an_error(format_: str) -> None:
         assert pipe.left == -1
 
 
-# -- what is left beside them
+# -- other files in the folder
 
 
 def test_no_other_division_is_left_and_other_files_are(tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ for parts in (4, 16):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("format_", FORMATS)
-def test_a_million_rows_take_no_more_memory_than_a_quarter_of_them(format_: str, tmp_path: Path) -> None:
+def test_a_million_rows_take_no_more_memory_than_a_quarter_million(format_: str, tmp_path: Path) -> None:
     part = tmp_path / "part"
     part.write_bytes(packed(0, 1 << 16))
     printed = subprocess.check_output([sys.executable, "-c", MOST_BYTES_OF_STREAMS, part, format_])

@@ -1,4 +1,4 @@
-"""What a stream's ledgers publish has the time of its place in their log, whoever sends it and however often."""
+"""The publications of a stream's ledgers have the time of their log position, whoever sends them, however often."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def outputs() -> list[tuple[str, bool, int]]:
     return [(topic, value is None, time_ms) for topic, _, value, _, time_ms in connection.fakes[0].sent]
 
 
-def test_records_have_the_time_of_their_place_in_the_log_and_the_same_when_they_are_sent_again() -> None:
+def test_records_have_the_time_of_their_log_position_and_the_same_when_they_are_sent_again() -> None:
     sent = outputs()
     removed = [(topic, time_ms) for topic, is_gone, time_ms in sent if is_gone]
     tick_ms = FIRST_MS // 1000 * 1000

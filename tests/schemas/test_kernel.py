@@ -209,7 +209,7 @@ class Project:
         return done.stdout.strip().split(" | ")
 
     def print(self, script: str, **environment: str | None) -> str:
-        """Run a script that may import `ledger/columns.py` and `ledger/unused_call.py`. Returns what it prints."""
+        """Run a script that may import `ledger/columns.py` and `ledger/unused_call.py`. Returns its output."""
         for name, text in (("columns", COLUMNS), ("unused_call", UNUSED_CALL)):
             (self.callee.parent / f"{name}.py").write_text(text)
         done = subprocess.run(
@@ -328,7 +328,7 @@ def test_the_cache_of_a_user_may_be_elsewhere(project: Project, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("mode", [0o720, 0o702, 0o777])
-def test_what_others_may_write_is_not_run(project: Project, mode: int) -> None:
+def test_code_that_others_may_write_is_not_run(project: Project, mode: int) -> None:
     """The kernels are then beside the sources, which they cannot be worse than."""
     assert project.run()[:2] == ["3", "compiled"]
     (folder,) = project.cached()

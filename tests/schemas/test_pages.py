@@ -74,7 +74,7 @@ def test_a_page_id_is_16_bits_of_its_site_and_48_of_its_url(urls: list[bytes], k
 
 
 def test_the_ids_of_the_default_rules_never_change() -> None:
-    """Results of replays are in the order of page ids; a change makes all of them differ."""
+    """Results of replays are in the order of page ids; a change would alter every result."""
     urls = ["https://example.org/", "https://www.example.org/about", "http://a.github.io/", "http://192.0.2.1:81/x"]
     assert [f"{page_id(url):016x}" for url in urls] == GOLDEN
 
@@ -160,7 +160,7 @@ def test_rules_are_read_back_and_do_not_show_their_key() -> None:
 
 
 def test_the_list_of_suffixes_is_kept_with_the_rules() -> None:
-    """A newer list takes effect only where ids are made anew."""
+    """A newer list takes effect only where all ids are computed again."""
     older = PageIds(suffixes=PublicSuffixes("2001", b"com"))
     assert older.suffixes_version == "2001"
     assert PageIds().suffixes_version == installed_suffixes().version

@@ -84,7 +84,7 @@ def test_boundaries_that_overlap_or_do_not_cover_are_refused_in_one_line(firsts:
     assert "\n" not in str(refused.value)
 
 
-def test_what_is_no_list_of_boundaries_is_refused() -> None:
+def test_an_invalid_list_of_boundaries_is_refused() -> None:
     with pytest.raises(RangesRefused, match="no list"):
         ShardRanges.from_json({"0": 1})
 

@@ -404,7 +404,7 @@ def test_hosts_and_the_domains_somebody_registered(url: bytes, its_host: bytes, 
     assert (host(url), installed_suffixes().site(host(url))) == (its_host, domain)
 
 
-def test_what_is_remembered_changes_nothing() -> None:
+def test_remembered_urls_change_nothing() -> None:
     canonicaliser = Canonicaliser()
     text, begins, ends = columns([b"HTTP://a.b/x", b"mailto:a", b"y"])
     own = np.zeros(3, np.int64)

@@ -17,7 +17,7 @@ RECORDS = 5
 
 
 class Schemas:
-    """Random schemas, and values of them."""
+    """Random schemas, and values for each."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
@@ -98,7 +98,7 @@ def test_a_walk_finds_the_ends_of_records(base: int) -> None:
         schemas = Schemas(random.Random(number))
         root = schemas.record(4)
         writer, data, ends = written_records(schemas, root)
-        # Some random types have so many nulls a byte that they are refused: then the walk ends, and says so.
+        # Some random types have so many nulls a byte that they are refused: then the walk ends, and reports it.
         walk = writer.walk(np.frombuffer(data, np.uint8), 0, len(data), RECORDS)
         done = len(walk.ends)
         assert walk.ends.tolist() == ends[:done], number

@@ -1,4 +1,4 @@
-"""A job on Flink is asked again and again: its state, its events a second, and what is said when it does not answer."""
+"""A job on Flink is polled: its state, its events a second, and the message when Flink does not answer."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_rate_is_that_of_ten_seconds_or_more_and_begins_again_with_the_job(m
         return watch.job.events_per_second
 
     assert after(0, 1_000) is None
-    assert after(5, 2_000) is None, "too short a time says nothing"
+    assert after(5, 2_000) is None, "the time is too short for a rate"
     assert after(5, 3_000) == 200
     assert after(5, 3_500) == 200
     assert after(5, 4_000) == 100

@@ -1,4 +1,4 @@
-"""The pages in a real browser: what is seen first, search as one types, hostile URLs, tokens, a narrow screen."""
+"""The pages in a real browser: the first view, search as one types, hostile URLs, tokens, a narrow screen."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_a_state_without_pages_says_so(window: Browser) -> None:
         assert "There are no pages yet" in window.run(TEXT)
 
 
-def test_a_wrong_token_is_told_and_the_right_one_opens(window: Browser) -> None:
+def test_a_wrong_token_is_reported_and_the_right_one_opens(window: Browser) -> None:
     with served(GivenView(), TOKEN) as at:
         window.open(f"{at}/plan")
         window.write("input[name=token]", "wrong-wrong-wrong-wrong\ue007")
@@ -201,7 +201,7 @@ def test_text_has_contrast_in_both_themes(window: Browser) -> None:
 FIRST = "return document.querySelector('#top tbody th').textContent"
 
 
-def test_a_live_page_changes_by_itself_and_the_reader_keeps_the_place(window: Browser) -> None:
+def test_a_live_page_changes_by_itself_and_keeps_the_input_of_the_reader(window: Browser) -> None:
     source = GivenStream(live_view(SMALL))
     with served(source) as at:
         window.resize(1600)

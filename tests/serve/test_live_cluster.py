@@ -1,4 +1,4 @@
-"""A stream on a real cluster, shown live by the command, which logs in at the brokers and asks Flink for the job."""
+"""A stream on a real cluster, shown live by the command, which logs in at the brokers and finds the job on Flink."""
 
 from __future__ import annotations
 

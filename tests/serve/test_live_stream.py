@@ -32,7 +32,7 @@ KEYS = {"rejects": lambda one: f"{one.source}/{one.offset}", "audit": lambda one
 
 
 class Topics:
-    """The topics of a stream, and what is published to them."""
+    """The topics of a stream; a test publishes to them."""
 
     def __init__(self, brokers: str, prefix: str) -> None:
         self.connection, self.prefix = Connection(brokers), prefix
@@ -136,7 +136,7 @@ def test_a_hostile_record_is_shown_live_and_runs_nothing(topics: Topics, source:
         assert [one for one in window.complaints() if "favicon" not in one] == []
 
 
-def test_a_broker_that_dies_is_told_with_its_time_and_it_heals(mortal_kafka: LocalKafka) -> None:
+def test_a_broker_that_dies_is_reported_with_its_time_and_it_heals(mortal_kafka: LocalKafka) -> None:
     topics = Topics(mortal_kafka.brokers, "my-")
     topics.publish("importance", page(1, 0.5))
     with closing(topics.source()) as source, served(source) as at:
@@ -149,7 +149,7 @@ def test_a_broker_that_dies_is_told_with_its_time_and_it_heals(mortal_kafka: Loc
         mortal_kafka.restart()
         wait_for("the broker is back", lambda: not source.view().live.problem, 120)
         topics.publish("importance", page(2, 0.9))
-        wait_for("what is published then is shown", lambda: first_urls(source, 1) == [url(2)], 60)
+        wait_for("a record published then is shown", lambda: first_urls(source, 1) == [url(2)], 60)
 
 
 def test_a_browser_sees_that_a_broker_dies_and_that_it_is_back(mortal_kafka: LocalKafka) -> None:
@@ -167,11 +167,11 @@ def test_a_browser_sees_that_a_broker_dies_and_that_it_is_back(mortal_kafka: Loc
         mortal_kafka.restart()
         wait_for("the broker is back", lambda: "Brokers ✓" in window.run(seen), 120)
         topics.publish("importance", page(2, 0.9))
-        wait_for("what is published then is seen", lambda: url(2) in window.run(seen), 60)
+        wait_for("a record published then is visible", lambda: url(2) in window.run(seen), 60)
         assert "Nothing new since" not in window.run(seen)
 
 
-def test_a_topic_that_is_created_again_is_read_anew(topics: Topics) -> None:
+def test_a_topic_that_is_created_again_is_read_from_its_beginning(topics: Topics) -> None:
     topics.publish("importance", *(page(n, 1 / (2 + n)) for n in range(20)))
     with closing(topics.source()) as source:
         wait_for("all is read", lambda: len(source.view().table) == 20, 60)

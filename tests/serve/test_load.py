@@ -1,4 +1,4 @@
-"""Fifty browsers look at once, at a state while a replay writes the next one, and at a stream while events arrive.
+"""Fifty browsers at once show a state while a replay writes the next one, and a stream while events arrive.
 
 `make soak ONLY=fifty_viewers` measures it, and prints a line for the guide.
 """
@@ -54,7 +54,7 @@ class Viewers:
         self._ended = threading.Event()
 
     def look(self, follow: bool, work: Callable[[], object]) -> str:
-        """Let all look until the work is done, and until each has seen something; returns a line of figures."""
+        """Let all browsers load pages until the work is done and each has loaded one; returns a line of figures."""
         before, begun = self.server.mib(), monotonic()
         threads = [threading.Thread(target=self._look, args=(number, follow)) for number in range(VIEWERS)]
         for thread in threads:

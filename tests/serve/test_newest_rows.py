@@ -1,4 +1,4 @@
-"""What is kept of a topic is bounded, and is what a reader that forgets nothing has, above the floor."""
+"""The rows kept of a topic are bounded, and above the floor they are those of a reader that keeps everything."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def held(rows: NewestRows) -> dict[bytes, tuple[float, int]]:
 
 
 def check(rows: NewestRows, newest: dict[bytes, tuple[float, int]]) -> None:
-    """Compare with all newest records: the rows are newest ones, and above the floor all of them are here."""
+    """Compare with all newest records: the rows are newest ones, and no row above the floor is missing."""
     found = held(rows)
     assert found.items() <= newest.items()
     above = {key: row for key, row in newest.items() if row[0] > rows.floor}
@@ -110,7 +110,7 @@ def test_a_record_that_comes_again_changes_nothing() -> None:
     assert held(rows) == {b"a": (3.0, 3)}
 
 
-def test_what_is_watched_stays_and_texts_of_dropped_rows_are_let_go() -> None:
+def test_watched_rows_stay_and_texts_of_dropped_rows_are_freed() -> None:
     rows = NewestRows(KINDS, "rank", 10, 1 << 20)
     rows.watched = {hash(b"last"): None}
     take(rows, [Given(b"last", 0.0, 7, 0)])
@@ -121,7 +121,7 @@ def test_what_is_watched_stays_and_texts_of_dropped_rows_are_let_go() -> None:
 
 
 def test_after_all_is_read_again_what_was_dropped_is_there() -> None:
-    """What was first loses rank: what was dropped may be first now, and reading a compacted topic again finds it."""
+    """The first rows lose rank: dropped ones may be first now, and reading a compacted topic again finds them."""
     rows = NewestRows(KINDS, "rank", 4, 1 << 20)
     topic = [Given(b"%d" % n, float(n), n, n) for n in range(20)]
     take(rows, topic)

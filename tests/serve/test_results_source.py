@@ -84,7 +84,7 @@ def test_results_without_a_summary_say_what_is_not_known(tmp_path: Path) -> None
     assert dataclasses.replace(view, rejects={}).light.state == "right"
 
 
-def test_what_are_no_results_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_missing_or_unreadable_results_are_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(ServeRefused, match="no importance"):
         ResultsSource(tmp_path).view()
     for name, content in (

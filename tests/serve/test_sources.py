@@ -1,4 +1,4 @@
-"""A state is shown as the commands tell it, and again after the next replay."""
+"""A state is shown as the commands print it, and again after the next replay."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_state_is_shown_as_top_and_show_and_schedule_tell_it(state: Path) -> None:
+def test_a_state_is_shown_as_top_and_show_and_schedule_print_it(state: Path) -> None:
     view = StateSource(state).view()
     top = json.loads(output_of("top", "--state", state, "-n", "100", "--json"))
     shown = [view.table.record(row) for row in range(len(view.table))]
@@ -116,7 +116,7 @@ def test_the_history_goes_on_from_replay_to_replay(tmp_path: Path) -> None:
     assert both == sorted(both)
 
 
-def test_why_a_page_is_there_is_what_show_tells(state: Path) -> None:
+def test_the_reasons_for_a_page_are_those_of_show(state: Path) -> None:
     source = StateSource(state)
     told = json.loads(output_of("show", url(1), "--state", state, "--why", "--json"))
     reasons = source.reasons(int(told["page"], 16))
@@ -151,7 +151,7 @@ def test_who_looks_while_a_state_is_read_or_explained_does_not_wait(state: Path)
         assert source.view() is before
 
 
-def test_the_next_replay_is_shown_and_a_state_that_is_damaged_is_told(tmp_path: Path) -> None:
+def test_the_next_replay_is_shown_and_a_state_that_is_damaged_is_reported(tmp_path: Path) -> None:
     state = tmp_path / "state"
     run([write_log(tmp_path / "log.jsonl", "random", 200)], state=state)
     source = StateSource(state)
@@ -169,7 +169,7 @@ def test_the_next_replay_is_shown_and_a_state_that_is_damaged_is_told(tmp_path: 
             return "damaged" in str(problem)
         return False
 
-    wait_for("the damage is told", is_told)
+    wait_for("the damage is reported", is_told)
     with served(source) as at:
         answer = requests.get(at, headers={"Accept": "text/html"}, timeout=60)
         assert answer.status_code == 503 and "damaged" in answer.text

@@ -1,4 +1,4 @@
-"""What is shown of a stream's topics: the first pages, their plans, orders, sites, books, rejects; and what is not."""
+"""The view of a stream's topics: the first pages, their plans, orders, sites, books and rejects, and no others."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ def test_the_job_is_judged_by_what_status_says() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "is_known"), [(60, True), (61, False)])
-def test_what_a_worker_said_before_it_hung_is_not_shown_as_the_present(seconds: int, is_known: bool) -> None:
+def test_values_of_a_worker_before_it_hung_are_not_shown_as_present(seconds: int, is_known: bool) -> None:
     waits = no_checkpoints(waiting_since_ms=NOON_MS)
     job = JobState(StreamStatus(details(now_ms=NOON_MS + 1000 * seconds), waits, {"lag_x_0": 3}, ""), "", 100.0)
     checks = {one.name: one for one in checks_of(Verdict(), 0, job, NOON_MS)}

@@ -55,7 +55,7 @@ def test_what_is_there_and_what_arrives_is_shown(cluster: FakeResults, source: S
     wait_for("all is read", lambda: source.view().live.rates[-1][:2] == ("unread records", 0), 20)
 
 
-def test_brokers_that_go_away_are_told_with_their_time_and_are_read_on(
+def test_brokers_that_go_away_are_reported_with_their_time_and_are_read_on(
     cluster: FakeResults, source: StreamSource
 ) -> None:
     cluster.publish("importance", page(1, 0.5))
@@ -70,7 +70,9 @@ def test_brokers_that_go_away_are_told_with_their_time_and_are_read_on(
 
 
 @pytest.mark.parametrize("is_longer", [False, True])
-def test_a_topic_that_was_made_again_is_read_anew(cluster: FakeResults, source: StreamSource, is_longer: bool) -> None:
+def test_a_topic_that_was_made_again_is_read_from_its_beginning(
+    cluster: FakeResults, source: StreamSource, is_longer: bool
+) -> None:
     cluster.publish("importance", *(page(n, 0.5) for n in range(10)))
     wait_for("it is read", lambda: len(source.view().table) == 10, 20)
     cluster.state["answers"] = not is_longer  # a longer topic is noticed only after its broker was away
@@ -79,11 +81,11 @@ def test_a_topic_that_was_made_again_is_read_anew(cluster: FakeResults, source: 
     cluster.make("importance")
     cluster.publish("importance", *(page(50 + n, 0.5 / (1 + n)) for n in range(20 if is_longer else 2)))
     cluster.state["answers"] = True
-    wait_for("it is read anew", lambda: first(source)[:2] == [url(50), url(51)], 20)
+    wait_for("it is read again from its beginning", lambda: first(source)[:2] == [url(50), url(51)], 20)
     assert len(source.view().table) == (20 if is_longer else 2)
 
 
-def test_few_pages_are_kept_and_all_are_read_again_when_few_of_them_are_the_first(
+def test_few_pages_are_kept_and_all_are_read_again_when_few_are_among_the_first(
     cluster: FakeResults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream_source, "_READ_AGAIN_SECONDS", 0.0)

@@ -124,7 +124,7 @@ def test_the_api_has_all_of_a_url_of_a_megabyte() -> None:
         assert requests.get(f"{at}/api/page?id={ids[-1]}", timeout=60).json()["url"] == HOSTILE_URLS[-1]
 
 
-def test_the_api_says_what_the_table_says(address: str) -> None:
+def test_the_api_returns_the_rows_of_the_table(address: str) -> None:
     def get(path: str):
         answer = requests.get(address + path, timeout=60)
         assert answer.status_code == 200 and answer.headers["Content-Type"] == "application/json", path
@@ -158,7 +158,7 @@ def test_the_api_says_what_the_table_says(address: str) -> None:
 @pytest.mark.parametrize(
     "path", ["/api/page?url=https://nobody.example/", "/api/page?id=zz", "/api/page", "/api/why?id=1", "/api/none"]
 )
-def test_what_is_not_known_is_a_404_with_a_sentence(address: str, path: str) -> None:
+def test_an_unknown_page_or_address_is_a_404_with_a_sentence(address: str, path: str) -> None:
     answer = requests.get(address + path, timeout=60)
     assert answer.status_code == 404 and answer.json()["error"]
 
@@ -226,7 +226,7 @@ def test_search_leads_to_the_host_or_the_page_that_is_meant(address: str) -> Non
         ({"drift": None}, "right", "as far as is known"),
     ],
 )
-def test_the_light_tells_what_is_wrong(change, state: str, words: str) -> None:
+def test_the_light_names_the_fault(change, state: str, words: str) -> None:
     light = dataclasses.replace(SMALL, **change).light
     assert light.state == state and words in light.headline
 
@@ -345,7 +345,7 @@ def test_news_are_sent_once_for_each_view_and_need_the_token() -> None:
             assert list(lines) == [b""]
 
 
-def test_only_so_many_browsers_are_told_of_news(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_so_many_browsers_get_news(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web_app, "_MOST_VIEWERS", 1)
     source = GivenStream(live_view(SMALL))
     with served(source) as at, requests.get(f"{at}/live", stream=True, timeout=60) as first:

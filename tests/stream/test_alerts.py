@@ -1,4 +1,4 @@
-"""The alerts and the dashboard on a real Prometheus: a stream on a cluster is broken, and each says what it sees."""
+"""The alerts and the dashboard on a real Prometheus: a stream on a cluster is broken, and each reports the fault."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FASTER = {
     "tick_second)) > 120": "tick_second)) > 30",
     "numRestarts[1m])) > 2": "numRestarts[1m])) > 0",
 }
-"""Seconds in place of minutes, and one restart in place of three."""
+"""Seconds instead of minutes, and one restart instead of three."""
 
 
 @pytest.fixture

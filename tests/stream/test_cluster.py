@@ -220,7 +220,7 @@ def test_a_stream_whose_topics_were_trimmed_is_proven_and_starts_without_a_savep
     trimmed = command(*(where.get(word, word) for word in TRIMMING.split()[1:]), "--prefix", stream.prefix)
     assert trimmed.code == 0 and "deleted " in trimmed.out, trimmed
     logs = resolve(stream.connection, stream.ledger_topic)
-    assert sum(log.start for log in logs) > 0, "some of it is older than the oldest snapshot"
+    assert sum(log.start for log in logs) > 0, "some records are older than the oldest snapshot"
     shown = [f"partition {log.partition}: begins at offset {log.start:,} of " for log in logs]
     assert all(line in trimmed.out for line in shown)
     assert stream.prove().sums().visits == before
@@ -327,7 +327,7 @@ def test_ten_minutes_of_backlog_drain_in_bounded_memory(
 
 
 def visits_of_many_pages(pages: int, links: int) -> Iterator[bytes]:
-    """Yield lines of visits that make so many pages known: each page links to the next ones that nobody knows yet."""
+    """Yield lines of visits that make so many pages known: each page links to the next ones that are not known yet."""
     known = 1
     for page in count():
         found = range(known, min(known + links, pages))
@@ -359,7 +359,7 @@ def test_twenty_million_pages_in_four_shards_take_less_than_12_gib(
         while not over.wait(1.0):
             status = flink_kafka.services.status()
             services = [one.pid for of in ("kafka", "flink") for one in status[of].processes]
-            with suppress(OSError, AssertionError, ValueError):  # one of them may end, or none run
+            with suppress(OSError, AssertionError, ValueError):  # a process may end, or none run
                 used.append((sum(map(resident_mib, services)), sum(resident_mib(pid) for pid, _ in stream.workers())))
 
     watcher = threading.Thread(target=watch, daemon=True)
@@ -387,7 +387,7 @@ def test_twenty_million_pages_in_four_shards_take_less_than_12_gib(
     most = max(sum(one) for one in used)
     print(
         f"{visits:,} visits and {pages:,} pages: published after {published:.0f} s, counted after {whole:.0f} s; "
-        f"at most {most:,} MiB, of it workers {max(own for _, own in used):,}; snapshots {stored >> 20:,} MiB, "
+        f"at most {most:,} MiB, workers alone {max(own for _, own in used):,}; snapshots {stored >> 20:,} MiB, "
         f"logs {log_bytes / visits:.0f} bytes a visit; restarts {stream.flink.details(stream.job.id).restarts}"
     )
     stream.cancel()

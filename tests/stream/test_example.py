@@ -33,7 +33,7 @@ _REPLAYED = 1e-4
 
 
 class Stream:
-    """The keepers of all shards. What they send is in the logs of the others before the next tick."""
+    """The keepers of all shards. Their messages are in the logs of the others before the next tick."""
 
     def __init__(self, origin: Origin) -> None:
         self.keepers = [LogKeeper(shard) for shard in range(origin.shards)]

@@ -85,7 +85,7 @@ def entries() -> list[bytes]:
 
 
 def records(values: Iterable[bytes], first: int = 0) -> list[Record]:
-    """Return a log of these values. Some offsets have no record, and some times are equal."""
+    """Return a log of the values. Some offsets have no record, and some times are equal."""
     result, offset, time_ms = [], first, FIRST_MS
     for number, value in enumerate(values):
         result.append((offset, time_ms, value))
@@ -333,9 +333,9 @@ def test_a_repeated_origin_changes_nothing_and_another_one_is_rejected() -> None
     assert same[0].fingerprint() == other[0].fingerprint()
 
 
-def test_a_log_says_which_form_of_entries_comes_before_it_comes() -> None:
+def test_a_log_names_the_form_of_its_entries_before_the_first_one() -> None:
     values = decode_entry(ORIGIN.entry()).entry.values["origin"]  # type: ignore[union-attr]
-    assert ORIGIN.entry().startswith(b"OPFC\1\0"), "every opicflow can read the entry that says it"
+    assert ORIGIN.entry().startswith(b"OPFC\1\0"), "every opicflow can read the entry with the form"
     old = encode_entry(ControlEntry("stream", {"origin": {k: v for k, v in values.items() if k != "entry_form"}}))
     keeper, outputs = kept([old, *entries()[1:4]])
     assert keeper.origin is not None and keeper.origin.entry_form == 1
@@ -343,7 +343,7 @@ def test_a_log_says_which_form_of_entries_comes_before_it_comes() -> None:
     assert not rejects_of(outputs) + rejects_of(more)
     first_chunk = next(iter(again.chunks()))
     stored = LogKeeper.origin_in(first_chunk)
-    assert stored is not None and stored.entry_form == 2, "a snapshot says it, too"
+    assert stored is not None and stored.entry_form == 2, "a snapshot has it, too"
     newer = encode_entry(ControlEntry("stream", {"origin": {**values, "entry_form": 3}}))
     with pytest.raises(LogRefused, match=r"has entries of form 3, .*: update opicflow"):
         kept([*entries()[:4], newer])
@@ -354,7 +354,7 @@ TIMED = replace(ORIGIN, most_ahead_hours=24)
 
 
 def visits(*times_ms: int, first: int = 0) -> bytes:
-    """Return an entry of visits at these times, each of a page of its own; the first host asks to wait."""
+    """Return an entry of visits at the given times, each of a page of its own; the first answer is BUSY."""
     writer = ItemWriter(LogPosition(first, 0))
     for page, time_ms in zip(HERE, times_ms, strict=False):
         outcome, until_ms = (Outcome.BUSY, time_ms + 1000) if page == HERE[0] else (Outcome.FETCHED, 0)
@@ -389,7 +389,7 @@ def test_an_entry_that_comes_twice_is_judged_when_it_comes_first() -> None:
 
 
 def test_a_broker_that_is_set_back_takes_no_times_from_visits() -> None:
-    """The last tick says what time it was. Without a tick for long, the time of the broker does."""
+    """The last tick gives the time; without a tick for long, the broker does."""
     log = [(0, FIRST_MS, TIMED.entry()), (1, FIRST_MS, encode_entry(TickEntry(0)))]
     for entry_ms, time_ms in ((FIRST_MS - 400 * DAY_MS, FIRST_MS), (FIRST_MS + 9 * DAY_MS, FIRST_MS + 9 * DAY_MS)):
         keeper = LogKeeper(0)
@@ -521,7 +521,7 @@ def test_a_source_whose_entries_are_refused_for_good_ends_the_job_and_one_that_h
 YEAR = 365 * 86_400
 
 
-def test_a_source_that_begins_again_behind_what_a_shard_has_is_counted_and_said_once() -> None:
+def test_a_source_that_begins_again_behind_a_shards_mark_is_counted_and_reported_once() -> None:
     def entry(first: int, number: int, visits: int, counted_from: int) -> bytes:
         rows = ItemWriter(LogPosition(first, 0)).visit(HERE[number], time_ms=first).entry("kafka/z/0")
         start = LogPosition(first if first == 31 else 0, 0)
@@ -534,7 +534,7 @@ def test_a_source_that_begins_again_behind_what_a_shard_has_is_counted_and_said_
     assert values["offset"] == 2
     assert keeper.ledger is not None and keeper.ledger.visits == 3
     _, outputs = kept([*entries()[:1], entry(30, 1, 1, 20)])
-    assert rejects_of(outputs) == [], "a shard that has nothing of it begins where it begins"
+    assert rejects_of(outputs) == [], "a shard without entries of a source begins where the source does"
 
 
 @pytest.mark.parametrize("leap", [YEAR, -YEAR, 601, -601, (1 << 62)])
@@ -646,7 +646,7 @@ def test_pages_that_moved_are_published_at_most_once_in_so_many_seconds(
     assert sorted(published) == expected
 
 
-def test_pages_that_moved_are_published_in_portions_and_all_of_them() -> None:
+def test_pages_that_moved_are_published_some_at_a_tick_until_all_are() -> None:
     origin = Origin(CONFIG, ShardRanges(), movers_seconds=6)
     (whole, left_by_whole), (parts, left) = map(movers_of, (origin, replace(origin, movers_at_once=2)))
     assert max(whole.values()) > 2 and left_by_whole == 0

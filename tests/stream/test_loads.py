@@ -1,4 +1,4 @@
-"""What each shard has, as status and audit of a stream show it, and when other boundaries are worth a rebuild."""
+"""The load of each shard, as status and audit of a stream show it, and when other boundaries are worth a rebuild."""
 
 from __future__ import annotations
 

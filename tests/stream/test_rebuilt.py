@@ -123,7 +123,7 @@ def test_a_rebuilt_ledger_is_that_of_the_stream(divided: StreamLogs) -> None:
         assert seen[-1] == RebuildProgress(shard, divided.logs[shard].end, divided.logs[shard].end, keeper.ledger.pages)
 
 
-def test_what_is_written_behind_the_end_is_not_read(divided: StreamLogs) -> None:
+def test_records_written_behind_the_end_are_not_read(divided: StreamLogs) -> None:
     cluster = divided.cluster()
     logs = Logs.of(cluster, "page-ledger")  # type: ignore[arg-type]
     before = logs.rebuild(0).fingerprint()
@@ -134,7 +134,7 @@ def test_what_is_written_behind_the_end_is_not_read(divided: StreamLogs) -> None
     assert (rebuilt.head.next, rebuilt.fingerprint()) == (logs.by_shard[0].end, before)
 
 
-# -- what is not known is not counted as something else ----------------------------------------------------------------
+# -- unknown sums are not counted as something else --------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -164,7 +164,7 @@ def test_histories_that_do_not_keep_both_apart_have_one_line_for_them() -> None:
 
 
 @pytest.mark.slow
-def test_a_stream_without_remembered_links_names_nobody() -> None:
+def test_a_stream_without_remembered_links_names_no_payers() -> None:
     cluster = example_logs(LedgerConfig(), 2).cluster()
     result = show(cluster, URL, "--why", "--quiet")
     assert "not known: the stream does not remember links" in result.out and "alike" not in result.out

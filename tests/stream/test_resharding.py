@@ -234,7 +234,7 @@ class MortalRun:
                 self.cluster.make(spec.name, spec.partitions, has_broker_times=True)
 
     def run(self, changes: int = 1 << 30) -> NewLogs:
-        """Run in a new process, which ends before so many changes. Of what it had sent a part arrives."""
+        """Run in a new process, which ends before so many changes. Only a part of its records arrives."""
         self.left = changes
         connection = MemoryConnection(cluster=self.cluster)
         try:

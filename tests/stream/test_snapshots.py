@@ -1,4 +1,4 @@
-"""Snapshots of ledgers in storage: what is finished is whole, what is not is never used, and no ledger waits."""
+"""Snapshots of ledgers in storage: a finished one is whole, an unfinished one is never used, and no ledger waits."""
 
 from __future__ import annotations
 
@@ -471,7 +471,7 @@ def test_a_ledger_in_the_process_that_is_ahead_of_the_state_is_used_if_its_outpu
     stored.apply(12, 15, arrives=False)
     stored.head.value = checkpoint
     stored.apply(12, 15)
-    assert KEEPERS.peek(stored.run, 0) is not ahead, "what it had sent was lost"
+    assert KEEPERS.peek(stored.run, 0) is not ahead, "its outputs were lost"
     assert stored.counted["ledgers_recovered"] == 1
 
 
@@ -544,7 +544,7 @@ def test_a_log_that_leads_to_another_head_is_refused(stored: Stored) -> None:
         stored.apply(at, at + 5)
 
 
-def test_what_a_ledger_says_is_noted_when_it_has_arrived() -> None:
+def test_the_outputs_of_a_ledger_are_noted_when_they_have_arrived() -> None:
     note_sent(applied("a run", 3, 7))
     assert SENT.cover("a run", 3, 7) and not SENT.cover("a run", 3, 8) and not SENT.cover("a run", 4, 1)
     note_sent(applied("a run", 3, 5))

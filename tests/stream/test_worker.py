@@ -92,7 +92,7 @@ def test_addresses_that_the_runner_does_not_provide_come_from_the_arguments() ->
 
 
 def test_a_worker_loads_no_program_from_the_temporary_folder() -> None:
-    # Beam would unpickle staged/pickled_main_session below it, and import what is in staged.
+    # Beam would unpickle staged/pickled_main_session below it, and import the modules in staged.
     with listening(Runner()) as provision:
         found = environment_for("--id=1-1", f"--provision_endpoint={provision}")
     assert "SEMI_PERSISTENT_DIRECTORY" not in found

@@ -79,7 +79,7 @@ class MemoryConnection(Connection):
     brokers: str = "memory:9092"
     cluster: MemoryCluster = field(default_factory=lambda: MemoryCluster(0, 0))
     waiting: list[Unsent] = field(default_factory=list)
-    """What the process has sent and has not arrived."""
+    """Records that the process has sent and that have not arrived."""
     faults: dict[str, bool] = field(default_factory=dict)
     """`hangs`: flushing never ends, which is an exception here."""
 

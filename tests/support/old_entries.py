@@ -1,4 +1,4 @@
-"""Entries as older opicflow wrote them, all of them packed columns: logs have them, and they are read."""
+"""Entries as older opicflow wrote them, all as packed columns: logs have them, and they are read."""
 
 from __future__ import annotations
 

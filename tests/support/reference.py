@@ -3,7 +3,7 @@
 Dicts, lists, Python's whole numbers and floats; one object a page; nothing cached. Where the rules say single
 precision, numpy rounds. It takes the same entries, but expects each row once: marks, audits and refusals are
 tested on the fast ledger itself. Sweeps leave no trace here, for they move no cash: a `Sealed` holds everything of
-a message but the sum of rates and the shares. Whether these have changed is told by the fast ledger (`told`).
+a message but the sum of rates and the shares. The fast ledger reports whether these have changed (`told`).
 """
 
 from __future__ import annotations
@@ -304,9 +304,9 @@ class ReferenceLedger:
         self.recent_before: set[tuple[int, int]] = set()
         self.outbox: dict[int, int] = {}
         self.last_whole: tuple[int, tuple[object, ...]] | None = None
-        """When the last cut went to all shards, and what it said."""
+        """When the last cut went to all shards, and its news."""
         self.told: list[tuple[float, int]] = []
-        """Sum of rates and shares, as the fast ledger said in each message of this entry, and says now."""
+        """Sum of rates and shares, as in each message of the fast ledger for this entry, and as now."""
         self.peers = {s: Peer() for s in range(self.ranges.count) if s != shard}
         self.tick_second = -1
         self.days: list[tuple[int, int]] = []
@@ -673,7 +673,7 @@ class ReferenceLedger:
         return sealed
 
     def _seal(self, parts: dict[int, int]) -> list[Sealed]:
-        """What waits for these shards goes to them, with their parts of the virtual account."""
+        """Send shards the amounts that wait for them, with their parts of the virtual account."""
         sealed = []
         for other, part in parts.items():
             peer, transfers = self.peers[other], self._waiting_for(other)
@@ -699,7 +699,7 @@ class ReferenceLedger:
         return {s: peer.weighted_pages if peer.has_gossip else own for s, peer in self.peers.items()}
 
     def _news(self) -> tuple[object, ...]:
-        """What others are told of this shard, without the time."""
+        """Return the news of this shard for the others, without the time."""
         return self.own_advance, self.minted, len(self.pages), self.weighted_pages, *self.told[:1]
 
     def _is_message_due(self, other: int) -> bool:

@@ -1,4 +1,4 @@
-"""A crawl of a small web in the topics of a cluster, and what ledgers must count of it by the rules that hold there."""
+"""A crawl of a small web in the topics of a cluster, and the counts that ledgers must have by its rules."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SITES = 7
 
 @dataclass
 class Expected:
-    """What the ledgers must have of a partition: its visits (page, time), the URLs of its pages, and its rejects."""
+    """The data that ledgers must have of a partition: visits (page, time), the URLs of its pages, and rejects."""
 
     visits: list[tuple[int, int]] = field(default_factory=list)
     urls: dict[int, bytes] = field(default_factory=dict)
@@ -205,7 +205,7 @@ class SimulatedCrawl:
         """Return the page ids of URLs by these rules."""
         return [rules.page_ids.of(canonical(url, None, rules.urls)) for url in urls]
 
-    # -- what is counted -------------------------------------------------------------------------------------------
+    # -- counts ----------------------------------------------------------------------------------------------------
 
     @property
     def urls(self) -> dict[int, bytes]:

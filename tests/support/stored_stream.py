@@ -1,6 +1,6 @@
 """Streams as an earlier version left them, in an archive of tests/golden: savepoints, snapshots and the broker's data.
 
-The topics are in the archive as the broker stored them, because states name the ids of topics, which nobody can choose.
+The topics are in the archive as the broker stored them, because states name the ids of topics, which cannot be chosen.
 Two streams stopped with a savepoint, when some events were counted and before others were published: one with
 snapshots of its ledgers in Flink's state, one with snapshots in storage, before which its logs were deleted.
 
@@ -147,7 +147,7 @@ def main() -> None:
 
 
 def _run(cluster: LocalCluster, folder: Path, name: str) -> None:
-    """Run a stream until it is stopped, with events that nobody has read."""
+    """Run a stream until it is stopped, with events that are not read yet."""
     events = ArchivedEvents.of_crawl()
     connection = Connection(cluster.brokers)
     make(connection, specs(f"{name}-", _SHARDS, 2, EVENT_PARTITIONS))

@@ -1,4 +1,4 @@
-"""What runs ahead yields and raises what it would without, and ends when nobody takes any more."""
+"""A generator that runs ahead yields and raises the same as otherwise, and ends when its items are not wanted."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from opicflow.pipelines.cli.memory_limit import memory_in_use
 from opicflow.pipelines.transforms.freed_memory import return_freed_memory
 
 _SIZE = 100_000
-"""So small that the allocator keeps what is freed below a column that is still used."""
+"""So small that the allocator keeps memory that is freed below a column that is still used."""
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the allocator of another C library")

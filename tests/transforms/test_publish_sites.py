@@ -21,7 +21,7 @@ from tests.support.written_crawls import DAY, T0, Crawl
 
 
 def on_hosts(page: int) -> str:
-    """Pages of seven hosts on four domains, one of them an IP address, one with a port."""
+    """Return the URL of a page on one of seven hosts of four domains, with an IP address and a port among them."""
     host = ("example.org", "www.example.org", "b.co.uk", "a.b.co.uk", "shop.example:8080", "shop.example", "10.0.0.1")
     return f"https://{host[page % 7]}/{page}"
 
@@ -48,7 +48,7 @@ def sites_of(ledger: Ledger, by: SiteKind, removed: tuple[str, ...] = ()) -> dic
 
 
 @pytest.mark.parametrize("by", ["host", "domain"])
-def test_sites_are_the_sums_over_their_pages_and_all_of_them_together_are_everything(by: SiteKind) -> None:
+def test_sites_are_the_sums_over_their_pages_and_all_sites_together_are_everything(by: SiteKind) -> None:
     crawl = crawled()
     ledger, sites = crawl.ledger, sites_of(crawl.ledger, by)
     expected = ranked_sites(map(pages_of, everything(ledger, None)), by)  # which adds up pages one by one

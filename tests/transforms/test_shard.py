@@ -39,7 +39,7 @@ class Rows:
     end: int
 
     def between(self, start: int, end: int, seen: set[int] | None = None) -> CrawlItems:
-        """Return the rows of these events, without sightings of pages in `seen`."""
+        """Return the rows of the events from `start` to `end`, without sightings of pages in `seen`."""
         first, last = np.searchsorted(self.items.offset, [start, end]).tolist()
         items = self.items.rows(first, last)
         if seen is None:

@@ -57,7 +57,7 @@ def test_the_last_change_lies_an_exponential_time_back_as_far_as_the_last_visit(
     assert (second.last_modified_ms[~second.changed] == first.last_modified_ms[~second.changed]).all()
 
 
-def test_what_was_seen_says_nothing_of_what_comes() -> None:
+def test_past_changes_do_not_predict_later_ones() -> None:
     """Memorylessness: visits in between change neither the probability nor the time of changes."""
     often, rarely = steady(100_000, 1, 0.2), steady(100_000, 2, 0.2)
     visit_all(often, 0), visit_all(rarely, 0)

@@ -123,7 +123,7 @@ def test_most_pages_link_to_their_front_page_and_the_rest_of_the_host_is_alike(l
     within = inside & (large.host[graph.targets] == host)
     links = np.bincount(large.number[graph.targets[within]])
     pages = np.flatnonzero((large.host == host) & (graph.out_degrees > 0))
-    assert links[0] / len(pages) > 0.8  # 1 - 0.75 ** 9 of those with nine internal links
+    assert links[0] / len(pages) > 0.8  # 1 - 0.75 ** 9 of the pages with nine internal links
     others = links[1:]
     assert others.var() == pytest.approx(others.mean(), rel=0.15)  # as of uniform targets
     halves = others[: len(others) // 2].sum(), others[-(len(others) // 2) :].sum()
@@ -255,7 +255,7 @@ def test_links_are_those_of_the_ledger() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=20))
-def test_an_edge_list_says_what_it_says_to_a_replay(edges: list[tuple[int, int]]) -> None:
+def test_an_edge_list_means_the_same_as_to_a_replay(edges: list[tuple[int, int]]) -> None:
     lines = [f"https://x.example/{source} https://x.example/{target}" for source, target in edges]
     replayed = read_edges([Block(0, "\n".join(lines).encode())], "edges")
     visits: Iterable[CrawlEvent] = [item for _, item in replayed if isinstance(item, CrawlEvent)]

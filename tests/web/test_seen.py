@@ -1,4 +1,4 @@
-"""What a crawl has seen of a web, and the exact importance of that."""
+"""The part of a web that a crawl has seen, and its exact importance."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from opicflow.pipelines.web.webs import hosted_web, power_law_web
 
 
 def part_seen(web: Graph, seen: SeenGraph) -> Graph:
-    """The known pages, renumbered, with the links of those that were read."""
+    """Return the known pages, renumbered, with the links of the pages that were read."""
     known = np.flatnonzero(seen.is_known)
     sources = np.repeat(np.arange(web.pages), web.out_degrees)
     kept = seen.is_read[sources]
@@ -43,7 +43,7 @@ def test_importance_given_to_seeds_is_personalised_pagerank_without_what_danglin
         seen.read(unread)
     given = np.isin(np.arange(300), seeds).astype(float)
     exact = pagerank(web, 0.85, personalisation=given).values * 2
-    assert np.abs(seen.importance - exact).max() < 1e-4  # nobody is dangling, and all pages were read
+    assert np.abs(seen.importance - exact).max() < 1e-4  # no page is dangling, and all were read
 
 
 def test_links_find_pages_in_the_order_in_which_they_are_read() -> None:

@@ -99,7 +99,7 @@ def test_xyleme_keeps_a_share_for_pages_never_read_while_there_are_such() -> Non
     assert second[:3].tolist() == [89, 88, 87] and set(second[3:]) <= set(first)
     for _ in range(100):
         order.next(lambda: waiting)
-    assert set(order.next(lambda: waiting)) <= set(range(1, 100))  # page 0 has no cash: nobody knows it
+    assert set(order.next(lambda: waiting)) <= set(range(1, 100))  # page 0 has no cash: it is not known
 
 
 def test_pages_as_found_come_in_that_order_and_again_while_their_number_grows() -> None:

@@ -259,7 +259,7 @@ def test_greedy_visits_the_richest_first_and_among_equals_the_lower_number(cash,
     assert chosen.tolist() == expected
 
 
-def test_greedy_looks_at_the_waiting_cash_anew_for_every_batch() -> None:
+def test_greedy_reads_the_waiting_cash_again_for_every_batch() -> None:
     cash = np.array([5, 9, 7])
     order = GreedyOrder(batch=1)
     seen = []

@@ -30,12 +30,12 @@ def _fits_always(record: Record) -> bool:
 
 @dataclass(frozen=True)
 class RecordFormat:
-    """A format. A record is one of it that has all names of one of the `signs`, and `fits`.
+    """A format. A record belongs to it if it has all names of one of the `signs`, and `fits`.
 
     `read` returns the event of a record, None if it is about no page; it raises `EventRefused`. `marks` are the names
     that distinguish a record from one of ours that also has a URL. Where users name the format, `weak_signs` are
-    enough: records of others may have them, too. `lacks` names what a log of it does not have. `line`: its records may
-    also be lines of text.
+    enough: records of other formats may have them, too. `lacks` names the data that its logs do not have. `line`: its
+    records may also be lines of text.
     """
 
     name: str
@@ -68,7 +68,7 @@ def parsed_json(text: bytes | str, called: str = "") -> Any:
 
 
 def json_problem(problem: orjson.JSONDecodeError) -> str:
-    """Return what is wrong with JSON, without the position."""
+    """Return the error in JSON, without the position."""
     return problem.msg.partition(": line")[0]
 
 

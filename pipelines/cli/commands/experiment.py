@@ -171,7 +171,7 @@ def _scale(options: argparse.Namespace, one: Experiment) -> Scale:
 def _tasks_of_edges(
     options: argparse.Namespace, chosen: Sequence[Experiment], scales: dict[str, Scale]
 ) -> dict[str, list[MeasureTask]]:
-    """Return the tasks of these experiments on an edge list. Raises `InputRefused` if one has none."""
+    """Return each experiment's tasks on an edge list. Raises `InputRefused` if one has none."""
     from opicflow.pipelines.experiments.catalogue import EXPERIMENTS
     from opicflow.pipelines.experiments.communities.domains import FEWEST_PAGES, LARGEST_SHARE, survey_edge_list
 

@@ -159,4 +159,4 @@ def _push_topic(options: argparse.Namespace, push: FrontierPush) -> Counter[str]
 
 
 def _clock() -> float:
-    return datetime.now(timezone.utc).timestamp()  # noqa: TID251 - what is under way depends on the time
+    return datetime.now(timezone.utc).timestamp()  # noqa: TID251 - which fetches are under way depends on the time

@@ -414,7 +414,7 @@ _OF_BUILDS = (
 
 
 def _add_measure_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("harmonic centrality in place of the ranks above (docs/guides/ranks.md)")
+    group = parser.add_argument_group("harmonic centrality instead of the ranks above (docs/guides/ranks.md)")
     group.add_argument(
         "--measure",
         choices=["pagerank", "harmonic"],

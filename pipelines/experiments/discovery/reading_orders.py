@@ -89,7 +89,7 @@ class Omniscient(GreedyByTruth):
 
 
 class _PayingOrder(DiscoveryOrder):
-    """Orders by amounts that pages have, and pay to what they link to when they are read."""
+    """Orders by amounts of pages. A page that is read pays its amount to the pages that it links to."""
 
     def __init__(self, web: CrawledWeb, ids: Ids) -> None:
         super().__init__(web, ids)
@@ -135,7 +135,7 @@ class NutchOpic(_PayingOrder):
 
 
 class Cash(_PayingOrder):
-    """OPIC's cash: a page that is read pays all it has, the share 1 - d of it to the virtual page, which pays all.
+    """OPIC's cash: a page that is read pays all its cash, the share 1 - d to the virtual page, which pays all.
 
     Every page that is found brings a unit of cash. The virtual page pays known pages once a round.
     """

@@ -180,9 +180,9 @@ def trouble(
 def stated(pages: int, seed: int, order: str, history: str) -> list[Row]:
     """How good the published trend and error factor are, N visits a day for 20 days.
 
-    On day 10 the in-degrees of 5 % of the pages are halved or doubled. Of these pages, day by day: how their trends
-    and the way that their exact importance went agree in rank, and the share of trends with the right sign. Of all
-    pages: how error factors and errors agree in rank, and the share of pages that are off by no more than theirs
+    On day 10 the in-degrees of 5 % of the pages are halved or doubled. For the changed pages, day by day: how far their
+    trends and the changes of their exact importance agree in rank, and the share of trends with the right sign. For all
+    pages: how far error factors and errors agree in rank, and the share of pages that are off by no more than theirs
     (`certified` has no error factor, but a certificate).
     """
     web, ids = power_law_web(pages, seed), page_ids(pages, seed)

@@ -36,10 +36,10 @@ from opicflow.pipelines.experiments.tables import Row, Rows, distinct, mean, sho
 
 NEAR_EXACT, SLOW, UNCHANGED, LARGE, MASS = 0.01, 0.5, 1.1, 100, 0.95
 EARLY, BOUNDED, EVADED = 3.0, 0.5, 0.9
-"""How near certified importance is to exact ranks, as a share of them; how much of certified gains other histories have
-after a round at most; the factor of a target that gained nothing at most; from how many pages on a farm is large; the
-spam mass of its target at least; per cent of early orders at most; the share of a trap's orders that limits of hosts
-leave at most, and of the orders of subdomains at least."""
+"""The relative distance of certified importance from exact ranks at most; how much of certified gains other histories
+have after a round at most; the factor of a target that gained nothing at most; from how many pages on a farm is large;
+the spam mass of its target at least; per cent of early orders at most; the share of a trap's orders that limits of
+hosts leave at most, and of the orders of subdomains at least."""
 _PAGE = "docs/results/manipulation.md"
 
 

@@ -66,9 +66,9 @@ def manipulation_gains(pages: int, seed: int, scheme: str, size: int) -> list[Ro
 
     All honest pages and the target are read in every round, in random order; from the ninth round on so are the pages
     of the manipulator, if the scheme is one of `READ`. Shares of all importance are in per cent: `target_before` and
-    `target` of the target, `own` of it with all other pages of the manipulator. `round` counts from the beginning of
-    the manipulation; the rows of `off line` have the exact ranks of the graph seen, the shares of trust, and `mass`,
-    the spam mass of the target (trust comes from a tenth of the honest sites).
+    `target` of the target, `own` of all pages of the manipulator, the target included. `round` counts from the
+    beginning of the manipulation; the rows of `off line` have the exact ranks of the graph seen, the shares of trust,
+    and `mass`, the spam mass of the target (trust comes from a tenth of the honest sites).
     """
     web = manipulated_web(pages, seed, scheme, size)
     thin = without_links_in_domains(web)

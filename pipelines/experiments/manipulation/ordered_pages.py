@@ -48,9 +48,9 @@ def manipulation_orders(pages: int, seed: int, scheme: str, size: int, setting: 
 
     A crawl begins at ten pages and reads, by the orders of a ledger, a hundredth of the web a day, until the share of
     `MOMENTS` is read. Then a page that was read, the one of median importance, links to the target, and the target is
-    read: it has the links of the manipulation. For twenty more days all that is ordered is read. `own_orders` and
-    `honest` are the orders of these days, `own` the share of the manipulator's, `known` the share of its pages among
-    the unread pages that have importance when these days begin.
+    read: it has the links of the manipulation. For twenty more days all ordered pages are read. `own_orders` and
+    `honest` are the orders of this time, `own` the share of the manipulator's, `known` the share of its pages among the
+    unread pages that have importance when this time begins.
     """
     a_day = max(1, pages // _ROUNDS)
     config = config_of(setting, pages, a_day)

@@ -39,7 +39,7 @@ class NutchSettings:
     sync_delta_rate: float = 0.3
     default_seconds: float = 30.0 * DAY
     longest_seconds: float = 90.0 * DAY
-    """`db.fetch.interval.max`: beyond it a page begins again, at nine tenths of it."""
+    """`db.fetch.interval.max`: a page with a longer interval starts again, with nine tenths of this one."""
     retry_seconds: float = float(DAY)
     """After a fetch that failed."""
     most_retries: int = 3
@@ -53,8 +53,9 @@ class NutchAdaptive:
 
     A page that was modified gets an interval shorter by `dec_rate`, one that was not gets one longer by `inc_rate`.
     With `sync_delta`, an interval shorter than the time since a fetch saw the page modified becomes that time, and the
-    next fetch comes earlier by `sync_delta_rate` of it. Dates of servers are not used. A page is never dropped: after a
-    fetch that fails it is tried the next day; when it is gone, after one and a half times its interval.
+    next fetch comes earlier by the part `sync_delta_rate` of that time. Dates of servers are not used. A page is never
+    dropped: after a fetch that fails it is tried the next day; when it is gone, after one and a half times its
+    interval.
 
     Every day the pages that are due compete by score, here their true importance.
     """

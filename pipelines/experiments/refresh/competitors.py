@@ -70,7 +70,7 @@ class SeenContents:
         return states
 
     def forget(self, numbers: Ints) -> None:
-        """Make the next content of these pages their first."""
+        """Forget the contents of pages: the next content counts as their first."""
         self._contents[numbers] = -1
 
 

@@ -112,7 +112,7 @@ def parts_of(history: CrawlHistory, since_day: int) -> Iterator[Pieces]:
 
 
 def pieces_of(history: CrawlHistory, since_day: int, first: int, last: int) -> Pieces:
-    """Divide the time of these pages at their changes, the fetches that brought a copy, and the ends of days."""
+    """Divide each page's time at its changes, at the fetches that brought a copy, and at the ends of days."""
     web, fetches = history.web, history.fetches
     pages = np.arange(first, last)
     rows = slice(web.starts[first], web.starts[last])

@@ -121,7 +121,7 @@ def site_ledger(pages: int, seed: int, web: str, history: str) -> list[Row]:
 
 
 def _weight(number: int, most: int) -> int:
-    """Return the weight of so many links; only the ratio of the weights of a site counts, so that most of them fit."""
+    """Return the weight of so many links; only the ratios of a site's weights count, so most weights fit."""
     return (
         max(1, MOST_LINK_WEIGHT * number // most)
         if most * ORDINARY_LINK_WEIGHT > MOST_LINK_WEIGHT

@@ -7,8 +7,8 @@ baseline (Random).
 
 Two additions to the paper: links have weights (with equal weights nothing changes), and pages of F without links within
 F pay all pages, as in the paper's implementation; such a page that links to candidate j no longer does so once j is
-part of F. With D the rank of all pages without links within F, and D_j the rank of those among them that do not link to
-j, equations 15 to 18 become
+part of F. With D the rank of all pages without links within F, and D_j the same without the pages that link to j,
+equations 15 to 18 become
 
     S f - f = x + y_j e + g_j z         y_j = (1 - a + a D_j) / (l + 1) - (1 - a + a D) / l
     g_j = a sum_k f_k u_k / (o_k + u_k) + (1 - a + a D_j) / (l + 1)
@@ -161,8 +161,8 @@ def _add_siblings(
     """Add |x + c| - |c| to every score, c = y_j + g_j z, for the local siblings of j, which alone have an x (20).
 
     Most pages have one linker. All pages of one linker with the same weight have the same x, y and g, so the same
-    score: it is computed once. Otherwise a page with a thousand links within F and a thousand out of it would take a
-    million steps.
+    score: it is computed once. Otherwise a page with a thousand links within F and a thousand to other pages would take
+    a million steps.
     """
     x = np.zeros(ranks.shape[0])
     touched = np.empty(ranks.shape[0], np.int64)

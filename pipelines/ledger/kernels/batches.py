@@ -343,8 +343,8 @@ def pay_certified(table: Table, book: Book, scratch: Scratch, items: Any, i: Int
 def receive_certified(table: Table, book: Book, page: Int, slot: Int, amount: Int) -> None:
     """A page receives an amount from another shard, under `certified`.
 
-    An unknown page is learnt when links begin to carry something to it. A page that was removed keeps what they carried
-    until then: later payments along the same links do not bring it back.
+    An unknown page is learnt when links begin to carry something to it. For a page that was removed, the amounts
+    carried until then are kept: later payments along the same links do not bring it back.
     """
     book.sums[0].received += amount
     if slot < 0:

@@ -5,9 +5,9 @@ negative). With c, the base of its class, and s(p), what a link carries of all t
 
     p + r == c + the sum of s(p_i) over the links to the page
 
-A page that pays nobody has no residual: what it receives is paid at once. Amounts for pages of this shard that are not
-in the ledger are kept with the numbers of these pages, until they are learnt again. Amounts for pages of other shards
-wait in the outbox for the next cut.
+A page that pays no other page has no residual: each amount that it receives counts at once as paid. Amounts for pages
+of this shard that are not in the ledger are kept with the numbers of the pages, until they are learnt again. Amounts
+for pages of other shards wait in the outbox for the next cut.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def page_base(table: Table, book: Book, slot: Int) -> Int:
 
 @inlined_kernel
 def change_limited_base(table: Table, book: Book, slot: Int, was_unread: Bool, base: Int) -> None:
-    """A page has another class or other rules: it has this base, or as much of it as its domain has left."""
+    """A page has another class or other rules: it has this base, or the rest that its domain has left."""
     row = table.pages[slot]
     before = row.opening
     if was_unread:
@@ -123,7 +123,7 @@ def receive(table: Table, book: Book, slot: Int, amount: Int) -> None:
 
 @inlined_kernel
 def take_residual(table: Table, book: Book, slot: Int) -> None:
-    """The residual of a page becomes part of what it has paid; the caller pays it on."""
+    """Add the residual of a page to its total of payments; the caller pays it on."""
     sums = book.sums[0]
     residual = table.hot[slot, 1]
     table.hot[slot, 1] = 0
@@ -144,7 +144,7 @@ def put_in_outbox(book: Book, page: Int, amount: Int) -> None:
 
 @lean_kernel
 def pay_remembered(table: Table, book: Book, scratch: Scratch, slot: Int, before: Int, after: Int) -> None:
-    """A page's remembered links carry what they do for `after` paid, damped, instead of for `before`."""
+    """Change the amounts on a page's remembered links: those for a total payment `after` instead of `before`."""
     if before == after:
         return
     count, weighted = links_of(table, slot), table.link_count[slot] < 0
@@ -308,7 +308,7 @@ def carry_residuals(table: Table, book: Book, scale: Float, carried: Array) -> N
 
 @lean_kernel
 def recount(table: Table, book: Book, carried: Array, lost: Array) -> Int:
-    """Count what links carry to every slot, and to every absent page. Returns what they carry to other shards."""
+    """Sum the amounts that links carry to every slot and absent page. Returns the sum for other shards."""
     sent = np.int64(0)
     for slot in range(book.counts[0].slots):
         count, weighted = links_of(table, slot), table.link_count[slot] < 0

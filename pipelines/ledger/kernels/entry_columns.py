@@ -1,7 +1,7 @@
 """The columns of an entry as few bytes, and back. The layout is that of encoding.py.
 
-Who writes gives an array with room for everything, and a word more: numbers are written as whole words, of which the
-next number covers what is too much. Readers believe no byte: they return -1 for bytes that nobody would write.
+Who writes gives an array with room for everything, and a word more: numbers are written as whole words, and the next
+number overwrites the surplus bytes. Readers believe no byte: they return -1 for bytes that no writer produces.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ An entry is 8 bytes: 32 bits of the id's hash (a tag) and slot + 1. A probe comp
 verified against the page's own row, which a transfer needs anyway: two cache misses a transfer, and no false match.
 
 The hash is made of multiplications. The multiplier is stored behind the last entry: who chooses page ids must not know
-it, or could make all of them collide (docs/decisions/index-multiplier.md). Where a page is in the index decides nothing
+it, or could make all ids collide (docs/decisions/index-multiplier.md). Where a page is in the index decides nothing
 else.
 
 It grows by moving entries a few at a time: while `index_old` has rows, a page may be found in either, and every
@@ -38,7 +38,7 @@ def empty(capacity: int, multiplier: int) -> Array:
 
 @inlined_kernel
 def hashed(page: Int, multiplier: Int) -> Int:
-    """A hash of a page id. Fewer multiplications would keep ids in rows or grids regular, and some of these collide."""
+    """A hash of a page id. With fewer multiplications, some ids in regular rows or grids would collide."""
     multiplier = np.uint64(multiplier)
     mixed = np.uint64(page) * multiplier
     mixed = (mixed ^ (mixed >> _HALF)) * multiplier

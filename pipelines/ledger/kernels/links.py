@@ -364,7 +364,7 @@ def stored_words(count: Int, weighted: Bool) -> Int:
 def store_links(table: Table, book: Book, first: Int, last: Int, end: Int, starts: Array, stored: Array) -> Int:
     """Write the links of the slots from `first` to `last` in a snapshot's form, and where those of each start.
 
-    `end` is where the links of earlier slots end. Returns the words of these. With no rows in `stored` it only
+    `end` is where the links of earlier slots end. Returns the number of words. With no rows in `stored` it only
     measures.
     """
     words_before = np.int64(0)

@@ -132,7 +132,7 @@ def smooth_anchors(
 
 @lean_kernel
 def sum_cash(table: Table, book: Book) -> tuple[Int, Int, Int]:
-    """Cash of all pages, their uncollected dividends, and the opening balances of those that never spent."""
+    """Return the cash of all pages, their uncollected dividends, and opening balances of pages that never spent."""
     cash, uncollected, openings = np.int64(0), np.int64(0), np.int64(0)
     for slot in range(book.counts[0].slots):
         row = table.pages[slot]

@@ -196,7 +196,7 @@ def give_birth(table: Table, book: Book, page: Int, category: Int, parent_rate: 
 def learn_page(
     table: Table, book: Book, page: Int, category: Int, parent_rate: Float, finder: Int, announced: Bool
 ) -> Int:
-    """An unread page enters the ledger, as `give_birth` says, if its domain may have another one; NOWHERE if not."""
+    """Enter an unread page as `give_birth` does, if its domain may have another one; return NOWHERE if not."""
     if not may_be_born(book, page, announced):
         return NOWHERE
     return give_birth(table, book, page, category, parent_rate, finder)
@@ -302,8 +302,8 @@ def pay_dangling(book: Book, amount: Int) -> None:
 def refund_due(book: Book, aside: Int) -> Int:
     """The refund to a page whose links have become known, out of the cash `aside` that the round took.
 
-    The links' part of it: the small edge was rightly paid. The account may be overdrawn for this, by so much that it
-    has its own back within a few turns.
+    The part that belongs to the links: the small edge was rightly paid. The account may be overdrawn for this, by so
+    much that it has its own back within a few turns.
     """
     limit = book.counts[0].minted // (1 if book.modes[0].policy == P_ABSORBING else 4)
     return max(min(damped(max(aside, 0), book.modes[0].damping_q20), book.counts[0].virtual + limit), 0)
@@ -414,7 +414,7 @@ def pass_cursor(table: Table, book: Book, scratch: Scratch) -> None:
 
 @lean_kernel
 def declare_dividend(book: Book, amount: Int) -> Int:
-    """Pay `amount` to every page by the weight of its class: O(1) for any number of pages. Returns what is left."""
+    """Pay `amount` to every page by the weight of its class: O(1) for any number of pages. Returns the rest."""
     counts = book.counts[0]
     weighted = counts.weighted_pages
     if weighted <= 0 or amount < weighted:

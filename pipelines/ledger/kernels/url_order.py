@@ -1,7 +1,7 @@
 """The order of URLs: by the host read from its end, then by path and query; http before https; at last by page id.
 
-So the pages of a host follow one another, and hosts of a domain are close. An order is a column of slots; at the first
-page of every host stands ~slot instead. It is kept up to date by merging newcomers.
+So the pages of a host follow one another, and hosts of a domain are close. An order is a column of slots; the first
+page of every host has ~slot instead. It is kept up to date by merging newcomers.
 
 Logs may hold URLs that are none: any bytes, or the same ones for many pages. They have an order, too.
 """

@@ -183,7 +183,7 @@ def test_ordinary_records_are_copied(version: int, monkeypatch: pytest.MonkeyPat
 )
 def test_a_record_in_another_form_is_encoded_as_its_event_is(odd: bytes, tmp_path: Path) -> None:
     data, plain = written([]), encode_event(CrawlEvent("b", links=(Link("c"),)))
-    records = plain + odd + b"\0" + plain  # its quality is not told
+    records = plain + odd + b"\0" + plain  # its quality is not reported
     in_a_file(data[: read_header(data).size] + numbers(3, len(records)) + records + SYNC, tmp_path)
 
 

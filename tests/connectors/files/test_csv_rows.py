@@ -55,7 +55,7 @@ def written(rows: list[list[str]], divider: str, ending: str) -> bytes:
 def test_what_a_writer_writes_is_read_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: list[list[str]], divider: str, ending: str, size: int
 ) -> None:
-    """The digest is taken as it is, so it shows what was read; its blanks at the ends are not kept."""
+    """The digest is taken as it is, so it shows the text that was read; its blanks at the ends are not kept."""
     rows = [[f"https://a/{number}", *pair] for number, pair in enumerate(others)]
     file = tmp_path / "f.csv"
     file.write_bytes(written([["url", "digest", "title"], *rows], divider, ending))

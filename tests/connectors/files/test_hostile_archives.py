@@ -146,7 +146,7 @@ def test_an_absurd_date_is_ignored(date: str) -> None:
 
 
 NESTED = "deep"
-"""Stands for lists nested so deep that orjson still reads them, and Python's `str` no longer follows."""
+"""The name for lists nested so deep that orjson still reads them, and Python's `str` does not."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""An Avro file made to stop its reader costs what its bytes cost, and what is whole in it is read."""
+"""An Avro file made to stop its reader costs no more than its size, and its undamaged blocks are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A link is joined with its page as the library of URLs does it, with or without asking it."""
+"""A link is joined with its page as the library of URLs does it, with or without a call of the library."""
 
 from __future__ import annotations
 

@@ -878,7 +878,7 @@ def test_how_long_a_host_asks_to_wait_is_bounded(value: object, seconds: int) ->
 
 
 @pytest.mark.parametrize("word", ["too-many-requests", "TOO_MANY_REQUESTS", "rate-limited", "rate-limit", "throttled"])
-def test_failures_may_say_that_the_host_asks_to_wait(word: str) -> None:
+def test_failures_may_mean_that_the_host_is_busy(word: str) -> None:
     line = orjson.dumps({"url": "a", "failure": word})
     check(line)
     assert one(line)[4] == BUSY

@@ -1,4 +1,4 @@
-"""WACZ files: their WARC files are read as if they were unpacked, and what is broken is refused in one line."""
+"""WACZ files: their WARC files are read as if they were unpacked, and damaged files are refused in one line."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_without_warc_files_the_lists_of_pages_are_read_and_any_file_can_be_name
     assert len(items_of(f"{file}/pages/pages.jsonl")) == 8 and len(items_of(f"{file}/other/log.jsonl")) == 1
 
 
-def test_what_is_broken_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_a_damaged_file_is_refused_in_one_line(tmp_path: Path) -> None:
     file = wacz(tmp_path, {"readme.txt": b"x"})
     with pytest.raises(ZipRefused, match=r"without archive/\*\.warc\.gz"):
         expand([str(file)])

@@ -58,7 +58,7 @@ def checkpoint(number: int, **changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("master", ["", "flink", "flink:x", "ftp://flink:1", "http://:8081", "http://flink", "a:99999"])
-def test_what_is_no_address_is_refused_in_one_line(master: str) -> None:
+def test_an_invalid_address_is_refused_in_one_line(master: str) -> None:
     with pytest.raises(FlinkRefused, match=r"not an address: give HOST:PORT") as refused:
         FlinkCluster(master)
     assert "\n" not in str(refused.value)
@@ -80,7 +80,7 @@ def test_a_cluster_that_does_not_answer_is_left_after_the_limit() -> None:
             cluster.overview()
 
 
-def test_no_proxy_is_asked(flink: FakeFlink, cluster: FlinkCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_proxy_is_used(flink: FakeFlink, cluster: FlinkCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.delenv("no_proxy", raising=False)
     flink.answers["GET /jobs/overview"] = listed()
@@ -122,7 +122,7 @@ def test_a_user_in_the_address_is_refused_and_not_shown(user: str, flink: FakeFl
         ({"flink-version": "1.19", "taskmanagers": "many"}, "not that of Flink 1.19"),
     ],
 )
-def test_what_is_not_an_answer_of_flink_is_refused_in_one_line(
+def test_an_answer_that_is_not_from_flink_is_refused_in_one_line(
     answer: Any, words: str, flink: FakeFlink, cluster: FlinkCluster
 ) -> None:
     flink.answers["GET /overview"] = answer
@@ -148,7 +148,7 @@ def test_the_one_job_of_a_name_that_has_not_ended_is_found(flink: FakeFlink, clu
 
 
 @pytest.mark.parametrize("job_id", ["", "opicflow", "../config", "A" * 32, "1" * 33])
-def test_what_is_no_id_is_not_put_into_a_url(job_id: str, flink: FakeFlink, cluster: FlinkCluster) -> None:
+def test_an_invalid_id_is_not_put_into_a_url(job_id: str, flink: FakeFlink, cluster: FlinkCluster) -> None:
     with pytest.raises(FlinkRefused, match="is not the id of a job"):
         cluster.details(job_id)
     assert flink.requests == []
@@ -173,7 +173,7 @@ def test_a_job_runs_when_all_its_subtasks_do(flink: FakeFlink, cluster: FlinkClu
         Trouble(9, "IOException: Failed to create savepoint directory at file:/nowhere"),
         Trouble(5, "a.b.Refused: why [2J"),
     )
-    assert found.lasting_trouble == found.trouble, "not all of it runs"
+    assert found.lasting_trouble == found.trouble, "some tasks do not run"
     assert not found.job.ended
 
 
@@ -230,7 +230,7 @@ def test_a_job_is_cancelled_once_and_waited_for(flink: FakeFlink, cluster: Flink
 # -- checkpoints
 
 
-def test_the_checkpoints_that_still_lie_there_are_told(flink: FakeFlink, cluster: FlinkCluster) -> None:
+def test_the_checkpoints_that_still_exist_are_returned(flink: FakeFlink, cluster: FlinkCluster) -> None:
     counts = {"restored": 1, "total": 5, "in_progress": 1, "completed": 3, "failed": 1}
     running = {"id": 5, "status": "IN_PROGRESS", "is_savepoint": False, "trigger_timestamp": 1_700_000_000_000}
     failed = [{"id": number, "status": "FAILED", "is_savepoint": False} for number in (7, 6, 1)]
@@ -322,7 +322,7 @@ def test_beam_metrics_have_short_names_and_are_taken_together(flink: FakeFlink, 
     assert cluster.beam_metrics(ID, namespace="flow") == {}
 
 
-def test_many_metrics_are_asked_for_in_several_requests(flink: FakeFlink, cluster: FlinkCluster) -> None:
+def test_many_metrics_are_fetched_in_several_requests(flink: FakeFlink, cluster: FlinkCluster) -> None:
     path, names = f"GET /jobs/{ID}/vertices/{VERTEX}/subtasks/metrics", [f"{n:04}{'x' * 96}" for n in range(100)]
     flink.answers[path] = [{"id": name} for name in names]
     for first in range(0, 100, 30):
@@ -331,7 +331,7 @@ def test_many_metrics_are_asked_for_in_several_requests(flink: FakeFlink, cluste
     assert cluster.metrics(ID, VERTEX, [".*"]) == dict.fromkeys(names, 1.0)
 
 
-def test_what_is_no_number_is_left_out(flink: FakeFlink, cluster: FlinkCluster) -> None:
+def test_invalid_numbers_are_left_out(flink: FakeFlink, cluster: FlinkCluster) -> None:
     values = [{"id": "a", "value": "n/a"}, {"id": "b", "value": "NaN"}, {"id": "c"}, {"id": "d", "value": "-1"}]
     flink.answers[f"GET /jobs/{ID}/metrics?get=a,b,c,d"] = values
     assert cluster.job_metrics(ID, ["a", "b", "c", "d"]) == {"d": -1.0}

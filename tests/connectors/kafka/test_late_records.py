@@ -39,7 +39,7 @@ def read(arrived: Sequence[Sent], late: LateRecords) -> dict[str, str]:
 
 @st.composite
 def streams(draw: st.DrawFn) -> tuple[list[Sent], list[Sent]]:
-    """Return the records of a log, and how they arrive from several workers: each sends a run of them, in order."""
+    """Return the records of a log, and how they arrive from several workers: each sends a run of records, in order."""
     rows = draw(st.lists(st.tuples(st.integers(0, 2), st.sampled_from("abc"), st.booleans()), min_size=1, max_size=20))
     log, time_ms = list[Sent](), 1_000
     for number, (later, key, is_gone) in enumerate(rows):
@@ -47,7 +47,7 @@ def streams(draw: st.DrawFn) -> tuple[list[Sent], list[Sent]]:
         log.append((time_ms, key, None if is_gone else f"{key}{number}"))
     ends = sorted(draw(st.sets(st.integers(1, len(log)), max_size=3)) | {len(log)})
     runs, reached = list[list[Sent]](), 0
-    for end in ends:  # a worker goes on at or before the place that was reached
+    for end in ends:  # a worker goes on at or before the position that was reached
         runs.append(log[draw(st.integers(0, reached)) : end])
         reached = end
     arrived: list[Sent] = []
@@ -113,7 +113,7 @@ def test_readers_leave_out_what_a_worker_sends_after_another_took_over(
     assert times == [1000, 1001, 1002]
     follower = ResultFollower(connection, dict.fromkeys(BY_KEY), prefix)
     try:
-        for _ in range(2):  # the second time after it reads all of it again
+        for _ in range(2):  # the second time after the whole topic is read again
             found: list[int] = []
             while follower.behind() or not found:
                 found += [one.offset for name, some in follower.poll(500) for one in some if name == stream]

@@ -40,7 +40,7 @@ from support.logs import json_line
 from support.paths import TOP
 
 PUBLISHED, NEWER, INCOMPATIBLE, NO_SCHEMA = 7, 8, 9, 10
-"""The ids in the registry of these tests."""
+"""The ids in the registry that the tests use."""
 Outcome = tuple[list[tuple[object, ...]], list[tuple[Reason, int, bytes]]]
 
 

@@ -231,7 +231,7 @@ def test_records_that_are_deleted_while_they_are_read_are_refused(
     monkeypatch.setattr(partitions, "_POLL_RECORDS", 5)
     topic = topics.make("shrinks")
     with closing(topics.connection.producer()) as producer:
-        for first in range(0, 200, 10):  # one batch for each, so that a fetch returns few of them
+        for first in range(0, 200, 10):  # one batch for each, so that a fetch returns only a few
             send_with(producer, topic, {0: [record(0, offset, 0, 300) for offset in range(first, first + 10)]})
     found = read_topic(topic_range(resolve(topics.connection, topic)))
     next(found)

@@ -216,7 +216,7 @@ def test_records_that_come_one_by_one_are_one_batch_up_to_its_size(monkeypatch: 
 
 
 def one_by_one(consumer: Consumer, timeout_ms: int) -> dict[TopicPartition, list[Record]]:
-    """What a consumer finds that gets one record at a time."""
+    """Return the records of a consumer that gets one record at a time."""
     [one] = consumer.assigned
     records = [
         record for record in consumer.cluster.partitions[one.partition].records if record.offset == consumer.at[one]

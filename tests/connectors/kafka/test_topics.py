@@ -254,7 +254,7 @@ def test_each_changed_setting_of_a_topic_is_a_finding(kafka: LocalKafka, topic_p
 
 
 OF_HOSTED = {"cleanup.policy", "max.message.bytes", "message.timestamp.type", "retention.ms", "retention.bytes"}
-"""What the documentation of Amazon MSK Serverless and of Confluent Cloud lets users choose, of what we set."""
+"""Settings of ours that users may choose on Amazon MSK Serverless and Confluent Cloud, by their documentation."""
 
 
 def test_a_hosted_cluster_gets_the_settings_that_it_allows_and_no_others(

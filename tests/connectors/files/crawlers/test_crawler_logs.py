@@ -71,7 +71,7 @@ def _whole_seconds(began_ms: int | None) -> int | None:
 
 
 def _plain(fetch: Any) -> CrawlEvent:
-    """What a log says of a fetch that has all but links."""
+    """Return the event of a fetch in a log that has all but links."""
     target = (Link(fetch.leads_to),) if fetch.leads_to else None
     return CrawlEvent(
         fetch.url,
@@ -275,7 +275,7 @@ def test_lines_of_all_crawlers_may_be_mixed(tmp_path: Path) -> None:
     assert found.count(CrawlEvent("https://tern.example/ours", status=200)) == min(map(len, lines))
 
 
-# -- what is not understood
+# -- records that are not understood
 
 
 STATUSES = {
@@ -308,7 +308,7 @@ STATUSES = {
 
 
 @pytest.mark.parametrize("case", STATUSES)
-def test_what_is_not_understood_is_a_reject_with_its_bytes_and_reason(case: str, tmp_path: Path) -> None:
+def test_a_record_that_is_not_understood_is_a_reject_with_its_bytes_and_reason(case: str, tmp_path: Path) -> None:
     line, words = STATUSES[case]
     file = tmp_path / "log.jsonl"
     file.write_text(f'{{"url":"https://before/"}}\n{line}\n{{"url":"https://after/"}}\n')
