@@ -509,10 +509,10 @@ def long_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
         json_line(CrawlEvent(url(n), links=tuple(Link(url(chance.randrange(9000))) for _ in range(20))))
         for n in range(9000)
     ]
-    return write(tmp_path_factory.mktemp("long") / "log.jsonl", b"".join(line * 20))
+    return write(tmp_path_factory.mktemp("long") / "log.jsonl", b"".join(line * 40))
 
 
-@pytest.mark.parametrize(("signal_", "after_seconds"), crossed([signal.SIGINT, signal.SIGTERM], [1.0, 3.0]))
+@pytest.mark.parametrize(("signal_", "after_seconds"), crossed([signal.SIGINT, signal.SIGTERM], [1.0, 2.0]))
 def test_an_interrupted_replay_leaves_no_partial_file(
     signal_: signal.Signals, after_seconds: float, long_log: Path, tmp_path: Path
 ) -> None:
