@@ -28,7 +28,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
@@ -327,30 +327,29 @@ def _measured(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
         _publish(cluster.connection, prefix, file)
     make(cluster.connection, [TopicSpec("copies", 3, "delete", "CreateTime")])
     bare = _bare(cluster.connection, "ours-")
-    by_replay = child("replay", log, cluster.work)["cpu_seconds"] / sizes.events
+    by_replay, scattered_by_replay = (child("replay", one, cluster.work)["cpu_seconds"] for one in (log, scattered))
     say("stream: the stream")
     _rate(cluster, "warm", _stream(cluster, "warm-", LogKeeperFactory(), placed), sizes.warm_events)
-    cpu: list[float] = []
-    first = _rate(cluster, "first", _stream(cluster, "first-", LogKeeperFactory(), placed), sizes.events, cpu=cpu)
+    first = _rate(cluster, "first", _stream(cluster, "first-", LogKeeperFactory(), placed), sizes.events)
     say("stream: without ledgers")
     empty = _rate(cluster, "empty", _stream(cluster, "empty-", CountingKeeperFactory(), placed), sizes.events)
     say("stream: the stream, a second time")
-    second = _rate(
-        cluster, "ours", _stream(cluster, "ours-", LogKeeperFactory(), placed), sizes.events, keep=True, cpu=cpu
-    )
-    ours = 2 / (1 / first + 1 / second)
+    second = _rate(cluster, "ours", _stream(cluster, "ours-", LogKeeperFactory(), placed), sizes.events, keep=True)
+    ours = 2 / (1 / first.per_second + 1 / second.per_second)
     yield versus("stream.events_vs_bare", ours, "events/s", bare, "catching up; one process that consumes and produces")
-    both = f"{first:,.0f} before and {second:,.0f} after the same job, entries decoded and dropped"
-    yield versus("stream.events_vs_empty_ledger", ours, "events/s", empty, both)
-    an_event, how = sum(cpu) / len(cpu), "CPU of the whole machine for an event; a replay of the same log, all outputs"
-    yield Figure("stream.cpu_vs_replay", 1e6 * an_event, "µs/event", how, 1e6 * by_replay, an_event / by_replay)
+    both = (
+        f"{first.per_second:,.0f} before and {second.per_second:,.0f} after the same job, entries decoded and dropped"
+    )
+    yield versus("stream.events_vs_empty_ledger", ours, "events/s", empty.per_second, both)
+    yield _cpu("stream.cpu_vs_replay", (first.cpu_seconds + second.cpu_seconds) / 2, by_replay / sizes.events)
     yield from _latency(cluster, sizes)
     yield _idle(without_job)
     cluster.flink.cancel(cluster.flink.find("ours").id)
     say("stream: links that lead anywhere")
     anywhere = _rate(cluster, "scattered", _stream(cluster, "scattered-", LogKeeperFactory()), sizes.events)
     how = "links that lead anywhere, ids by URL; the stream above"
-    yield versus("stream.scattered", anywhere, "events/s", ours, how)
+    yield versus("stream.scattered", anywhere.per_second, "events/s", ours, how)
+    yield _cpu("stream.scattered_cpu_vs_replay", anywhere.cpu_seconds, scattered_by_replay / sizes.events)
     say("stream: a Beam key for every page")
 
     def per_page(slots: int) -> KeyPerPage:
@@ -358,8 +357,16 @@ def _measured(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
 
     bundles = ("--max_bundle_size=1000", "--max_bundle_time_mills=250")  # a message of a link is no bundle by itself
     keyed = _rate(cluster, "keyed", per_page, sizes.keyed_events, read="visits", options=bundles)
-    yield versus("stream.vs_key_per_page", ours, "events/s", keyed, "cash as state of a key for every page, no cuts")
+    yield versus(
+        "stream.vs_key_per_page", ours, "events/s", keyed.per_second, "cash as state of a key for every page, no cuts"
+    )
     yield from by_site(cluster, sizes, web, log)
+
+
+def _cpu(name: str, by_stream: float, by_replay: float) -> Figure:
+    """Compare the seconds of processor time that an event takes in the stream and in a replay."""
+    how = "CPU of the whole machine for an event; a replay of the same log, all outputs"
+    return Figure(name, 1e6 * by_stream, "µs/event", how, 1e6 * by_replay, by_stream / by_replay)
 
 
 def by_site(cluster: Cluster, sizes: Sizes, web: WebOfSites, log: Path) -> Iterator[Figure]:
@@ -377,7 +384,7 @@ def by_site(cluster: Cluster, sizes: Sizes, web: WebOfSites, log: Path) -> Itera
             make(cluster.connection, specs(f"{run}-", pages.ranges.count))
             _publish(cluster.connection, f"{run}-", log)
             stream = _stream(cluster, f"{run}-", LogKeeperFactory(), pages)
-            rates[name].append(_rate(cluster, run, stream, sizes.events))
+            rates[name].append(_rate(cluster, run, stream, sizes.events).per_second)
     means = {name: len(each) / sum(1 / rate for rate in each) for name, each in rates.items()}
     turns = "; ".join(f"by {name} " + ", ".join(f"{rate:,.0f}" for rate in each) for name, each in rates.items())
     how = f"{web.links_within:.0%} of the links within the host, ids by site, even ranges; ids by URL, equal ranges; "
@@ -410,6 +417,15 @@ def _stream(
     return stream
 
 
+class Rate(NamedTuple):
+    """How fast a job has counted its events."""
+
+    per_second: float
+    """From the time when a quarter was read until all were counted."""
+    cpu_seconds: float
+    """The processor time of the machine for an event, from the time when a quarter was counted."""
+
+
 def _rate(
     cluster: Cluster,
     name: str,
@@ -417,13 +433,9 @@ def _rate(
     events: int,
     keep: bool = False,
     read: str = "events_read",
-    cpu: list[float] | None = None,
     options: tuple[str, ...] = (),
-) -> float:
-    """Return events per second, from the end of the first quarter until all events are counted.
-
-    The processor time of the machine for an event is added to `cpu`: from the time when a quarter has been counted.
-    """
+) -> Rate:
+    """Measure a job that reads so many events."""
     job = cluster.start(name, transform, options)
     give_up_at, begun, used = time.monotonic() + _WAIT_SECONDS, (0.0, 0.0), (0.0, 0.0)
     while True:
@@ -438,11 +450,10 @@ def _rate(
         if visits >= events:
             break
         Event().wait(0.5)
-    if cpu is not None:
-        cpu.append((_used_seconds() - used[0]) / max(events - used[1], 1.0))
+    cpu_seconds = (_used_seconds() - used[0]) / max(events - used[1], 1.0)
     if not keep:
         cluster.flink.cancel(job.id)
-    return (events - begun[1]) / max(now - begun[0], 0.5)
+    return Rate((events - begun[1]) / max(now - begun[0], 0.5), cpu_seconds)
 
 
 def _bare(connection: Connection, prefix: str) -> float:
