@@ -65,7 +65,7 @@ class WriteTicks(beam.DoFn):
         element: ClockPoll,
         at: Any = beam.DoFn.StateParam(AT),  # noqa: B008  (Beam's way to declare state)
     ) -> Iterable[Message]:
-        """Emit the ticks that are due; where the logs end is not known, that is all."""
+        """Emit the ticks that are due. All are due if it is not known where the logs end."""
         now, known = element[1]
         ends: Sequence[int | None] = known or [None] * len(self._logs)
         entry = encode_entry(TickEntry(int(now)))
