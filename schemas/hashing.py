@@ -147,7 +147,7 @@ def _sip_round(a: Any, b: Any, c: Any, d: Any) -> Any:
 
 
 @inlined_kernel
-def _last_bytes(text: Any, begin: Any, at: Any, end: Any) -> Any:
+def last_bytes(text: Any, begin: Any, at: Any, end: Any) -> Any:
     """Return the bytes from `at` to `end`, fewer than eight, as a number; none before `begin` is read."""
     if at == end:
         return np.uint64(0)
@@ -169,7 +169,7 @@ def keyed_hash(key: Any, text: Any, begin: Any, end: Any) -> Any:
         a, b, c, d = _sip_round(a, b, c, d ^ word)
         a ^= word
         at += 8
-    word = (np.uint64(end - begin) << np.uint64(56)) | _last_bytes(text, begin, at, end)
+    word = (np.uint64(end - begin) << np.uint64(56)) | last_bytes(text, begin, at, end)
     a, b, c, d = _sip_round(a, b, c, d ^ word)
     a, b, c, d = _sip_round(a ^ word, b, c ^ _SIP_END, d)
     a, b, c, d = _sip_round(a, b, c, d)

@@ -17,7 +17,7 @@ import numpy as np
 
 from opicflow.schemas.arrays import Array, Bytes, Hashes, Ids, Ints, Words
 from opicflow.schemas.errors import UserError
-from opicflow.schemas.hashing import byte_at, hash_bytes, keyed_hash, turned, word_at
+from opicflow.schemas.hashing import byte_at, hash_bytes, keyed_hash, last_bytes, turned, word_at
 from opicflow.schemas.kernel import ColumnTuple, inlined_kernel, lean_kernel
 from opicflow.schemas.public_suffixes import PublicSuffixes, SuffixesRefused, SuffixTable, find_site, installed_suffixes
 
@@ -28,8 +28,12 @@ FEWEST_SECRET_BYTES = 16
 
 _UNKEYED, _BY_SITE = 1, 2
 _PUBLIC_KEY = b"opicflow replays"
-_MEMO_SLOTS, _MEMO_BITS = 1 << 14, 14
-_LONGEST_REMEMBERED = 64
+_MEMO_BITS = 15
+_MEMO_LINES = 1 << _MEMO_BITS
+_LINE_WORDS = 8
+"""A line of a memo is one of the processor's cache: 55 bytes of a host and its length, and the hash of its site."""
+_LENGTH_WORD, _LENGTH_BIT, _SITE_WORD = 6, 56, 7
+_LONGEST_REMEMBERED = 55
 
 
 class PageIdsRefused(UserError, ValueError):
@@ -49,22 +53,18 @@ class IdRules(NamedTuple):
 class HostMemo(NamedTuple):
     """Hosts whose site was found, and the hash of the site. It saves time and changes nothing.
 
-    Threads must not share one: a slot is written field by field.
+    Threads must not share one: a line is written word by word.
     """
 
-    texts: Any
-    sizes: Any
-    """The bytes of the host in each slot; 0 = none."""
-    sites: Any
+    lines: Any
+    """The words of all lines; a line of zeros has no host."""
 
     @classmethod
     def empty(cls) -> HostMemo:
         """Make a memo without hosts."""
-        return cls(
-            np.zeros(_MEMO_SLOTS * _LONGEST_REMEMBERED, np.uint8),
-            np.zeros(_MEMO_SLOTS, np.uint8),
-            np.zeros(_MEMO_SLOTS, np.uint64),
-        )
+        words = np.zeros((_MEMO_LINES + 1) * _LINE_WORDS, np.uint64)
+        first = -(words.ctypes.data // words.itemsize) % _LINE_WORDS  # so that a line is not in two of the cache
+        return cls(words[first : first + _MEMO_LINES * _LINE_WORDS])
 
 
 @dataclass(frozen=True)
@@ -241,50 +241,67 @@ def site_hash(rules: IdRules, memo: HostMemo, text: Any, begin: Any, host: Any, 
     """Return a hash of the site of the host `text[host:end]`, in a URL that begins at `begin`."""
     if end - begin < 8 or host >= end:
         return np.uint64(0)
-    slot = memo_slot(text, host, end)
-    if is_remembered(memo, slot, text, host, end):
-        return memo.sites[slot]
+    line = memo_line(text, host, end)
+    if is_remembered(memo, line, text, host, end):
+        return remembered_site(memo, line)
+    return find_site_hash(rules, memo, line, text, host, end)
+
+
+@inlined_kernel
+def find_site_hash(rules: IdRules, memo: HostMemo, line: Any, text: Any, host: Any, end: Any) -> Any:
+    """Return a hash of the site of a host that is not remembered, and remember it in this line of the memo."""
     site_begin, site_end = find_site(rules.suffixes, rules.key, text, host, end)
     site = keyed_hash(rules.key, text, site_begin, site_end)
-    _remember(memo, slot, text, host, end, site)
+    _remember(memo, line, text, host, end, site)
     return site
 
 
 @inlined_kernel
-def memo_slot(text: Any, host: Any, end: Any) -> Any:
-    """Return the slot of the host `text[host:end]` in a memo. At least eight bytes of the text are before `end`."""
+def memo_line(text: Any, host: Any, end: Any) -> Any:
+    """Return where a memo has the line of the host `text[host:end]`. The text has eight bytes and more before `end`."""
     mixed = (word_at(text, end - 8) ^ np.uint64(end - host)) * np.uint64(0x9E3779B97F4A7C15)
     while host + 8 < end:
         mixed = (turned(mixed, 29) ^ word_at(text, host)) * np.uint64(0xC2B2AE3D27D4EB4F)
         host += 8
-    return np.int64(mixed >> np.uint64(64 - _MEMO_BITS))
+    return np.int64(mixed >> np.uint64(64 - _MEMO_BITS)) * _LINE_WORDS
 
 
 @inlined_kernel
-def is_remembered(memo: HostMemo, slot: Any, text: Any, host: Any, end: Any) -> Any:
-    """Whether this slot of a memo has the host `text[host:end]`."""
-    if host >= end or memo.sizes[slot] != end - host:
+def is_remembered(memo: HostMemo, line: Any, text: Any, host: Any, end: Any) -> Any:
+    """Whether this line of a memo has the host `text[host:end]`."""
+    if host >= end or memo.lines[line + _LENGTH_WORD] >> np.uint64(_LENGTH_BIT) != np.uint64(end - host):
         return False
-    known = slot * _LONGEST_REMEMBERED
-    while host + 8 <= end:
-        if word_at(memo.texts, known) != word_at(text, host):
+    at, word = host, line
+    while at + 8 <= end:
+        if memo.lines[word] != word_at(text, at):
             return False
-        host += 8
-        known += 8
-    while host < end:
-        if byte_at(memo.texts, known) != byte_at(text, host):
-            return False
-        host += 1
-        known += 1
-    return True
+        at += 8
+        word += 1
+    return _remembered_end(memo, line, word) == last_bytes(text, host, at, end)
 
 
 @inlined_kernel
-def _remember(memo: HostMemo, slot: Any, text: Any, host: Any, end: Any, site: Any) -> None:
-    """Write the host `text[host:end]` into this slot, unless it is too long."""
+def _remembered_end(memo: HostMemo, line: Any, word: Any) -> Any:
+    """Return a word of a memo without the length that the last one has."""
+    bits = memo.lines[word]
+    return bits & np.uint64((1 << _LENGTH_BIT) - 1) if word == line + _LENGTH_WORD else bits
+
+
+@inlined_kernel
+def remembered_site(memo: HostMemo, line: Any) -> Any:
+    """Return the hash of the site of the host in this line of a memo."""
+    return memo.lines[line + _SITE_WORD]
+
+
+@inlined_kernel
+def _remember(memo: HostMemo, line: Any, text: Any, host: Any, end: Any, site: Any) -> None:
+    """Write the host `text[host:end]` into this line, unless it is too long."""
     if end - host > _LONGEST_REMEMBERED:
         return
-    memo.sizes[slot], memo.sites[slot] = end - host, site
-    shift = slot * _LONGEST_REMEMBERED - host
-    for at in range(host, end):
-        memo.texts[at + shift] = byte_at(text, at)
+    at = host
+    for word in range(line, line + _SITE_WORD):
+        whole = at + 8 <= end
+        memo.lines[word] = word_at(text, at) if whole else last_bytes(text, host, at, end)
+        at = at + 8 if whole else end
+    memo.lines[line + _LENGTH_WORD] |= np.uint64(end - host) << np.uint64(_LENGTH_BIT)
+    memo.lines[line + _SITE_WORD] = site

@@ -22,16 +22,17 @@ import numpy as np
 from opicflow.schemas.arrays import Bytes, Hashes, Ids, Ints
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.hashing import HIGHS, ONES, byte_at, find_byte, word_at
-from opicflow.schemas.kernel import inlined_kernel, lean_kernel
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel, prefetch
 from opicflow.schemas.pages import (
     HostMemo,
     IdRules,
     PageIds,
+    find_site_hash,
     hash_pages,
     id_of,
     is_remembered,
-    memo_slot,
-    site_hash,
+    memo_line,
+    remembered_site,
 )
 
 LONGEST_URL = 8192
@@ -320,29 +321,67 @@ def recognise(
     sites: Any,
 ) -> None:
     """Hash every URL that is plainly canonical, its fragment cut off (`ends`); leave the others to the library."""
-    for i in range(begins.shape[0]):
-        begin = begins[i]
-        if begin < 0:
-            states[i] = ABSENT
-            continue
-        states[i] = ASK
-        host = _begin_of_host(text, begin, ends[i], rules)
-        if host < 0:
-            continue
-        host_end = find_byte(text, host, ends[i], _SLASH)
-        if host_end == host or host_end == ends[i]:  # no host, or no path: the library adds one
-            continue
-        slot = memo_slot(text, host, host_end)
-        is_known = is_remembered(memo, slot, text, host, host_end)  # then it is a plain one
-        if not is_known and _end_of_host(text, host, ends[i], rules) != host_end:
-            continue
-        end = _end_of_path(text, host_end, ends[i], rules)
-        if end < 0:
-            continue
-        states[i] = PAGE
-        ends[i] = end
-        sites[i] = memo.sites[slot] if is_known else site_hash(id_rules, memo, text, begin, host, host_end)
-        ids[i] = id_of(id_rules, text, begin, end, sites[i])
+    for first in range(0, begins.shape[0], _URLS_AHEAD):
+        last = min(first + _URLS_AHEAD, begins.shape[0])
+        for i in range(first, last):
+            _find_host(text, begins[i], ends[i], rules, memo, states, ids, sites, i)
+        for i in range(first, last):
+            if states[i] == PAGE:
+                _recognise_page(text, begins, ends, rules, id_rules, memo, states, ids, sites, i)
+
+
+_URLS_AHEAD = 16
+"""The memo of so many hosts is on its way from memory while the first of these URLs is hashed."""
+
+
+@inlined_kernel
+def _find_host(
+    text: Any, begin: Any, end: Any, rules: Any, memo: HostMemo, states: Any, ids: Any, sites: Any, i: Any
+) -> None:
+    """Note for a URL that may be plain where its host ends, in `sites`, and the line of the memo, in `ids`."""
+    ids[i] = sites[i] = 0
+    if begin < 0:
+        states[i] = ABSENT
+        return
+    states[i] = ASK
+    host = _begin_of_host(text, begin, end, rules)
+    if host < 0:
+        return
+    host_end = find_byte(text, host, end, _SLASH)
+    if host_end in (host, end):  # no host, or no path: the library adds one
+        return
+    line = memo_line(text, host, host_end)
+    prefetch(memo.lines, line)
+    states[i], ids[i], sites[i] = PAGE, line, host_end
+
+
+@inlined_kernel
+def _recognise_page(
+    text: Any,
+    begins: Any,
+    ends: Any,
+    rules: Any,
+    id_rules: IdRules,
+    memo: HostMemo,
+    states: Any,
+    ids: Any,
+    sites: Any,
+    i: Any,
+) -> None:
+    """Hash a URL whose host was found, if it is plainly canonical."""
+    begin, line, host_end = begins[i], np.int64(ids[i]), np.int64(sites[i])
+    host = _begin_of_host(text, begin, ends[i], rules)
+    states[i], ids[i], sites[i] = ASK, 0, 0
+    is_known = is_remembered(memo, line, text, host, host_end)  # then it is a plain one
+    if not is_known and _end_of_host(text, host, ends[i], rules) != host_end:
+        return
+    end = _end_of_path(text, host_end, ends[i], rules)
+    if end < 0:
+        return
+    states[i] = PAGE
+    ends[i] = end
+    sites[i] = remembered_site(memo, line) if is_known else find_site_hash(id_rules, memo, line, text, host, host_end)
+    ids[i] = id_of(id_rules, text, begin, end, sites[i])
 
 
 @inlined_kernel

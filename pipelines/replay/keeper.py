@@ -36,7 +36,7 @@ from opicflow.pipelines.ledger import (
     TickEntry,
 )
 from opicflow.pipelines.ledger.choice import EXPLORING
-from opicflow.pipelines.ledger.encoding import FRAME_BYTES, decode_entry
+from opicflow.pipelines.ledger.encoding import FRAME_BYTES, DecodedEntry, decode_entry
 from opicflow.pipelines.ledger.kernels.entry_rows import find_hours
 from opicflow.pipelines.ledger.plan import cost_of
 from opicflow.pipelines.ledger.space import Space, in_memory
@@ -262,14 +262,17 @@ class ReplayKeeper:
             keeper.held[note["portion"], note["part"]] = data
         return keeper
 
-    def take(self, data: bytes) -> Iterator[Part]:
-        """Apply a batch, and those that waited for it. Holds a batch that is early, drops one that was applied."""
+    def take(self, data: bytes, decoded: DecodedEntry | None = None) -> Iterator[Part]:
+        """Apply a batch, and those that waited for it. Holds a batch that is early, drops one that was applied.
+
+        `decoded`: what is in `data`, where the caller has read it.
+        """
         link = self.head.chain.encode() + data[:FRAME_BYTES]  # it holds the checksum of the batch
         self.head = replace(self.head, chain=hashlib.blake2b(link, digest_size=16).hexdigest())
-        yield from self._take(data)
+        yield from self._take(data, decoded or decode_entry(data))
 
-    def _take(self, data: bytes) -> Iterator[Part]:
-        entry, note = decode_entry(data)
+    def _take(self, data: bytes, decoded: DecodedEntry) -> Iterator[Part]:
+        entry, note = decoded
         at = (note["portion"], note["part"])
         if at > (self.head.segment, self.head.batch):
             if len(self.held) >= MOST_HELD:
@@ -284,7 +287,7 @@ class ReplayKeeper:
         yield from self._apply(entry, note)
         waiting = self.held.pop((self.head.segment, self.head.batch), None)
         if waiting is not None:
-            yield from self._take(waiting)
+            yield from self._take(waiting, decode_entry(waiting))
 
     def _apply(self, entry: CrawlEntry, note: dict[str, Any]) -> Iterator[Part]:
         segment, batch = note["portion"], note["part"]

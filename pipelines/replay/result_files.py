@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from opicflow.pipelines.results.files import (
     SCHEDULES,
     SITES,
     ResultKind,
+    load_arrow,
     write_rejects,
     write_tombstones,
     written_result,
@@ -25,12 +26,13 @@ from opicflow.pipelines.transforms.parts import PartKind
 
 
 class FileKinds(NamedTuple):
-    """Which files there are, in which format, and into how many each is divided."""
+    """Which files there are, in which format, and into how many each is divided; `many_rows`: there will be many."""
 
     format: str
     parts: int
     sites: bool
     publications: bool
+    many_rows: bool = False
 
 
 class _Written(NamedTuple):
@@ -43,18 +45,25 @@ class _Written(NamedTuple):
 class ResultFiles:
     """The files of results, which a thread writes as soon as what belongs into them arrives.
 
-    A second thread would need memory while the plan is made, and save nothing: both would wait for Python's lock.
+    A second thread would need memory while the plan is made, and save nothing: both would wait for Python's lock. When
+    the plan is made, the thread that made it helps.
     """
 
     def __init__(self, out: Path, arriving: ArrivingParts, kinds: FileKinds) -> None:
         """Begin to write files in the folder `out`."""
         self._arriving = arriving
         self._thread = ThreadPoolExecutor(1, "write")
-        self._writing = [self._thread.submit(write) for write in _writers(out, arriving, kinds)]
+        if kinds.many_rows:
+            self._thread.submit(load_arrow, kinds.format)
+        self._writers = list(_writers(out, arriving, kinds))
+        self._writing = [self._thread.submit(write) for write in self._writers]
 
     def finish(self) -> list[Path]:
         """Write the rest, name all files, and return their paths. If one cannot be written, none gets its name."""
         self._arriving.complete()
+        for number in reversed(range(len(self._writers))):
+            if self._writing[number].cancel():  # the thread has not begun it
+                self._writing[number] = _done_here(self._writers[number])
         written = [one.result() for one in self._writing]
         for one in written:
             one.names.close()
@@ -67,6 +76,15 @@ class ResultFiles:
         for one in self._writing:
             if not one.cancelled() and one.exception() is None:
                 one.result().names.__exit__(Stopped, Stopped(), None)
+
+
+def _done_here(write: Callable[[], _Written]) -> Future[_Written]:
+    done: Future[_Written] = Future()
+    try:
+        done.set_result(write())
+    except BaseException as problem:  # `finish` raises it
+        done.set_exception(problem)
+    return done
 
 
 @contextmanager

@@ -35,6 +35,7 @@ from opicflow.pipelines.replay.segments import (
     SMALL_LOG_BYTES,
     SegmentDone,
     SegmentRunner,
+    is_small,
     progress_of,
 )
 from opicflow.pipelines.replay.state import State, StateFolder, StateRefused, samples_of
@@ -162,7 +163,8 @@ def replayed(request: ReplayRequest, progress: Callable[[Progress], None]) -> It
             raise _without_a_log(request, found)
         stack.enter_context(compiled_beside(config))
         if request.out is not None:
-            kinds = FileKinds(request.format, request.parts, request.sites is not None, request.publications)
+            many_rows = not is_small(found.input_ranges, request.small_log_bytes)
+            kinds = FileKinds(request.format, request.parts, request.sites is not None, request.publications, many_rows)
             replay.files = stack.enter_context(result_files(request.out, work, kinds))
         replay.run(found, keeper)
         del keeper  # its ledger takes more memory than anything else

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
-from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeperFactory
+from opicflow.pipelines.ledger.encoding import DecodedEntry, decode_entry
+from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeper, ReplayKeeperFactory
 from opicflow.pipelines.transforms.ahead import run_ahead
 from opicflow.pipelines.transforms.decode import Segment, decode_segment, route_batch
 from opicflow.pipelines.transforms.keepers import KEEPERS, LostLedger
@@ -18,7 +19,7 @@ from opicflow.pipelines.transforms.rules import Rules
 
 SHARD = 0
 """A replay has one ledger."""
-_MOST_ROUTED = 4
+_MOST_ROUTED = 8
 """Batches that wait for the ledger."""
 
 
@@ -42,14 +43,19 @@ def apply_segment(settings: ReplaySettings, head: ReplayHead, segment: Segment) 
         if head.chain:
             raise LostLedger("the ledger of this replay is no longer in the memory of its process: run again")
         keeper = ReplayKeeperFactory(settings.config).new(SHARD)
-    for entry, rejects in run_ahead(_routed(settings, segment), _MOST_ROUTED):
+    assert isinstance(keeper, ReplayKeeper)
+    for data, decoded, rejects in run_ahead(_routed(settings, segment), _MOST_ROUTED):
         if rejects is not None:
             yield rejects
-        yield from keeper.take(entry)
+        yield from keeper.take(data, decoded)
     KEEPERS.put(settings.run, SHARD, keeper)
 
 
-def _routed(settings: ReplaySettings, segment: Segment) -> Generator[tuple[bytes, Part | None], None, None]:
+def _routed(
+    settings: ReplaySettings, segment: Segment
+) -> Generator[tuple[bytes, DecodedEntry, Part | None], None, None]:
+    """Yield batches as they are stored and as they are read from that, so that the ledger's thread need not read."""
     seen = Seen()
     for batch in decode_segment(segment, settings.rules):
-        yield route_batch(batch, settings.rules, seen, settings.files, settings.latest_ms)
+        data, rejects = route_batch(batch, settings.rules, seen, settings.files, settings.latest_ms)
+        yield data, decode_entry(data), rejects

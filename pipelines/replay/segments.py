@@ -42,6 +42,13 @@ class SegmentDone(NamedTuple):
     keeper: ReplayKeeper | None
 
 
+def is_small(input_ranges: Sequence[InputRange], most_bytes: int) -> bool:
+    """Whether the input is known to be no longer than so many bytes."""
+    sizes = [input_range.stored_bytes for input_range in input_ranges]
+    known = [size for size in sizes if size is not None]
+    return len(known) == len(sizes) and sum(known) <= most_bytes
+
+
 @dataclass
 class SegmentRunner:
     """The input of a replay, and its settings."""
@@ -118,9 +125,7 @@ class SegmentRunner:
     @property
     def _is_small(self) -> bool:
         """Whether Beam would bring nothing but the time of its start: few bytes, and no options for it."""
-        sizes = [input_range.stored_bytes for input_range in self.input_ranges]
-        known = [size for size in sizes if size is not None]
-        return len(known) == len(sizes) and sum(known) <= self.small_log_bytes and not self.beam_options
+        return is_small(self.input_ranges, self.small_log_bytes) and not self.beam_options
 
     @property
     def _compresses(self) -> bool:

@@ -98,6 +98,16 @@ def write_records(path: Path, format_: str, name: str, parts: Iterable[Columns])
         _write(file, format_, name, _Rows(parts).take())
 
 
+def load_arrow(format_: str) -> None:
+    """Import what many rows of a format are written with: it takes a tenth of a second, for which they would wait."""
+    if format_ == "jsonl":
+        from opicflow.pipelines.results import arrow_lines  # noqa: F401
+    elif format_ == "parquet":
+        import pyarrow.parquet  # noqa: F401
+
+        from opicflow.pipelines.results import arrow_columns  # noqa: F401
+
+
 class _Rows:
     """Columns in their order, to be taken some rows at a time."""
 

@@ -8,6 +8,8 @@ from queue import Empty, Queue
 from threading import Event, Thread
 from typing import TypeVar
 
+from opicflow.pipelines.transforms.background import give_way
+
 T = TypeVar("T")
 
 
@@ -20,6 +22,7 @@ def run_ahead(items: Generator[T, None, None], most: int) -> Generator[T, None, 
     is_closed = Event()
 
     def produce() -> None:
+        give_way()
         last: BaseException | None = None
         try:
             for item in items:

@@ -18,6 +18,7 @@ from typing import Protocol
 import numpy as np
 
 from opicflow.connectors.files.decoded import Decoded
+from opicflow.pipelines.transforms.background import give_way
 from opicflow.pipelines.transforms.decoded_batch import (
     DecodedBatch,
     Partitions,
@@ -143,7 +144,7 @@ class _ReadAhead:
     """Reads and decodes on its own threads, some batches ahead of the consumer."""
 
     def __init__(self, input_ranges: tuple[InputRange, ...], rules: Rules) -> None:
-        self._pool = ThreadPoolExecutor(_THREADS, "decode")
+        self._pool = ThreadPoolExecutor(_THREADS, "decode", initializer=give_way)
         self._queue: Queue[Future[DecodedBatch] | SourceProgress | BaseException | None] = Queue(_MOST_AHEAD)
         self._canonicaliser = Canonicaliser(rules.urls, rules.page_ids)
         self._room = _Room(2 * _THREADS, _MOST_AHEAD_BYTES)
@@ -171,6 +172,7 @@ class _ReadAhead:
                 self._queue.get_nowait()
 
     def _read(self, input_ranges: tuple[InputRange, ...]) -> None:
+        give_way()
         try:
             for input_range in input_ranges:
                 end, partitions = input_range.start, Partitions()

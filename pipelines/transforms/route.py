@@ -38,7 +38,7 @@ from opicflow.schemas.event_columns import (
     CrawlEvents,
 )
 from opicflow.schemas.hashing import byte_at, hash_bytes
-from opicflow.schemas.kernel import ColumnTuple, inlined_kernel, lean_kernel
+from opicflow.schemas.kernel import ColumnTuple, inlined_kernel, lean_kernel, prefetch
 from opicflow.schemas.url_patterns import NO_PATTERN, first_patterns
 from opicflow.schemas.urls import NO_PAGE, PAGE, CanonicalUrls, NotAPage, UrlRules, canonical
 
@@ -366,6 +366,7 @@ def fill_rows(given: _In, weights: Any, seen: Any, out: _Out) -> Any:
             if given.states[link] != PAGE:
                 out.counts[_NOT_PAGES] += 1
                 continue
+            prefetch(seen, _bucket(seen, _mixed(given.ids[link])))
             out.counts[_LINKS] += 1
             out.counts[_NOFOLLOW] += given.nofollow[link] != 0
             if known and not (outcome == _REDIRECTED and out.links_known[visit - 1]):
@@ -445,12 +446,22 @@ def _place(seen: Any, page: Any) -> Any:
 
     It depends on all bits of the id, because pages of one site begin alike.
     """
-    mixed = (page * np.uint64(_MULTIPLIER)) >> np.uint64(64 - _SEEN_BITS)
-    first = np.int64(mixed & np.uint64(seen.shape[0] - _BUCKET))
+    mixed = _mixed(page)
+    first = _bucket(seen, mixed)
     for at in range(first, first + _BUCKET):
         if seen[at] == page or seen[at] == 0:
             return at
     return first + np.int64(mixed & np.uint64(_BUCKET - 1))
+
+
+@inlined_kernel
+def _mixed(page: Any) -> Any:
+    return (page * np.uint64(_MULTIPLIER)) >> np.uint64(64 - _SEEN_BITS)
+
+
+@inlined_kernel
+def _bucket(seen: Any, mixed: Any) -> Any:
+    return np.int64(mixed & np.uint64(seen.shape[0] - _BUCKET))
 
 
 @inlined_kernel

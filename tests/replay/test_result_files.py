@@ -6,7 +6,7 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event
+from threading import Event, current_thread
 from typing import Any
 
 import pytest
@@ -62,6 +62,33 @@ def test_files_are_returned_in_their_order_and_have_no_names_before_the_end(
         "tombstones.jsonl",
     ]
     assert sorted(tmp_path.iterdir()) == sorted(written)
+
+
+def test_the_thread_that_finishes_writes_what_the_other_one_has_not_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, by = module.written_result, dict[str, str]()
+    has_begun, others_are_written = Event(), Event()
+
+    @contextmanager
+    def write_the_first_one_last(folder: Path, name: str, *arguments: Any) -> Iterator[list[Path]]:
+        by[name] = current_thread().name
+        if name == "importance":
+            has_begun.set()
+            assert others_are_written.wait(30)
+        with write(folder, name, *arguments) as paths:
+            if len(by) == 3:
+                others_are_written.set()
+            yield paths
+
+    monkeypatch.setattr(module, "written_result", write_the_first_one_last)
+    monkeypatch.setattr(ArrivingParts, "read", lambda self, *kinds: iter(()))
+    with result_files(tmp_path, tmp_path, KINDS) as files:
+        assert has_begun.wait(30)
+        written = files.finish()
+    assert by.pop("importance").startswith("write")
+    assert set(by.values()) == {current_thread().name}
+    assert all(path.exists() for path in written)
 
 
 def test_a_replay_that_fails_leaves_the_files_of_the_last_one(tmp_path: Path) -> None:

@@ -111,6 +111,29 @@ def recognised(url: bytes, rules: UrlRules = NO_RULES) -> bytes | None:
     return found
 
 
+def test_sites_are_the_same_with_hosts_remembered_and_without() -> None:
+    hosts = [f"{'a' * length}.example" for length in range(1, 80)]
+    hosts += [f"{'a' * (length - 1)}b.example" for length in range(1, 80)]
+    text, begins, ends = columns([f"https://{host}/".encode() for host in hosts])
+    memo = HostMemo.empty()
+    found = []
+    for _ in range(3):  # at first no host is remembered, then all of up to 55 bytes
+        states, ids, sites = (
+            np.zeros(len(hosts), np.uint8),
+            np.zeros(len(hosts), np.uint64),
+            np.zeros(len(hosts), np.uint64),
+        )
+        recognise(text, begins, ends.copy(), 0, PageIds().rules, memo, states, ids, sites)
+        assert (states == PAGE).all()
+        found.append((ids.tolist(), sites.tolist()))
+    assert found[0] == found[1] == found[2]
+    assert found[0][0] == [reference_page_id(f"https://{host}/".encode()) for host in hosts]
+    assert len(set(found[0][1])) == len(hosts)
+    lines = memo.lines.reshape(-1, 8)
+    assert 0 < np.count_nonzero(lines.any(axis=1)) <= 2 * len([host for host in hosts if len(host) <= 55])
+    assert memo.lines.ctypes.data % 64 == 0
+
+
 # -- hashes
 
 

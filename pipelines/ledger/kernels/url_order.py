@@ -15,9 +15,10 @@ import numpy as np
 from opicflow.pipelines.ledger.layout import IN_URL_ORDER, Book, Bool, Int, Table
 from opicflow.schemas.arrays import Array
 from opicflow.schemas.hashing import byte_at
-from opicflow.schemas.kernel import ColumnTuple, inlined_kernel, lean_kernel
+from opicflow.schemas.kernel import ColumnTuple, inlined_kernel, lean_kernel, prefetch
 
 _FEW = 16  # rows that are sorted by inserting
+_AHEAD = 16  # rows between a prefetch and the use
 _SLASH, _S = 47, 115
 _BY_ID = -1  # the depth of parts whose keys are equal
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -130,6 +131,10 @@ def sort_by_url(table: Table, book: Book, slots: Array, words: Array, stack: Arr
         top -= 1
         if is_read == 0:
             for row in range(low, high):
+                if row + 2 * _AHEAD < high:
+                    prefetch(table.url_start, np.int64(slots[row + 2 * _AHEAD]))
+                if row + _AHEAD < high:
+                    prefetch(book.urls, table.url_start[np.int64(slots[row + _AHEAD])])
                 slot = np.int64(slots[row])
                 if depth == _BY_ID:
                     words[row] = page_word(table, slot)
@@ -290,10 +295,20 @@ def is_url_order(table: Table, book: Book, order: Array) -> Bool:
 @lean_kernel
 def read_pages(table: Table, order: Array, rows: Any, row_of: Array) -> None:
     """Read what discovery looks at of the pages in the order of URLs. `row_of` has room for one more than all slots."""
-    for row in range(order.shape[0]):
+    rows_in_order = order.shape[0]
+    for row in range(rows_in_order):
+        if row + _AHEAD < rows_in_order:
+            prefetch(row_of, 1 + slot_in(order[row + _AHEAD]))
         row_of[1 + slot_in(order[row])] = row
     host = np.int64(-1)
-    for row in range(order.shape[0]):
+    for row in range(rows_in_order):
+        if row + 2 * _AHEAD < rows_in_order:
+            slot = slot_in(order[row + 2 * _AHEAD])
+            prefetch(table.found_by, slot)
+            prefetch(table.pages, slot)
+            prefetch(table.hot, slot)
+        if row + _AHEAD < rows_in_order:
+            prefetch(row_of, table.found_by[slot_in(order[row + _AHEAD])])
         slot = slot_in(order[row])
         host += order[row] < 0
         page = table.pages[slot]
