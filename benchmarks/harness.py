@@ -68,6 +68,12 @@ def touch_memory(size_bytes: int) -> None:
     np.ones(size_bytes // 8, np.int64)
 
 
+def machine_seconds() -> float:
+    """Return the seconds that all processors of the machine have worked together."""
+    user, nice, system = map(int, Path("/proc/stat").read_text(encoding="ascii").split()[1:4])
+    return (user + nice + system) / os.sysconf("SC_CLK_TCK")
+
+
 def machine() -> list[str]:
     """Return the machine and the versions of the measurement."""
     names = [line.split(": ")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]

@@ -7,6 +7,8 @@ cores. Without Java or Maven there is nothing to measure, and the group prints a
 from __future__ import annotations
 
 import json
+import math
+import os
 import subprocess
 import sys
 import tempfile
@@ -17,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Figure, check, say, versus
+from benchmarks.harness import Figure, check, machine_seconds, say, versus
 from benchmarks.replay import child, peak_mb, write_log
 
 
@@ -67,6 +69,7 @@ def _measured(brokers: str, work: Path, sizes: Sizes) -> Iterator[Figure]:
         check(published["events"] == sizes.events, f"{sizes.events} events are published, not {published['events']}")
     yield Figure("kafka.publish_events", sizes.events / published["seconds"], "events/s", "a JSON log as CrawlEvents")
     best: dict[str, float] = {}
+    used: dict[str, float] = {}
     for number in range(sizes.rounds + 1):
         say(f"kafka: replays, round {number}")
         rows = {"file": child("replay", log, work)}
@@ -76,6 +79,8 @@ def _measured(brokers: str, work: Path, sizes: Sizes) -> Iterator[Figure]:
         for name, row in rows.items():
             check(row["events"] == sizes.events, f"{name}: {sizes.events} events are read, not {row['events']}")
             best[name] = max(best.get(name, 0.0), row["events"] / row["seconds"] if number else 0.0)
+            if "cpu_seconds" in row:
+                used[name] = min(used.get(name, math.inf), row["cpu_seconds"] / row["events"])
     for name, suffix in (("one", "_one_partition"), ("six", "")):
         slower = min(best["file"], best[f"consume {name}"])
         legs = f"consume only {best[f'consume {name}']:,.0f}/s, file replay {best['file']:,.0f}/s"
@@ -85,6 +90,14 @@ def _measured(brokers: str, work: Path, sizes: Sizes) -> Iterator[Figure]:
             "events/s",
             slower,
             f"bounded replay of {sizes.links}-link events; {legs}",
+        )
+        cores = os.cpu_count() or 1
+        yield Figure(
+            f"kafka.cores_allow_vs_slower_leg{suffix}",
+            cores / used[f"replay {name}"] / slower,
+            "x",
+            f"the most, if {cores} cores always worked: an event takes {1e6 * used[f'replay {name}']:.1f} us of them, "
+            f"the broker's share included, and {1e6 * used['file']:.1f} us in the file replay",
         )
     yield from _importance(brokers, work, sizes)
     yield from _backlog(brokers, work, sizes)
@@ -175,11 +188,11 @@ def replay(brokers: str, prefix: str, out: str) -> dict[str, Any]:
 
     topics = [Topic(Connection(brokers), f"{name}crawl-events") for name in ("few-", prefix)]
     for request in (ReplayRequest(topic=topics[0]), ReplayRequest(topic=topics[1], out=Path(out))):
-        begun = time.perf_counter()
+        begun, used = time.perf_counter(), machine_seconds()
         with replayed(request, lambda progress: None) as result:
             summary = result.summary
-        seconds = time.perf_counter() - begun
-    return {"seconds": seconds, "events": summary["events_read"], "peak_mb": peak_mb()}
+        seconds, cpu_seconds = time.perf_counter() - begun, machine_seconds() - used
+    return {"seconds": seconds, "cpu_seconds": cpu_seconds, "events": summary["events_read"], "peak_mb": peak_mb()}
 
 
 def importance(brokers: str, prefix: str, log: str, out: str) -> dict[str, Any]:

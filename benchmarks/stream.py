@@ -17,7 +17,6 @@ nothing is measured, and a message is printed. With --tiny only the ledgers are 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -36,7 +35,7 @@ from apache_beam import typehints
 from apache_beam.coders import BytesCoder, VarIntCoder
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
-from benchmarks.harness import Figure, check, say, versus
+from benchmarks.harness import Figure, check, machine_seconds, say, versus
 from benchmarks.placement import PLACEMENTS, PlacedPages, WebOfSites
 from benchmarks.replay import child, write_log
 from opicflow.connectors.flink.rest import FlinkCluster, Job
@@ -446,11 +445,11 @@ def _rate(
             begun = now, read_events
         visits = metrics.get("visits", 0.0)
         if visits >= events / 4 and not used[0]:
-            used = _used_seconds(), visits
+            used = machine_seconds(), visits
         if visits >= events:
             break
         Event().wait(0.5)
-    cpu_seconds = (_used_seconds() - used[0]) / max(events - used[1], 1.0)
+    cpu_seconds = (machine_seconds() - used[0]) / max(events - used[1], 1.0)
     if not keep:
         cluster.flink.cancel(job.id)
     return Rate((events - begun[1]) / max(now - begun[0], 0.5), cpu_seconds)
@@ -546,15 +545,9 @@ def _idle(without_job: float) -> Figure:
 def _idle_cores(wait_seconds: float) -> float:
     """Return the cores that the machine uses after a wait."""
     Event().wait(wait_seconds)
-    before = _used_seconds()
+    before = machine_seconds()
     Event().wait(_IDLE_SECONDS)
-    return (_used_seconds() - before) / _IDLE_SECONDS
-
-
-def _used_seconds() -> float:
-    """Return the seconds that all processors together have worked."""
-    user, nice, system = map(int, Path("/proc/stat").read_text().split()[1:4])
-    return (user + nice + system) / os.sysconf("SC_CLK_TCK")
+    return (machine_seconds() - before) / _IDLE_SECONDS
 
 
 def _settled(cluster: Cluster) -> None:

@@ -172,7 +172,6 @@ class _ReadAhead:
                 self._queue.get_nowait()
 
     def _read(self, input_ranges: tuple[InputRange, ...]) -> None:
-        give_way()
         try:
             for input_range in input_ranges:
                 end, partitions = input_range.start, Partitions()
