@@ -108,7 +108,7 @@ class Discovery:
         rows, explored = rows[kept], judged.explored[kept]
         self._learn_siblings(pages.importance[rows], judged.own[kept], judged.siblings[kept])
         if explored.any() and not explored.all():
-            credit = page_credit(pages, self.rule)[rows]
+            credit = page_credit(pages, rows, self.rule)
             self.credit_explored = float(credit[explored].mean())
             self.credit_others = float(credit[~explored].mean())
             self.share = next_share(self.share, self.credit_explored, self.credit_others, self.rule)
@@ -125,19 +125,26 @@ class Discovery:
         self.followed = (1.0 - self.rule.forget) * self.followed + (evidence * rose[:, None]).sum(axis=0)
 
 
-def page_credit(pages: DiscoveryPages, rule: DiscoveryRule) -> Floats:
-    """Return what reading each page has brought.
+def page_credit(pages: DiscoveryPages, rows: Ints, rule: DiscoveryRule) -> Floats:
+    """Return what reading each of the pages at these rows, all different, has brought.
 
     Its importance above the floor, the same of the pages first found through it, and the floor for at most
     `floors_found` such pages, because a page may have any number of links.
     """
-    above = np.maximum(pages.importance - rule.floor, 0.0)
-    found = pages.found_by >= 0
-    finder = pages.found_by[found]
-    brought = np.bincount(finder, weights=above[found], minlength=len(pages))
-    floors = rule.floor * np.minimum(np.bincount(finder, minlength=len(pages)), rule.floors_found)
-    credit: Floats = above + brought + floors
+    number_of = np.full(len(pages) + 1, -1, np.int32)  # the last one is that of pages whose finder is not known
+    number_of[rows] = np.arange(len(rows))
+    finder = number_of[pages.found_by]
+    found = np.flatnonzero(finder >= 0)
+    finder = finder[found]
+    brought = np.bincount(finder, weights=_above(pages.importance[found], rule), minlength=len(rows))
+    floors = rule.floor * np.minimum(np.bincount(finder, minlength=len(rows)), rule.floors_found)
+    credit: Floats = _above(pages.importance[rows], rule) + brought + floors
     return credit
+
+
+def _above(importance: Floats, rule: DiscoveryRule) -> Floats:
+    above: Floats = np.maximum(importance - rule.floor, 0.0)
+    return above
 
 
 def next_share(share: float, explored: float, others: float, rule: DiscoveryRule) -> float:

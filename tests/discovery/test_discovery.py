@@ -173,7 +173,8 @@ def test_credit_is_importance_above_the_floor_of_a_page_and_of_those_found_throu
         importance=np.concatenate(([1.15, 0.15], np.full(13, 0.25))),
         found_by=np.concatenate(([-1, -1], np.zeros(12), [1])).astype(np.int64),
     )
-    credit = page_credit(pages, RULE)
+    assert page_credit(pages, np.array([1, 14]), RULE) == pytest.approx([0.0 + 0.1 + 0.15, 0.1])
+    credit = page_credit(pages, np.arange(15), RULE)
     assert credit[0] == pytest.approx(1.0 + 12 * 0.1 + 10 * 0.15)  # floors of ten pages at most
     assert credit[1] == pytest.approx(0.0 + 0.1 + 0.15)
     assert credit[2] == pytest.approx(0.1)
