@@ -73,8 +73,10 @@ class Topic(Input):
         """Return the range of the topic, from where the state ends."""
         source = next((source for source in state.sources if source.file == self.topic and source.partitions), None)
         reached = tuple(PartitionProgress(*one) for one in source.partitions) if source else ()
-        _, partitions = partitions_of_topic(self.connection, self.topic)
-        starts = {one.partition: one.at for one in reached if one.partition < partitions}  # fewer: it was created again
+        starts = {}
+        if reached:
+            _, partitions = partitions_of_topic(self.connection, self.topic)
+            starts = {one.partition: one.at for one in reached if one.partition < partitions}  # fewer: created again
         found = topic_range(resolve(self.connection, self.topic, self.since_ms, self.until_ms, starts))
         if source is None:
             return found
