@@ -19,7 +19,7 @@ from opicflow.pipelines.transforms.rules import Rules
 
 SHARD = 0
 """A replay has one ledger."""
-_MOST_ROUTED = 8
+_MOST_ROUTED = 4
 """Batches that wait for the ledger."""
 
 

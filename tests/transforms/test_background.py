@@ -11,13 +11,14 @@ import pytest
 from opicflow.pipelines.transforms import background
 from opicflow.pipelines.transforms.background import give_way
 
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has priorities of threads")
+
 
 def niceness() -> int:
     """Return that of this thread: the higher, the more it gives way."""
     return os.getpriority(os.PRIO_PROCESS, get_native_id())
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has priorities of threads")
 def test_a_thread_gives_way_and_the_others_do_not() -> None:
     seen: list[int] = []
 

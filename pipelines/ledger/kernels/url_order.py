@@ -295,20 +295,10 @@ def is_url_order(table: Table, book: Book, order: Array) -> Bool:
 @lean_kernel
 def read_pages(table: Table, order: Array, rows: Any, row_of: Array) -> None:
     """Read what discovery looks at of the pages in the order of URLs. `row_of` has room for one more than all slots."""
-    rows_in_order = order.shape[0]
-    for row in range(rows_in_order):
-        if row + _AHEAD < rows_in_order:
-            prefetch(row_of, 1 + slot_in(order[row + _AHEAD]))
+    for row in range(order.shape[0]):
         row_of[1 + slot_in(order[row])] = row
     host = np.int64(-1)
-    for row in range(rows_in_order):
-        if row + 2 * _AHEAD < rows_in_order:
-            slot = slot_in(order[row + 2 * _AHEAD])
-            prefetch(table.found_by, slot)
-            prefetch(table.pages, slot)
-            prefetch(table.hot, slot)
-        if row + _AHEAD < rows_in_order:
-            prefetch(row_of, table.found_by[slot_in(order[row + _AHEAD])])
+    for row in range(order.shape[0]):
         slot = slot_in(order[row])
         host += order[row] < 0
         page = table.pages[slot]
