@@ -320,3 +320,4 @@ class Scratch(NamedTuple):
     keys: Array  # int64: a small hash table that finds duplicate links
     marks: Array  # int64: the generation in which a key was written
     where: Array  # int64
+    guesses: Array  # int64: the slots that the links of this row and of the next one probably have

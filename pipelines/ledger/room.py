@@ -205,6 +205,7 @@ def new_scratch(links: int) -> Scratch:
         keys=np.zeros(size, np.int64),
         marks=np.zeros(size, np.int64),
         where=np.zeros(size, np.int64),
+        guesses=np.zeros(size, np.int64),
     )
 
 

@@ -22,6 +22,7 @@ from opicflow.pipelines.ledger.kernels.links import (
     find_slots,
     forget_links,
     gather_links,
+    guess_slots,
     has_room_for_links,
     has_same_links,
     links_of,
@@ -97,6 +98,8 @@ def apply_items(
     counts = book.counts[0]
     alone = book.modes[0].alone != 0
     certified = book.modes[0].policy == P_CERTIFIED
+    if first < items.kind.shape[0]:
+        guess_slots(table, scratch, items, first)
     for i in range(first, items.kind.shape[0]):
         links = items.link_starts[i + 1] - items.link_starts[i]
         outgoing = np.int64(0) if alone else links + most_recalled(table, book)
@@ -111,7 +114,7 @@ def apply_items(
             items.url_starts[i + 1] - items.url_starts[i],
         ):
             return i, NEEDS_ROOM
-        look_ahead(table, items, i)
+        look_ahead(table, book, scratch, items, i)
         if items.kind[i] != _VISIT:
             sight(table, book, items, i)
             continue
@@ -134,21 +137,30 @@ def apply_items(
 
 
 @inlined_kernel
-def look_ahead(table: Table, items: Any, i: Int) -> None:
-    """Prefetch the memory of the rows after row i."""
+def look_ahead(table: Table, book: Book, scratch: Scratch, items: Any, i: Int) -> None:
+    """Prefetch the memory of the rows after row i: index entries, then what they lead to, then what that leads to."""
     rows = items.kind.shape[0]
+    if i + 3 < rows:
+        prefetch(table.id_index, home(table.id_index, items.page[i + 3]))
     if i + 2 < rows:
-        prefetch(table.id_index, home(table.id_index, items.page[i + 2]))
-    if i + 1 < rows:
-        slot = guess(table.id_index, table.hot, items.page[i + 1])
+        slot = guess(table.id_index, table.hot, items.page[i + 2])
         if slot >= 0:
             prefetch(table.hot, slot)
             prefetch(table.pages, slot)
+            prefetch(table.pages, slot + 1)  # a row is in two lines of the cache, mostly
             prefetch(table.refresh, slot)
+            if items.url_starts[i + 3] > items.url_starts[i + 2]:
+                prefetch(table.url_start, slot)
             if table.spans.shape[0] > 0:
                 prefetch(table.spans, slot)
-        for j in range(items.link_starts[i + 1], items.link_starts[i + 2]):
+        for j in range(items.link_starts[i + 2], items.link_starts[i + 3]):
             prefetch(table.id_index, home(table.id_index, items.link_pages[j]))
+    if i + 1 < rows:
+        if items.url_starts[i + 2] > items.url_starts[i + 1]:
+            slot = guess(table.id_index, table.hot, items.page[i + 1])
+            if slot >= 0:
+                prefetch(book.urls, table.url_start[slot])
+        guess_slots(table, scratch, items, i + 1)
 
 
 @inlined_kernel
@@ -248,16 +260,7 @@ def visit(table: Table, book: Book, scratch: Scratch, items: Any, i: Int) -> Boo
         pays = 0
     elif is_fresh:
         row.flags |= LINKS_KNOWN
-        pays = gather_links(
-            book,
-            scratch,
-            page,
-            items.link_pages,
-            items.link_weights,
-            items.link_categories,
-            items.link_starts[i],
-            items.link_starts[i + 1],
-        )
+        pays = gather_links(book, scratch, items, i)
     elif outcome == _UNCHANGED and remembers:
         pays = recall_links(table, book, scratch, slot)
     elif not remembers and (outcome == _BLOCKED or (outcome >= _FAILED and failed_before) or outcome <= _ALIASED):
@@ -311,16 +314,7 @@ def pay_certified(table: Table, book: Book, scratch: Scratch, items: Any, i: Int
             sums.links -= had
     elif items.links_known[i] != 0 and outcome < _FAILED:
         row.flags |= LINKS_KNOWN
-        links = gather_links(
-            book,
-            scratch,
-            items.page[i],
-            items.link_pages,
-            items.link_weights,
-            items.link_categories,
-            items.link_starts[i],
-            items.link_starts[i + 1],
-        )
+        links = gather_links(book, scratch, items, i)
         if links == had and has_same_links(table, book, scratch, slot):
             push(table, book, scratch, slot)
         else:

@@ -3,6 +3,11 @@
 An entry is 8 bytes: 32 bits of the id's hash (a tag) and slot + 1. A probe compares tags, and a matching tag is
 verified against the page's own row, which a transfer needs anyway: two cache misses a transfer, and no false match.
 
+Eight entries are a line of the processor's cache. A page's search begins at the first entry of a line; a new page takes
+the first free entry from there on. So the entries of a line are filled from its beginning, and a line whose last entry
+is free ends a search. A probe compares all tags of a line, without a branch for each: which of them it is cannot be
+predicted.
+
 The hash is made of multiplications. The multiplier is stored behind the last entry: who chooses page ids must not know
 it, or could make all ids collide (docs/decisions/index-multiplier.md). Where a page is in the index decides nothing
 else.
@@ -24,15 +29,20 @@ from opicflow.schemas.kernel import inlined_kernel, lean_kernel, prefetch
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 _AHEAD = 16  # rows between a prefetch and the use
+_LINE = 8  # entries
+_LINE_BITS = 3
 
 FULLEST = 0.8
 """The load at which the index grows."""
 
 
 def empty(capacity: int, multiplier: int) -> Array:
-    """An index without pages. The multiplier is any odd number of 64 bits."""
-    index = np.zeros(capacity + 1, np.uint64)
-    index[capacity] = multiplier
+    """An index without pages, of this capacity or a little more. The multiplier is any odd number of 64 bits."""
+    lines = -(-capacity // _LINE)
+    words = np.zeros((lines + 1) * _LINE, np.uint64)
+    first = -(words.ctypes.data // words.itemsize) % _LINE  # so that a line is not in two of the cache
+    index = words[first : first + lines * _LINE + 1]
+    index[-1] = multiplier
     return index
 
 
@@ -46,10 +56,16 @@ def hashed(page: Int, multiplier: Int) -> Int:
 
 
 @inlined_kernel
+def first_entry(word: Int, capacity: Int) -> Int:
+    """The position at which the search for a page with this hash begins: that of a line."""
+    return ((word >> _HALF) * np.uint64(capacity >> _LINE_BITS) >> _HALF) << np.uint64(_LINE_BITS)
+
+
+@inlined_kernel
 def home(index: Array, page: Int) -> Int:
     """The position at which the search for a page begins."""
     capacity = index.shape[0] - 1
-    return np.int64(((hashed(page, index[capacity]) >> _HALF) * np.uint64(capacity)) >> _HALF)
+    return np.int64(first_entry(hashed(page, index[capacity]), capacity))
 
 
 @inlined_kernel
@@ -58,16 +74,37 @@ def probe(index: Array, hot: Array, page: Int, verified: Bool) -> Int:
     capacity = index.shape[0] - 1
     word = hashed(page, index[capacity])
     tag = word & _LOW
-    at = np.int64(((word >> _HALF) * np.uint64(capacity)) >> _HALF)
+    line = first_entry(word, capacity)
     while True:
-        entry = index[at]
-        if entry == np.uint64(0):
-            return -1
-        if entry >> _HALF == tag:
-            slot = np.int64(entry & _LOW) - 1
+        found = np.uint64(0)
+        for k in range(_LINE):
+            entry = index[line + np.uint64(_LINE - 1 - k)]  # backwards: the first one is left
+            if entry >> _HALF == tag:
+                found = entry
+        if found != np.uint64(0):
+            slot = np.int64(found & _LOW) - 1
             if not verified or hot[slot, 0] == page:
                 return slot
-        at = at + 1 if at + 1 < capacity else np.int64(0)
+            slot = _second_match(index, hot, page, line, tag)
+            if slot >= 0:
+                return slot
+        if index[line + np.uint64(_LINE - 1)] == np.uint64(0):
+            return -1
+        line += np.uint64(_LINE)
+        if line >= np.uint64(capacity):
+            line = np.uint64(0)
+
+
+@inlined_kernel
+def _second_match(index: Array, hot: Array, page: Int, line: Int, tag: Int) -> Int:
+    """The slot of a page among the entries of a line, whose first one with its tag is another page's; or -1."""
+    for k in range(_LINE):
+        entry = index[line + np.uint64(k)]
+        if entry != np.uint64(0) and entry >> _HALF == tag:
+            slot = np.int64(entry & _LOW) - 1
+            if hot[slot, 0] == page:
+                return slot
+    return -1
 
 
 @inlined_kernel
@@ -96,7 +133,7 @@ def insert(index: Array, page: Int, slot: Int) -> None:
     """Add a page that is not there. The caller keeps the load below `FULLEST`."""
     capacity = index.shape[0] - 1
     word = hashed(page, index[capacity])
-    at = np.int64(((word >> _HALF) * np.uint64(capacity)) >> _HALF)
+    at = np.int64(first_entry(word, capacity))
     while index[at] != np.uint64(0):
         at = at + 1 if at + 1 < capacity else np.int64(0)
     index[at] = ((word & _LOW) << _HALF) | np.uint64(slot + 1)

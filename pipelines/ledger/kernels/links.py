@@ -11,6 +11,8 @@ follow, until `slide_links` has moved the later blocks down over it.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from opicflow.pipelines.ledger.config import ORDINARY_LINK_WEIGHT
@@ -41,26 +43,42 @@ _HALF = np.uint64(32)
 
 
 @inlined_kernel
-def gather_links(
-    book: Book,
-    scratch: Scratch,
-    page: Int,
-    link_pages: Array,
-    link_weights: Array,
-    link_categories: Array,
-    first: Int,
-    last: Int,
-) -> Int:
-    """Copy a visit's links to `scratch`: without links to the page itself or of weight 0; duplicates are added up."""
+def guess_slots(table: Table, scratch: Scratch, items: Any, i: Int) -> None:
+    """Guess the slots of the links of row i, and prefetch their rows. Two rows, in turn, have a place for guesses."""
+    first, last = items.link_starts[i], items.link_starts[i + 1]
+    place = place_of_guesses(scratch, i)
+    for j in range(first, last):
+        slot = guess(table.id_index, table.hot, items.link_pages[j])
+        scratch.guesses[place + j - first] = slot
+        if slot >= 0:
+            prefetch(table.hot, slot)
+
+
+@inlined_kernel
+def place_of_guesses(scratch: Scratch, i: Int) -> Int:
+    """Where the guesses of row i begin."""
+    return (i & 1) * scratch.pages.shape[0]
+
+
+@inlined_kernel
+def gather_links(book: Book, scratch: Scratch, items: Any, i: Int) -> Int:
+    """Copy the links of a visit, row i, and the guesses of their slots, from `guess_slots`, to `scratch`.
+
+    Links to the page itself or of weight 0 are left out; duplicates are added up.
+    """
+    page, link_pages = items.page[i], items.link_pages
+    link_weights, link_categories = items.link_weights, items.link_categories
+    first, last = items.link_starts[i], items.link_starts[i + 1]
+    guesses, place = scratch.guesses, place_of_guesses(scratch, i)
     book.counts[0].generation += 1
     generation = book.counts[0].generation
     keys, marks, where = scratch.keys, scratch.marks, scratch.where
     multiplier = book.store[0].multiplier
     mask = np.int64(keys.shape[0] - 1)
     count = 0
-    for i in range(first, last):
-        to = link_pages[i]
-        weight = np.int64(link_weights[i])
+    for link in range(first, last):
+        to = link_pages[link]
+        weight = np.int64(link_weights[link])
         if to == page or weight == 0:
             continue
         at = np.int64(hashed(to, multiplier) >> np.uint64(32)) & mask
@@ -70,34 +88,32 @@ def gather_links(
             j = where[at]
             scratch.weights[j] = min(scratch.weights[j] + weight, MOST_LINK_WEIGHT)
             if scratch.categories[j] == 255:
-                scratch.categories[j] = link_categories[i]
+                scratch.categories[j] = link_categories[link]
         else:
             marks[at] = generation
             keys[at] = to
             where[at] = count
             scratch.pages[count] = to
             scratch.weights[count] = weight
-            scratch.categories[count] = link_categories[i]
+            scratch.categories[count] = link_categories[link]
+            scratch.slots[count] = guesses[place + link - first]
             count += 1
     return count
 
 
 @lean_kernel
 def find_slots(table: Table, book: Book, scratch: Scratch, links: Int) -> Bool:
-    """Find the slots of the first `links` links in `scratch`. Returns whether a page of this shard is not known."""
+    """Find the slots of the first `links` links in `scratch`, of which it has guesses: any slot that exists, or -1.
+
+    Returns whether a page of this shard is not known.
+    """
     hot, index, index_old = table.hot, table.id_index, table.id_index_old
     pages, slots = scratch.pages, scratch.slots
     alone, some_new = book.modes[0].alone != 0, False
     for i in range(links):
-        if alone or is_local(book, pages[i]):
-            slots[i] = guess(index, hot, pages[i])
-            if slots[i] >= 0:
-                prefetch(hot, slots[i])
-        else:
+        if not alone and not is_local(book, pages[i]):
             slots[i] = ELSEWHERE
-    for i in range(links):
-        to = slots[i]
-        if to != ELSEWHERE and (to < 0 or hot[to, 0] != pages[i]):
+        elif slots[i] < 0 or hot[slots[i], 0] != pages[i]:
             slots[i] = find(index, index_old, hot, pages[i])
             some_new |= slots[i] < 0
     return some_new
@@ -405,6 +421,9 @@ def take_links(
             prefetch(table.id_index, home(table.id_index, stored[start + i]))
         for i in range(count):
             scratch.pages[i] = stored[start + i]
+            scratch.slots[i] = guess(table.id_index, table.hot, stored[start + i])
+            if scratch.slots[i] >= 0:
+                prefetch(table.hot, scratch.slots[i])
             scratch.weights[i] = ORDINARY_LINK_WEIGHT
             if weighted:
                 packed = np.uint64(stored[start + count + i // 4])
