@@ -1,7 +1,7 @@
 """The kernels that were compiled before, on disk. Of all processes that miss one, one compiles it: the others wait.
 
 The workers of a stream, or those of the tests, start together and call the same kernels. Without a lock each would
-compile the largest one, for half a minute.
+compile the largest one, for many seconds.
 
 numba has such a cache, too. It looks at the file of a function only, which is known by its path; and before it loads a
 kernel it gets ready to compile, which takes half a second (docs/decisions/numba.md). A file here has one kernel for one
@@ -15,7 +15,9 @@ import os
 import pickle
 import stat
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from hashlib import blake2b
 from io import BufferedWriter
 from pathlib import Path
@@ -24,6 +26,21 @@ from typing import Any
 
 SUFFIX = ".kernel"
 _DIGEST_BYTES = 16
+_waits: ContextVar[bool] = ContextVar("_waits", default=True)
+
+
+class CompiledElsewhere(Exception):
+    """Another process compiles the kernel, and this one does not wait for it."""
+
+
+@contextmanager
+def without_waiting() -> Iterator[None]:
+    """Raise `CompiledElsewhere` at a kernel that another process compiles, instead of waiting for it."""
+    before = _waits.set(False)
+    try:
+        yield
+    finally:
+        _waits.reset(before)
 
 
 def compile_once(dispatcher: Any, folder: Path) -> None:
@@ -126,7 +143,9 @@ class KernelCache:
 
             self._lock = (self._folder / f"{self._name}.lock").open("ab")
             # Unlike that of flock, this lock is not inherited by forks, and refuses to wait in a circle.
-            fcntl.lockf(self._lock, fcntl.LOCK_EX)
+            fcntl.lockf(self._lock, fcntl.LOCK_EX if _waits.get() else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CompiledElsewhere(self._name) from None
         except (ImportError, OSError):
             self.unlock()
 

@@ -47,7 +47,22 @@ from numba.extending import infer_getattr
 from opicflow.schemas.kernel import ColumnTuple, Deferred, Kernel
 
 
-class PartLibrary(JITCodeLibrary):
+class KernelLibrary(JITCodeLibrary):
+    """Code that LLVM optimises once, when it has all of a kernel.
+
+    numba also runs passes on each function, and on the whole before it, to find references that need no count: kernels
+    count few.
+    """
+
+    def _optimize_functions(self, module: Any) -> None:
+        module.data_layout = self._codegen._data_layout
+
+    def _optimize_final_module(self) -> None:
+        passes, builder = self._codegen._module_pass_manager()
+        passes.run(self._final_module, builder)
+
+
+class PartLibrary(KernelLibrary):
     """The code of one part, without that of the kernels it calls: whoever links it links those as well."""
 
     def finalize(self) -> None:
@@ -59,7 +74,7 @@ class PartLibrary(JITCodeLibrary):
         return list(dict.fromkeys([self, *self._linking_libraries]))
 
 
-class WholeLibrary(JITCodeLibrary):
+class WholeLibrary(KernelLibrary):
     """The code of a kernel that Python calls, with that of all its parts."""
 
     def finalize(self) -> None:
@@ -132,9 +147,9 @@ class KernelCompiler(CompilerBase):
             DeadBranchPrune,
         ]
         typed: list[Any] = [NopythonTypeInference, PreLowerStripPhis]
-        if self.state.flags.nrt:  # it may compute with whole arrays
-            typed.append(NopythonRewrites)
-        for pass_ in [*before, *typed, IRLegalization, self.lowering, NoPythonBackend]:
+        if self.state.flags.nrt:  # it may compute with whole arrays, whose last use must be found
+            typed += [NopythonRewrites, IRLegalization]
+        for pass_ in [*before, *typed, self.lowering, NoPythonBackend]:
             passes.add_pass(pass_, pass_._name)
         passes.finalize()
         return [passes]

@@ -17,7 +17,7 @@ def announce_compilation(quiet: bool) -> None:
     from opicflow.schemas.kernel import is_compiled
 
     if not (quiet or is_compiled()):
-        print("compiling, once for this version: about half a minute", file=sys.stderr, flush=True)
+        print("compiling, once for this version: about fifteen seconds", file=sys.stderr, flush=True)
 
 
 class ProgressDisplay:

@@ -1,7 +1,7 @@
-"""A first replay compiles kernels for half a minute: a second process compiles those of the ledger meanwhile.
+"""A first replay compiles kernels for ten seconds or more: a second process compiles those of the ledger meanwhile.
 
 It applies an entry of three pages, and requests the results that a replay requests at its end. The compiled kernels go
-to the cache on disk, where the replay finds it: of two processes that need a kernel, one compiles
+to the cache on disk, where the replay finds them: of two processes that need a kernel, one compiles it
 (schemas/kernel_cache.py).
 """
 
@@ -11,16 +11,23 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from opicflow.pipelines.ledger import CrawlEntry, CrawlItems, Kind, LogPosition, Outcome
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.ledger.space import in_memory
+from opicflow.pipelines.refresh.orders import OrderTimes, spread
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeper
 from opicflow.schemas.kernel import is_compiled
+from opicflow.schemas.kernel_cache import CompiledElsewhere, without_waiting
+from opicflow.schemas.sites import SiteNumbering
+
+_URLS = [f"http://{name}.example/".encode() for name in "abc"]
+_NOTE: dict[str, Any] = {"portion": 0, "part": 0, "ended": False, "last": False, "counts": {}, "rejects": {}}
 
 
 @contextmanager
@@ -42,13 +49,23 @@ def compiled_beside(config: KeeperConfig) -> Iterator[None]:
 
 
 def compile_all(config: KeeperConfig) -> None:
-    """Compile what a replay with this configuration needs: what applies entries, then what makes results.
+    """Compile what a replay with this configuration needs.
 
-    Plans come before importance: the replay makes them in the other order, so both processes have something to do.
+    The replay compiles a part of it at the same time. What it is compiling is not waited for while there is something
+    else to compile.
     """
+    apply_entries(config)
+    for other in (number_sites, order_pages):
+        with suppress(CompiledElsewhere), without_waiting():
+            make_results(config)
+        other(config)
+    make_results(config)
+
+
+def apply_entries(config: KeeperConfig) -> ReplayKeeper:
+    """Apply an entry of three pages: the replay needs this kernel, the largest one, when it has read the log."""
     keeper = ReplayKeeper(config, config.new_ledger(), ReplayHead())
-    rows = 3
-    urls = [f"http://{name}.example/".encode() for name in "abc"]
+    rows = len(_URLS)
     items = CrawlItems.filled(
         rows,
         kind=np.full(rows, Kind.VISIT, np.uint8),
@@ -59,16 +76,36 @@ def compile_all(config: KeeperConfig) -> None:
         links_known=np.ones(rows, np.uint8),
         link_starts=np.arange(rows + 1, dtype=np.int64),
         link_pages=np.array([2, 3, 1], np.uint64),
-        url_starts=np.cumsum([0, *map(len, urls)]),
-        url_bytes=np.frombuffer(b"".join(urls), np.uint8),
+        url_starts=np.cumsum([0, *map(len, _URLS)]),
+        url_bytes=np.frombuffer(b"".join(_URLS), np.uint8),
     )
     entry = CrawlEntry("compiling", LogPosition(0, 0), LogPosition(rows, 0), items=items)
-    note = {"portion": 0, "part": 0, "ended": False, "last": False, "counts": {}, "rejects": {}}
-    list(keeper._apply(entry, note))  # first: the replay needs its kernel, the largest one, when it has read the log
-    list(keeper.take(encode_entry(replace(entry, start=entry.end), note)))
+    list(keeper._apply(entry, _NOTE))
+    list(keeper.take(encode_entry(replace(entry, start=entry.end), _NOTE)))
+    return keeper
+
+
+def make_results(config: KeeperConfig) -> None:
+    """Make what a replay makes at its end: plans, then importance. The replay makes them in the other order."""
+    keeper = apply_entries(config)
     keeper.ledger.preview()
+    rows = len(_URLS)
     end = CrawlEntry("compiling", LogPosition(rows, 0), LogPosition(rows, 0), items=CrawlItems.filled(0))
-    list(keeper._apply(end, {**note, "part": 1, "ended": True, "last": True, "files": []}))
+    list(keeper._apply(end, {**_NOTE, "part": 1, "ended": True, "last": True, "files": []}))
+
+
+def number_sites(config: KeeperConfig) -> None:
+    """Find the sites of URLs: the last thing that a replay does."""
+    SiteNumbering("domain").number_all([url.decode() for url in _URLS])
+
+
+def order_pages(config: KeeperConfig) -> None:
+    """Order fetches of pages, as a replay does when it has planned them."""
+    keeper = apply_entries(config)
+    pages = np.arange(1, 1 + len(_URLS), dtype=np.uint64)
+    keeper.ledger.host_hashes(pages)
+    none, false = np.zeros(len(pages), np.int64), np.zeros(len(pages), np.bool_)
+    spread(OrderTimes(none, false, false, none), none, 0, 3600)
 
 
 if __name__ == "__main__":

@@ -63,6 +63,7 @@ def test_it_compiles_the_ledger_of_a_replay(history: str) -> None:
     assert len(compiled) > 20
     left = {name.split(".kernels.")[-1] for name, types in missing.items() if types}
     assert left <= OF_LARGER_LEDGERS
+    assert {name for name, types in compiled.items() if set(types) - set(needed.get(name, []))} == set()
 
 
 def test_no_process_is_started_when_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
