@@ -1,4 +1,4 @@
-"""Names for types of arrays, and declarations of columns that belong together.
+"""Names for types of arrays, arrays in lines of the cache, and declarations of columns that belong together.
 
 A dataclass of columns declares each column once, in the metadata of its field. Slices, checks, encodings and the
 arguments of kernels are derived from `columns_of`.
@@ -35,7 +35,17 @@ Ids = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 
+LINE_WORDS = 8
+"""The words of a line of the processor's cache."""
+
 _KEY = "column"
+
+
+def words_in_lines(words: int) -> Words:
+    """Make so many words of zeros. The first begins a line of the cache, so each eight of them are in one, not two."""
+    room = np.zeros(words + LINE_WORDS, np.uint64)
+    first = -(room.ctypes.data // room.itemsize) % LINE_WORDS
+    return room[first : first + words]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from opicflow.schemas.arrays import Array, Bytes, Hashes, Ids, Ints, Words
+from opicflow.schemas.arrays import LINE_WORDS, Array, Bytes, Hashes, Ids, Ints, Words, words_in_lines
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.hashing import byte_at, hash_bytes, keyed_hash, last_bytes, turned, word_at
 from opicflow.schemas.kernel import ColumnTuple, inlined_kernel, lean_kernel
@@ -30,7 +30,6 @@ _UNKEYED, _BY_SITE = 1, 2
 _PUBLIC_KEY = b"opicflow replays"
 _MEMO_BITS = 15
 _MEMO_LINES = 1 << _MEMO_BITS
-_LINE_WORDS = 8
 """A line of a memo is one of the processor's cache: 55 bytes of a host and its length, and the hash of its site."""
 _LENGTH_WORD, _LENGTH_BIT, _SITE_WORD = 6, 56, 7
 _LONGEST_REMEMBERED = 55
@@ -62,9 +61,7 @@ class HostMemo(NamedTuple):
     @classmethod
     def empty(cls) -> HostMemo:
         """Make a memo without hosts."""
-        words = np.zeros((_MEMO_LINES + 1) * _LINE_WORDS, np.uint64)
-        first = -(words.ctypes.data // words.itemsize) % _LINE_WORDS  # so that a line is not in two of the cache
-        return cls(words[first : first + _MEMO_LINES * _LINE_WORDS])
+        return cls(words_in_lines(_MEMO_LINES * LINE_WORDS))
 
 
 @dataclass(frozen=True)
@@ -263,7 +260,7 @@ def memo_line(text: Any, host: Any, end: Any) -> Any:
     while host + 8 < end:
         mixed = (turned(mixed, 29) ^ word_at(text, host)) * np.uint64(0xC2B2AE3D27D4EB4F)
         host += 8
-    return np.int64(mixed >> np.uint64(64 - _MEMO_BITS)) * _LINE_WORDS
+    return np.int64(mixed >> np.uint64(64 - _MEMO_BITS)) * LINE_WORDS
 
 
 @inlined_kernel

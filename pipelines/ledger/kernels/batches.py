@@ -17,7 +17,7 @@ from opicflow.pipelines.ledger.kernels.certified import (
     receive,
     take_back,
 )
-from opicflow.pipelines.ledger.kernels.index import FULLEST, find, guess, home, look_up_early
+from opicflow.pipelines.ledger.kernels.index import FULLEST, find, guess, guess_early, home, look_up_early
 from opicflow.pipelines.ledger.kernels.links import (
     find_slots,
     forget_links,
@@ -143,9 +143,8 @@ def look_ahead(table: Table, book: Book, scratch: Scratch, items: Any, i: Int) -
     if i + 3 < rows:
         prefetch(table.id_index, home(table.id_index, items.page[i + 3]))
     if i + 2 < rows:
-        slot = guess(table.id_index, table.hot, items.page[i + 2])
+        slot = guess_early(table, items.page[i + 2])
         if slot >= 0:
-            prefetch(table.hot, slot)
             prefetch(table.pages, slot)
             prefetch(table.pages, slot + 1)  # a row is in two lines of the cache, mostly
             prefetch(table.refresh, slot)

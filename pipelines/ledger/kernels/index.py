@@ -23,14 +23,14 @@ from typing import Any
 import numpy as np
 
 from opicflow.pipelines.ledger.layout import Bool, Int, Table
-from opicflow.schemas.arrays import Array
+from opicflow.schemas.arrays import Array, words_in_lines
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel, prefetch
 
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 _AHEAD = 16  # rows between a prefetch and the use
-_LINE = 8  # entries
 _LINE_BITS = 3
+_LINE = 1 << _LINE_BITS  # entries
 
 FULLEST = 0.8
 """The load at which the index grows."""
@@ -38,10 +38,7 @@ FULLEST = 0.8
 
 def empty(capacity: int, multiplier: int) -> Array:
     """An index without pages, of this capacity or a little more. The multiplier is any odd number of 64 bits."""
-    lines = -(-capacity // _LINE)
-    words = np.zeros((lines + 1) * _LINE, np.uint64)
-    first = -(words.ctypes.data // words.itemsize) % _LINE  # so that a line is not in two of the cache
-    index = words[first : first + lines * _LINE + 1]
+    index = words_in_lines(-(-capacity // _LINE) * _LINE + 1)
     index[-1] = multiplier
     return index
 
@@ -184,15 +181,22 @@ def fill(index: Array, hot: Array, pages: Any, slots: Int) -> Int:
 
 
 @inlined_kernel
+def guess_early(table: Table, page: Int) -> Int:
+    """The slot that a page probably has, or -1. Prefetches its cash, and its id, by which to verify it."""
+    slot = guess(table.id_index, table.hot, page)
+    if slot >= 0:
+        prefetch(table.hot, slot)
+    return slot
+
+
+@inlined_kernel
 def look_up_early(table: Table, pages: Array, i: Int) -> None:
     """Prefetch the memory for the pages after row i: index entries first, then rows."""
     rows = pages.shape[0]
     if i + 2 * _AHEAD < rows:
         prefetch(table.id_index, home(table.id_index, pages[i + 2 * _AHEAD]))
     if i + _AHEAD < rows:
-        slot = guess(table.id_index, table.hot, pages[i + _AHEAD])
-        if slot >= 0:
-            prefetch(table.hot, slot)
+        guess_early(table, pages[i + _AHEAD])
 
 
 @lean_kernel

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from opicflow.pipelines.ledger.config import ORDINARY_LINK_WEIGHT
-from opicflow.pipelines.ledger.kernels.index import find, guess, hashed, home
+from opicflow.pipelines.ledger.kernels.index import find, guess_early, hashed, home
 from opicflow.pipelines.ledger.kernels.numbers import (
     follow,
     has_room_for_absent,
@@ -48,10 +48,7 @@ def guess_slots(table: Table, scratch: Scratch, items: Any, i: Int) -> None:
     first, last = items.link_starts[i], items.link_starts[i + 1]
     place = place_of_guesses(scratch, i)
     for j in range(first, last):
-        slot = guess(table.id_index, table.hot, items.link_pages[j])
-        scratch.guesses[place + j - first] = slot
-        if slot >= 0:
-            prefetch(table.hot, slot)
+        scratch.guesses[place + j - first] = guess_early(table, items.link_pages[j])
 
 
 @inlined_kernel
@@ -421,9 +418,7 @@ def take_links(
             prefetch(table.id_index, home(table.id_index, stored[start + i]))
         for i in range(count):
             scratch.pages[i] = stored[start + i]
-            scratch.slots[i] = guess(table.id_index, table.hot, stored[start + i])
-            if scratch.slots[i] >= 0:
-                prefetch(table.hot, scratch.slots[i])
+            scratch.slots[i] = guess_early(table, stored[start + i])
             scratch.weights[i] = ORDINARY_LINK_WEIGHT
             if weighted:
                 packed = np.uint64(stored[start + count + i // 4])
