@@ -6,7 +6,7 @@ import numpy as np
 
 from opicflow.pipelines.ledger.layout import Book, Bool, Int, Table
 from opicflow.schemas.arrays import Array
-from opicflow.schemas.hashing import byte_at, keyed_hash, word_at
+from opicflow.schemas.hashing import byte_at, is_same, keyed_hash
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
 
@@ -34,16 +34,7 @@ def has_other_url(table: Table, book: Book, slot: Int, url_bytes: Array, first: 
     length = last - first
     if length != np.int64(book.urls[start - 1]) + (np.int64(book.urls[start]) << 8):
         return True
-    at = np.int64(0)
-    while at + 8 <= length:
-        if word_at(book.urls, start + 1 + at) != word_at(url_bytes, first + at):
-            return True
-        at += 8
-    while at < length:
-        if byte_at(book.urls, start + 1 + at) != byte_at(url_bytes, first + at):
-            return True
-        at += 1
-    return False
+    return not is_same(book.urls, start + 1, url_bytes, first, length)
 
 
 @lean_kernel

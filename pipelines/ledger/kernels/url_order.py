@@ -14,11 +14,12 @@ import numpy as np
 
 from opicflow.pipelines.ledger.layout import IN_URL_ORDER, Book, Bool, Int, Table
 from opicflow.schemas.arrays import Array
-from opicflow.schemas.hashing import byte_at
+from opicflow.schemas.hashing import byte_at, find_byte, is_same, reversed_word_at, word_at
 from opicflow.schemas.kernel import ColumnTuple, inlined_kernel, lean_kernel, prefetch
 
 _FEW = 16  # rows that are sorted by inserting
 _AHEAD = 16  # rows between a prefetch and the use
+_STEPS_AHEAD = 5  # steps of a search, of 1, 2, 4, ... rows, whose URLs are requested together
 _SLASH, _S = 47, 115
 _BY_ID = -1  # the depth of parts whose keys are equal
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -53,10 +54,7 @@ def url_bounds(table: Table, book: Book, slot: Int) -> tuple[Int, Int, Int, Int]
     end = start + 1 + np.int64(book.urls[start - 1]) + (np.int64(book.urls[start]) << 8)
     is_https = np.int64(start + 5 < end and byte_at(book.urls, start + 5) == _S)
     first = min(start + 8 + is_https, end)  # past http:// or https://
-    last = first
-    while last < end and byte_at(book.urls, last) != _SLASH:
-        last += 1
-    return first, last, end, is_https
+    return first, find_byte(book.urls, first, end, _SLASH), end, is_https
 
 
 @inlined_kernel
@@ -72,8 +70,12 @@ def key_word(book: Book, first: Int, last: Int, end: Int, is_https: Int, depth: 
     These are the host from its end, a byte that is lower than any of a host, the rest of the URL, and whether it is
     https. Then zeros follow: eight zeros end a key.
     """
-    word, host = np.uint64(0), last - first
-    size = host + 1 + end - last
+    host = last - first
+    if depth + 8 <= host:
+        return word_at(book.urls, last - depth - 8)  # little endian: the last byte counts most
+    if depth > host and last + depth - host + 7 <= end:
+        return reversed_word_at(book.urls, last + depth - host - 1)
+    word, size = np.uint64(0), host + 1 + end - last
     for i in range(depth, depth + 8):
         byte = np.uint64(0)
         if i < host:
@@ -110,10 +112,7 @@ def is_same_host(table: Table, book: Book, one: Int, other: Int) -> Bool:
     other_first, other_last, _, _ = url_bounds(table, book, other)
     if last - first != other_last - other_first:
         return False
-    at = np.int64(0)
-    while at < last - first and byte_at(book.urls, first + at) == byte_at(book.urls, other_first + at):
-        at += 1
-    return at == last - first
+    return is_same(book.urls, first, book.urls, other_first, last - first)
 
 
 @lean_kernel
@@ -230,6 +229,7 @@ def merge_by_url(table: Table, book: Book, order: Array, newcomers: Array, merge
     """Merge sorted newcomers into the order, of which no page was removed. They get the flag that they are in it."""
     at, row, before = np.int64(0), np.int64(0), np.int64(-1)
     for number in range(newcomers.shape[0]):
+        request_url(table, book, newcomers, number + _AHEAD)
         newcomer = np.int64(newcomers[number])
         until = place_by_url(table, book, order, row, newcomer)
         if row < until:
@@ -246,6 +246,13 @@ def merge_by_url(table: Table, book: Book, order: Array, newcomers: Array, merge
         merged[at] = first_of_host(table, book, before, order[row])
         for more in range(1, order.shape[0] - row):
             merged[at + more] = order[row + more]
+
+
+@inlined_kernel
+def request_url(table: Table, book: Book, order: Array, row: Int) -> None:
+    """Have the URL of the page at a row of the order, if there is one, fetched from memory."""
+    if row < order.shape[0]:
+        prefetch(book.urls, table.url_start[slot_in(order[row])])
 
 
 @inlined_kernel
@@ -267,10 +274,15 @@ def slot_in(stored: Int) -> Int:
 def place_by_url(table: Table, book: Book, order: Array, first: Int, slot: Int) -> Int:
     """Return the first row, from `first` on, whose page comes after the one at a slot."""
     rows, step, low, high = order.shape[0], np.int64(1), first, first
+    for ahead in range(_STEPS_AHEAD):  # where the next steps go, so that their URLs come from memory together
+        request_url(table, book, order, first + (np.int64(1) << ahead) - 1 + ahead)
     while high < rows and not comes_before(table, book, slot, slot_in(order[high]), np.int64(0)):
         low = high + 1
         high = min(low + step, rows)
         step *= 2
+    if high - low <= _FEW:
+        for row in range(low, high):
+            request_url(table, book, order, row)
     while low < high:
         middle = (low + high) // 2
         if comes_before(table, book, slot, slot_in(order[middle]), np.int64(0)):
