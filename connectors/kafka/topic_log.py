@@ -47,7 +47,7 @@ _BUFFERED_BYTES = 16 << 20
 _BUFFERED_RECORDS = 65_536
 """The limits for all partitions together, however many there are."""
 
-_POLL_MS = 100
+_POLL_MS = 20  # one of many partitions is waited for: others may have records first
 _CHECK_SECONDS = 10.0
 _STALL_SECONDS = 1.0
 """After a pause this long, the topic is checked before its records are used."""

@@ -34,6 +34,9 @@ _BROKERS_TO_TRY = 3
 """One broker that does not answer uses up this fraction of the time limit."""
 _RECEIVE_BYTES = 1 << 20
 _PAUSE_SECONDS = 0.05
+_METADATA_PAUSE_MS = 20
+"""Between two requests for metadata, where kafka-python waits for 100 ms. A new client requests some that name no
+topic, so that it waited before those of its first topic."""
 
 
 def causes(problem: BaseException) -> Iterator[BaseException]:
@@ -125,6 +128,7 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
     def __init__(self, net: Any, **configs: Any) -> None:
         super().__init__(net, **configs)
         self.cluster.config["allow_auto_create_topics"] = False
+        self.cluster.config["retry_backoff_ms"] = _METADATA_PAUSE_MS
         self.failures: dict[str, BaseException] = {}
 
     def get_connection(self, node_id: Any, timeout_ms: float | None = None, **more: Any) -> Any:

@@ -458,6 +458,15 @@ def test_no_client_creates_topics_by_requesting_their_metadata() -> None:
         network.close()
 
 
+def test_the_metadata_of_a_topic_wait_for_20_ms_after_those_that_name_none() -> None:
+    network = NetworkClient(bootstrap_servers=["127.0.0.1:1"])
+    try:
+        network.cluster.failed_update(errors.KafkaTimeoutError())
+        assert 0 < network.cluster.ttl() <= 20
+    finally:
+        network.close()
+
+
 @pytest.mark.parametrize("make", ["admin", "consumer", "producer"])
 @pytest.mark.parametrize(
     ("over", "message"),
