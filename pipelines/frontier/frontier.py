@@ -314,17 +314,18 @@ class Frontier:
         ledger, among = self._keeper.ledger, self._pages_to_choose_among()
         enough = n + len(self._in_flight) + _PLANS_QUEUED * _news_of(ledger.pages)
         most = _MOST_QUEUED if self._one_each else min(enough, _MOST_QUEUED)
-        planned = ledger.preview(second=int(now), least_discovered=most, among=among)
+        planned = ledger.preview(second=int(now), least=most, among=among)
         orders, shared = planned.orders, planned.shared
         pages = planned.survey.pages[orders.rows]
         per_day = shared.discovery_per_day + shared.refresh_per_day
         share = float(np.clip(shared.discovery_per_day / max(per_day, 1e-9), 0.01, 0.99))
         is_new = orders.why == _DISCOVERY
-        self._is_cut = most <= int(is_new.sum()) and most < _MOST_QUEUED
+        is_overdue = ~is_new & (shared.due[orders.rows] <= now)  # the crawler may have been away for days
+        self._is_cut = most <= max(int(is_new.sum()), int(is_overdue.sum())) and most < _MOST_QUEUED
         number = np.where(is_new, np.cumsum(is_new), np.cumsum(~is_new))
         rank = np.where(is_new, number / share, number / (1 - share))
         rank[orders.why == _REQUESTED] = 0.0
-        not_before = np.where(is_new, now, orders.not_before)
+        not_before = np.where(is_new | is_overdue, now, orders.not_before)
         columns = (rank, pages, ledger.host_hashes(pages), not_before)
         return map(QueuedPage, *(column.tolist() for column in columns))
 

@@ -515,18 +515,19 @@ class Ledger:
         coming: Iterable[Policy] = (),
         importance: Floats | None = None,
         second: int = 0,
-        least_discovered: int = 0,
+        least: int = 0,
         among: Ids | None = None,
     ) -> Planned:
         """The plan for the cycle that begins now, with other options or another budget where they are given.
 
         Policies that are `coming` hold too, except impossible ones. `importance`: of all pages in slot order, if it is
         not to be the ledger's own. `second`: when the cycle begins, if that is after the last tick and the last visit.
-        `least_discovered`: so many unread pages are ordered, if there are, beside what the bandwidth allows.
+        `least`: so many unread pages are ordered, and so many that are due in the cycle, if there are, whatever the
+        bandwidth is.
         `among`: no other pages are ordered. The ledger does not change, so the same call gives the same plan. The
         schedules to publish are those of all pages with a URL, or only of the pages `among`.
         """
-        return self._planner.preview(refresh, budget, coming, importance, second, least_discovered, among)
+        return self._planner.preview(refresh, budget, coming, importance, second, least, among)
 
     def plan(self, most_moved: int, least_move: float) -> Planned:
         """Plan the cycle that begins now. The ledger keeps who was ordered and which intervals are published.

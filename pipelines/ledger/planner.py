@@ -160,12 +160,13 @@ class Planner:
         coming: Iterable[Policy],
         importance: Floats | None,
         second: int = 0,
-        least_discovered: int = 0,
+        least: int = 0,
         among: Ids | None = None,
     ) -> Planned:
         """The plan for the cycle that begins now, with other options, budget, policies or importance where given.
 
-        It begins at `second` if that is later than the ledger's time, and orders no pages but those `among`.
+        It begins at `second` if that is later than the ledger's time, and orders no pages but those `among`: `least`
+        unread ones, and as many that are due in the cycle, if there are, whatever the bandwidth is.
         """
         stated = self._policies.stated
         for policy in coming:
@@ -182,10 +183,12 @@ class Planner:
         begin, until = surveyed.second, surveyed.second + cycle
         both, discovery = (_whole(per_day, begin, until) for per_day in (budget.per_day, shared.discovery_per_day))
         most = Most(both, discovery, begin - cycle, begin)
-        if most.discovery < least_discovered:
-            unread = can_be_ordered(surveyed, config) & (surveyed.decided_by == DISCOVERY)
-            more = max(min(least_discovered, int(unread.sum())) - most.discovery, 0)
-            most = most._replace(all=both + more, discovery=discovery + more)
+        if least:
+            is_free, is_unread = can_be_ordered(surveyed, config), surveyed.decided_by == DISCOVERY
+            is_due = (shared.due >= 0) & (shared.due < until) & ~is_unread
+            unread, due = (min(int((is_free & which).sum()), least) for which in (is_unread, is_due))
+            refreshed, discovery = max(most.all - most.discovery, due), max(most.discovery, unread)
+            most = most._replace(all=refreshed + discovery, discovery=discovery)
         orders = choose_orders(surveyed, shared, config, budget, most, self._reader.host_hashes)
         publish = np.flatnonzero(surveyed.has_url).astype(np.int32)  # there may be very many pages
         return Planned(surveyed, shared, orders, publish)

@@ -311,6 +311,30 @@ def test_pages_that_are_due_are_read_again_beside_unread_ones(tmp_path: Path, cl
     assert 10 < len(first & set(again)) < 90
 
 
+@pytest.mark.parametrize(
+    ("bandwidth", "days", "least"), [(200.0, 1, 40), (200.0, 9, 250), (None, 1, 250), (None, 9, 290)]
+)
+def test_a_crawler_that_was_away_gets_all_that_became_due_at_once_and_then_nothing(
+    tmp_path: Path, clock: StandInClock, web: Graph, bandwidth: float | None, days: int, least: int
+) -> None:
+    config = LedgerConfig(history=Certified(), refresh=RefreshConfig(bandwidth_per_day=bandwidth))
+    with Frontier.open(tmp_path, clock, delay_seconds=None, ledger=config) as frontier:
+        frontier.announce([url(0)])
+        known = set(crawl(frontier, clock, web, 300))
+    clock.second += days * 86400
+    with Frontier.open(tmp_path, clock, delay_seconds=None, ledger=config) as frontier:
+        given = frontier.next(1000, among=known)
+        assert len(set(given)) == len(given) > least
+        read: set[str] = set()
+        while given:  # what they bring may make a few others due
+            assert read.isdisjoint(given)
+            read.update(given)
+            for page in given:
+                frontier.visited(visit_of(web, page))
+            given = frontier.next(1000, among=known)
+        assert (due := frontier.due()) is not None and due > clock.second
+
+
 def test_an_idle_frontier_makes_no_plan_again_and_reports_when_it_has_something(
     frontier: Frontier, clock: StandInClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

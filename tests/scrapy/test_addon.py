@@ -95,6 +95,11 @@ WITH_ANOTHER_REQUEST = {
     "import scrapy\n": f"import scrapy\n{ANOTHER_REQUEST}\n",
     "custom_settings = {\n": 'custom_settings = {\n        "DOWNLOADER_MIDDLEWARES": {AnotherRequest: 50},\n',
 }
+A_DAY_LATER = """
+import time
+now = time.time
+time.time = lambda: now() + 90_000
+"""
 NO_ROOM = """
 import os
 from opicflow.pipelines.recorder.inbox import InboxWriter
@@ -292,6 +297,21 @@ def test_requests_for_a_callback_that_the_spider_has_no_more_are_left_with_a_wor
     assert len(web.fetched) == fetched
     ended(changed_spider(tmp_path, web, WITH_ANOTHER_CALLBACK, "CLOSESPIDER_PAGECOUNT=30"))
     assert len(pages(web.fetched)) > fetched
+
+
+@pytest.mark.slow
+def test_a_crawl_that_is_started_the_next_day_reads_what_became_due(
+    tmp_path: Path, web: ScrapyWeb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended(spider(tmp_path, web))
+    first = Counter(pages(web.fetched))
+    (tmp_path / "tomorrow").mkdir()
+    (tmp_path / "tomorrow" / "sitecustomize.py").write_text(A_DAY_LATER)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "tomorrow"))
+    ended(spider(tmp_path, web))
+    again = Counter(pages(web.fetched)) - first
+    assert set(again) <= set(first) and max(again.values()) == 1
+    assert len(again) > 0.9 * len(first)
 
 
 @pytest.mark.slow
