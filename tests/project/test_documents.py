@@ -10,6 +10,7 @@ from support.paths import TOP
 DOCS = TOP / "docs"
 ARCHITECTURE = (DOCS / "architecture.md").read_text(encoding="utf-8")
 PAGES = [*DOCS.rglob("*.md"), *(TOP / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md"))]
+CODE = ["pipelines", "connectors", "schemas", "deploy", "tests", "benchmarks", "examples"]
 LINK = r"\[[^]]*\]\(([^)#]+)(?:#[^)]*)?\)"
 
 
@@ -33,6 +34,12 @@ def test_links_lead_to_headings_that_exist() -> None:
             if anchor not in anchors((page.parent / link) if link else page):
                 wrong.append((page.name, f"{link}#{anchor}"))
     assert wrong == []
+
+
+def test_modules_that_are_named_exist() -> None:
+    modules = {"setup.py"} | {file.name for top in CODE for file in (TOP / top).rglob("*.py")}
+    named = {(page.name, name) for page in PAGES for name in re.findall(r"\b\w+\.py\b", page.read_text("utf-8"))}
+    assert {(page, name) for page, name in named if name not in modules} == set()
 
 
 def test_names_that_the_architecture_gives_are_in_the_files_it_gives() -> None:
