@@ -25,7 +25,6 @@ from opicflow.pipelines.cli.stream_options import for_new_logs
 from opicflow.pipelines.ledger import Certified, History, Interpolation, LedgerConfig
 from opicflow.pipelines.stream.clock import WriteTicks
 from opicflow.pipelines.stream.keeper import LogKeeper
-from opicflow.pipelines.stream.log_records import LogBatch
 from opicflow.pipelines.stream.log_settings import Origin
 from opicflow.pipelines.transforms.decoded_batch import route_rows, urls_of
 from opicflow.pipelines.transforms.outputs import TRANSFERS
@@ -163,7 +162,7 @@ class _Logs:
         self.bytes[kind] += _stored_bytes(data)
         self.records[kind] += 1
         keeper = self._keepers[shard]
-        for output in keeper.take(LogBatch.of(keeper.head.next, [(keeper.head.next, 1000 * self.second, data)])):
+        for output in keeper.take(MessageBatch.of(keeper.head.next, [(keeper.head.next, 1000 * self.second, data)])):
             if output.kind == TRANSFERS:
                 self._waiting.append((output.to_shard, output.data))
 

@@ -51,7 +51,7 @@ from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.ledger.reshard import even_ranges, reshard
 from opicflow.pipelines.stream.keeper import LogKeeper, LogKeeperFactory
 from opicflow.pipelines.stream.ledgers import LEAST_LOG_MB
-from opicflow.pipelines.stream.log_records import LogBatch, LogHead
+from opicflow.pipelines.stream.log_head import LogHead
 from opicflow.pipelines.stream.log_settings import Origin
 from opicflow.pipelines.stream.origin import begin_logs
 from opicflow.pipelines.stream.pipeline import Stream, StreamConfig
@@ -63,6 +63,7 @@ from opicflow.pipelines.transforms.metrics import count
 from opicflow.pipelines.transforms.outputs import Output
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.pipelines.transforms.shard import Sharder, SourceState
+from opicflow.schemas.message_columns import MessageBatch
 from opicflow.schemas.shards import ShardRanges
 
 SHARDS, MANY_SHARDS = 4, 16
@@ -252,7 +253,7 @@ def _feed(keeper: LogKeeper, entries: list[bytes]) -> int:
     """Apply entries. Returns their bytes."""
     log_bytes = 0
     for entry in entries:
-        batch = LogBatch.of(keeper.head.next, [(keeper.head.next, 1_000_000 + keeper.head.next, entry)])
+        batch = MessageBatch.of(keeper.head.next, [(keeper.head.next, 1_000_000 + keeper.head.next, entry)])
         for _ in keeper.take(batch):
             pass
         log_bytes += len(batch.text)
@@ -585,7 +586,7 @@ def pace(brokers: str, prefix: str, log: str, per_second: str) -> dict[str, int]
 class CountingKeeper(LogKeeper):
     """Decodes the entries of a log, counts their visits, and drops them."""
 
-    def take(self, batch: LogBatch) -> Iterator[Output]:
+    def take(self, batch: MessageBatch) -> Iterator[Output]:
         for begin, end in zip(batch.begins.tolist(), batch.ends.tolist(), strict=True):
             entry: Any = decode_entry(batch.text[begin:end].tobytes()).entry
             if hasattr(entry, "items"):

@@ -5,6 +5,14 @@ an entry that would leave a hole or break the books; after an `EntryRefused` the
 entries give the same bytes (`snapshot`), in whatever batches they come.
 
 There is no clock, no file and no randomness: time comes as `TickEntry`, and cash for other shards is returned.
+
+`Ledger` applies entries; `_adopt` makes its parts, which do the rest, each in a module of its own:
+
+- the columns of pages, and reading them: `Room`, `Reader`;
+- other shards: `Peers`, `Cuts`, `Settling`, and under `certified` `Residuals`;
+- pages that are removed, and limits of domains: `Removal`, `Domains`;
+- what is published: `Sweeps`;
+- what is planned: `Planner`, with `PoliciesInForce`, `BusyHosts`, `Qualities` and `UnreadPages`.
 """
 
 from __future__ import annotations

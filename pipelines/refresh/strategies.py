@@ -258,7 +258,9 @@ def solve(strategy: str, pages: Demand, bandwidth: float, alpha: float = 0.95) -
         requested = float(pinned.sum())
         if requested > bandwidth * (1.0 + _ROUNDING):
             pinned = pinned * (bandwidth / requested)
-            why.append(f"pins take {requested:.6g} a day of a bandwidth of {bandwidth:.6g}: all are scaled down alike")
+            why.append(
+                f"pins take {_shown(requested)} a day of a bandwidth of {_shown(bandwidth)}: all are scaled down alike"
+            )
     rest = bandwidth - float(pinned.sum())
     if rest <= bandwidth * _ROUNDING:
         rest = 0.0
@@ -290,12 +292,12 @@ def solve(strategy: str, pages: Demand, bandwidth: float, alpha: float = 0.95) -
     if needed > rest * (1.0 + _ROUNDING):
         least *= rest / needed
         np.copyto(most, least)
-        why.append(f"the longest intervals need {needed:.6g} a day of {rest:.6g}: all are lengthened alike")
+        why.append(f"the longest intervals need {_shown(needed)} a day of {_shown(rest)}: all are lengthened alike")
     elif needed < rest * (1.0 - _ROUNDING):
         reach = _totals(code, np.inf, columns, 0, number, 1, scratch)[0]
         if reach < rest * (1.0 - _ROUNDING):
             low, high, blend = np.inf, np.inf, 0.0
-            why.append(f"bandwidth left over: {rest - reach:.6g} a day, because no page may have more")
+            why.append(f"bandwidth left over: {_shown(rest - reach)} a day, because no page may have more")
         else:
             low, high, blend = _search(code, columns, rest, needed, scratch)
     lows, highs, blends = (np.full(max(1, len(caps)), value) for value in (low, high, blend))
@@ -304,6 +306,11 @@ def solve(strategy: str, pages: Demand, bandwidth: float, alpha: float = 0.95) -
     frequencies = np.empty(number)
     _fill(code, columns, pinned, lows, highs, blends, frequencies)
     return Allocation(frequencies, high, not why, "; ".join(why), highs if capped else None)
+
+
+def _shown(fetches: float) -> str:
+    """Return a number of fetches as people write it: 0.25, 48,205, 12,000,000."""
+    return f"{fetches:,.0f}" if fetches >= 1000 else f"{fetches:.6g}"
 
 
 def costs(pages: Demand, frequencies: Floats, alpha: float = 0.95) -> Costs:

@@ -92,7 +92,7 @@ def answers_of(ledger: Ledger) -> Answers:
 
     Of one shard among several they are those for its pages, by its own estimates: only a whole graph can settle.
     """
-    from opicflow.pipelines.replay.keeper import final_ranks, importance_for_plans, plan_in_words, schedule_parts
+    from opicflow.pipelines.replay.final_plan import final_ranks, importance_for_plans, plan_in_words, schedule_parts
     from opicflow.pipelines.transforms.publish import everything, pack_orders
 
     settled = final_ranks(ledger, settle=False) if ledger.shards == 1 else None

@@ -144,7 +144,7 @@ class StateSource:
 
     def reasons(self, page: int) -> Reasons | None:
         """Why a page has its rank and plan. The ledger is restored for the first call, and kept."""
-        from opicflow.pipelines.replay.keeper import importance_for_plans
+        from opicflow.pipelines.replay.final_plan import importance_for_plans
         from opicflow.pipelines.results.reasons import reasons_of
 
         view = self.view()

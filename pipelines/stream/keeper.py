@@ -37,7 +37,7 @@ from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.ledger.entries import ENTRY_VERSION
 from opicflow.pipelines.ledger.errors import EntryUnknown
 from opicflow.pipelines.ledger.window import SECONDS_PER_DAY
-from opicflow.pipelines.stream.log_records import LogBatch, LogHead
+from opicflow.pipelines.stream.log_head import LogHead
 from opicflow.pipelines.stream.log_settings import LogRefused, Origin, Placement
 from opicflow.pipelines.transforms.outputs import (
     AUDIT,
@@ -66,6 +66,7 @@ from opicflow.pipelines.transforms.route import ANY_TIME
 from opicflow.schemas.arrays import Bools, Ids
 from opicflow.schemas.columns import ColumnsRefused, pack
 from opicflow.schemas.crawl_events import Reason
+from opicflow.schemas.message_columns import MessageBatch
 from opicflow.schemas.policy_json import policy_to_json
 from opicflow.schemas.sites import SiteKind
 
@@ -204,15 +205,14 @@ class LogKeeper:
 
     # -- the log ---------------------------------------------------------------------------------------------------
 
-    def take(self, batch: LogBatch) -> Iterator[Output]:
+    def take(self, batch: MessageBatch) -> Iterator[Output]:
         """Apply the records of a batch from the head on. Skip the batch if it begins beyond the head."""
         if batch.start > self.head.next or batch.end <= self.head.next:
             return
-        text = batch.text.data
         first = int(np.searchsorted(batch.offsets, self.head.next))
         rows = (column[first:].tolist() for column in (batch.offsets, batch.times_ms, batch.begins, batch.ends))
         for offset, time_ms, begin, end in zip(*rows, strict=True):
-            value = bytes(text[max(begin, 0) : max(end, 0)])
+            value = batch.text[max(begin, 0) : max(end, 0)]
             output_ms = None
             for output in self._apply(offset, time_ms, value):
                 if output_ms is None:

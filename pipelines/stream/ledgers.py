@@ -7,14 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import apache_beam as beam
-import numpy as np
 
 from opicflow.connectors.flink.key_groups import number_of
 from opicflow.connectors.kafka.partitions import RecordsDeleted, resolve
 from opicflow.connectors.kafka.polls import Poll, WatchedTopic
 from opicflow.connectors.kafka.source import PartitionReader, read_range
 from opicflow.pipelines.stream.keeper import LogKeeper
-from opicflow.pipelines.stream.log_records import LogBatch, LogHead
+from opicflow.pipelines.stream.log_head import LogHead
 from opicflow.pipelines.stream.log_settings import LogRefused
 from opicflow.pipelines.stream.sent import SENT, applied, may_go_on
 from opicflow.pipelines.stream.snapshot_reader import restore_newest
@@ -32,28 +31,15 @@ OLDEST_SNAPSHOT_MS = 6 * 3_600_000
 """The log must be kept for this time before the oldest savepoint."""
 
 
-def log_batch(batch: MessageBatch) -> LogBatch:
-    """Return messages as a batch of a log."""
-    return LogBatch(
-        batch.start,
-        batch.end,
-        batch.offsets,
-        batch.times_ms,
-        batch.begins,
-        batch.ends,
-        np.frombuffer(batch.text, np.uint8),
-    )
-
-
 class JournalInLog:
     """The journal of a ledger: the records of its log since the last snapshot, which are read again."""
 
-    def __init__(self, read: Callable[[int, int], Iterable[LogBatch]], least_mb: float = LEAST_LOG_MB) -> None:
+    def __init__(self, read: Callable[[int, int], Iterable[MessageBatch]], least_mb: float = LEAST_LOG_MB) -> None:
         """`read` reads the log from one offset up to another. There is no snapshot for less than `least_mb` of log."""
         self._read = read
         self._least_bytes = int(least_mb * (1 << 20))
 
-    def add(self, keeper: LogKeeper, batch: LogBatch) -> None:
+    def add(self, keeper: LogKeeper, batch: MessageBatch) -> None:
         """Count the bytes and times of a batch, which is in the log already."""
         keeper.journal_bytes += len(batch.text)
         if len(batch.times_ms):
@@ -77,7 +63,7 @@ class JournalInLog:
         """Count from zero. The log itself stays: others read it too."""
         keeper.journal_bytes, keeper.journal_from_ms = 0, None
 
-    def since(self, keeper: LogKeeper, head: LogHead) -> Iterator[LogBatch]:
+    def since(self, keeper: LogKeeper, head: LogHead) -> Iterator[MessageBatch]:
         """Yield the log from the head of the keeper up to another head."""
         for batch in self._read(keeper.head.next, head.next):
             self.add(keeper, batch)
@@ -138,12 +124,12 @@ class KeepLogLedger(KeepLedger):
             at = LogHead.from_bytes(stored).next if stored else -1
             return at if at >= log.start else self._begin(shard, log.start)  # the log after an old state was deleted
 
-        def read(start: int, end: int) -> Iterator[LogBatch]:
-            return map(log_batch, read_range(replace(log, start=start, end=end)))
+        def read(start: int, end: int) -> Iterator[MessageBatch]:
+            return read_range(replace(log, start=start, end=end))
 
         journal = JournalInLog(read, self._least_log_mb)
         for batch in self._reader.read(element, start):
-            keeper = yield from self.keep(shard, log_batch(batch), head_state, snapshot, journal)
+            keeper = yield from self.keep(shard, batch, head_state, snapshot, journal)
             assert isinstance(keeper, LogKeeper)
             if self._store is not None:
                 self._note_snapshot(self._store, keeper, snapshot, journal)

@@ -15,7 +15,6 @@ from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.partitions import PartitionRange, resolve
 from opicflow.connectors.kafka.source import read_range
 from opicflow.pipelines.stream.keeper import LogKeeper
-from opicflow.pipelines.stream.ledgers import log_batch
 from opicflow.pipelines.stream.log_settings import LogRefused, Origin
 from opicflow.pipelines.stream.origin import first_origin, origin_at_start
 from opicflow.pipelines.stream.snapshot_reader import keeper_of, oldest_kept
@@ -86,7 +85,7 @@ def rebuild(
     """
     keeper = _first_keeper(log, snapshots) if keeper is None else keeper
     for batch in read_range(replace(log, start=max(log.start, keeper.head.next))):
-        for output in keeper.take(log_batch(batch)):
+        for output in keeper.take(batch):
             on_output(output)
         pages = keeper.ledger.pages if keeper.ledger else 0
         on_progress(RebuildProgress(log.partition, batch.end, log.end, pages))

@@ -34,7 +34,7 @@ from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.ledger.reshard import ReshardRefused, even_ranges, exchange, reshard, source_offsets
 from opicflow.pipelines.results.topic_writer import Destination, SendOutputs
 from opicflow.pipelines.stream.keeper import LogKeeper
-from opicflow.pipelines.stream.log_records import LogHead
+from opicflow.pipelines.stream.log_head import LogHead
 from opicflow.pipelines.stream.log_settings import Continuation, LogRefused, Origin
 from opicflow.pipelines.stream.origin import ledger_spec, origin_of
 from opicflow.pipelines.stream.rebuilt import rebuild

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from threading import Condition
 
-from opicflow.pipelines.stream.log_records import LogHead
+from opicflow.pipelines.stream.log_head import LogHead
 
 
 class SentHeads:

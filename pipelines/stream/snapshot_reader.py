@@ -11,11 +11,12 @@ from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.partitions import PartitionRange, RecordsDeleted, record_at
 from opicflow.pipelines.ledger import SnapshotRefused
 from opicflow.pipelines.stream.keeper import LogKeeper
-from opicflow.pipelines.stream.log_records import LogBatch, LogHead, digest_of_value
+from opicflow.pipelines.stream.log_head import LogHead, digest_of_value
 from opicflow.pipelines.stream.log_settings import LogRefused, Origin
 from opicflow.pipelines.stream.snapshot_store import SnapshotDamaged, SnapshotStore, StoredSnapshot
 from opicflow.pipelines.transforms.keepers import KeeperFactory, rebuild
 from opicflow.pipelines.transforms.metrics import count
+from opicflow.schemas.message_columns import MessageBatch
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ def restore_newest(
     shard: int,
     head: LogHead,
     check: Callable[[int, LogHead], None],
-    since: Callable[[Any, LogHead], Iterable[LogBatch]] = lambda keeper, head: (),
+    since: Callable[[Any, LogHead], Iterable[MessageBatch]] = lambda keeper, head: (),
 ) -> LogKeeper | None:
     """Return the ledger at a head, from the newest snapshot before it and the log since then.
 
@@ -139,7 +140,7 @@ def _restore(
     snapshot: StoredSnapshot,
     head: LogHead,
     check: Callable[[int, LogHead], None],
-    since: Callable[[Any, LogHead], Iterable[LogBatch]],
+    since: Callable[[Any, LogHead], Iterable[MessageBatch]],
 ) -> LogKeeper | None:
     stored = store.head(shard, snapshot)
     if stored is None:

@@ -19,7 +19,7 @@ import xxhash
 import zstandard
 
 from opicflow.connectors.storage.folder import StorageFolder
-from opicflow.pipelines.stream.log_records import LogHead
+from opicflow.pipelines.stream.log_head import LogHead
 from opicflow.schemas.errors import UserError
 
 PART_BYTES = 16 << 20

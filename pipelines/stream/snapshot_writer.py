@@ -26,7 +26,7 @@ from time import monotonic
 from typing import IO, NamedTuple
 
 from opicflow.pipelines.stream.keeper import LogKeeper
-from opicflow.pipelines.stream.log_records import LogHead
+from opicflow.pipelines.stream.log_head import LogHead
 from opicflow.pipelines.stream.sent import SENT, SentHeads
 from opicflow.pipelines.stream.snapshot_store import PackedSnapshot, SnapshotStore, StoredPart, pack_chunks
 from opicflow.schemas.errors import UserError, in_one_line

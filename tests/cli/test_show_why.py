@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from opicflow.pipelines.ledger import Certified, LedgerConfig, Outcome, RefreshConfig
-from opicflow.pipelines.replay.keeper import importance_for_plans
+from opicflow.pipelines.replay.final_plan import importance_for_plans
 from opicflow.pipelines.results.reasons import Reasons, reasons_of
 from opicflow.schemas.records import Policy
 from support.commands import output_of

@@ -29,7 +29,8 @@ from opicflow.pipelines.ledger import (
     TickEntry,
 )
 from opicflow.pipelines.ledger.kernels.announcements import IN_USE
-from opicflow.pipelines.ledger.reshard import ReshardRefused, divided, exchange, reshard
+from opicflow.pipelines.ledger.reshard import ReshardRefused, exchange, reshard
+from opicflow.pipelines.ledger.whole_web import divided
 from opicflow.pipelines.web.webs import page_ids, power_law_web
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.records import Policy

@@ -431,6 +431,8 @@ HOSTS = {"host": np.array([0, 0, 1]), "host_most": column(1.0, np.inf)}
         (three(least=column(2.0, 6.0, 0.0), pinned=column(0.0, 0.0, 2.0)), 6.0, [1.0, 3.0, 2.0], "need 8 a day of 4"),
         (three(most=column(1.0, 2.0, 3.0)), 7.0, [1.0, 2.0, 3.0], "left over: 1 a day"),
         (three(pinned=np.ones(3)), 4.0, [1.0, 1.0, 1.0], "left over: 1 a day"),
+        (three(pinned=np.ones(3)), 3.25, [1.0, 1.0, 1.0], "left over: 0.25 a day"),
+        (three(most=np.ones(3)), 12_000_003.0, [1.0, 1.0, 1.0], "left over: 12,000,000 a day"),
         (replace(three(), weights=np.zeros(3)), 4.0, [0.0, 0.0, 0.0], "left over: 4 a day"),
         (three(pinned=column(1.0, 3.0, 0.0), **HOSTS), 6.0, [0.25, 0.75, 5.0], "pins exceed their caps: 1"),
         (three(least=column(1.0, 3.0, 0.0), **HOSTS), 6.0, [0.25, 0.75, 5.0], "more than their caps: 1"),

@@ -14,7 +14,7 @@ import pytest
 
 from opicflow.pipelines.ledger import ConfigRefused
 from opicflow.pipelines.ledger.layout import PAGE_ROW
-from opicflow.pipelines.replay import keeper
+from opicflow.pipelines.replay import final_plan
 from opicflow.pipelines.replay.mapped_files import MappedFiles
 from opicflow.pipelines.results.part_files import Parts, read_part, write_part
 from opicflow.pipelines.transforms import publish
@@ -38,8 +38,8 @@ def test_results_and_state_are_the_same_bytes(
     history: str, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(publish, "ROWS_PER_PART", 300)
-    monkeypatch.setattr(keeper, "ROWS_PER_PART", 300)
-    monkeypatch.setattr(keeper, "ORDERS_PER_PART", 70)
+    monkeypatch.setattr(final_plan, "ROWS_PER_PART", 300)
+    monkeypatch.setattr(final_plan, "_ORDERS_PER_PART", 70)
     monkeypatch.setattr(publish, "_SHARE_AT_ONCE", 2)
     monkeypatch.setattr(publish.everything, "__defaults__", (300,))
     from opicflow.pipelines.transforms.settings import LedgerOptions

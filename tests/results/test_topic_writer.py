@@ -7,8 +7,8 @@ from opicflow.pipelines.ledger import ItemWriter, LedgerConfig, LogPosition, Pol
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.results.topic_writer import Destination, SendOutputs
 from opicflow.pipelines.stream.keeper import LogKeeper
-from opicflow.pipelines.stream.log_records import LogBatch
 from opicflow.pipelines.stream.log_settings import Origin
+from opicflow.schemas.message_columns import MessageBatch
 from opicflow.schemas.pages import page_id
 from opicflow.schemas.records import Policy
 from opicflow.schemas.shards import ShardRanges
@@ -34,7 +34,7 @@ def outputs() -> list[tuple[str, bool, int]]:
     connection = FakeConnection("127.0.0.1:1")
     sending = SendOutputs(Destination(connection), "page-ledger")
     sending.start_bundle()
-    for output in keeper.take(LogBatch.of(0, [(at, FIRST_MS, value) for at, value in enumerate(log)])):
+    for output in keeper.take(MessageBatch.of(0, [(at, FIRST_MS, value) for at, value in enumerate(log)])):
         sending.process(output)
     sending.finish_bundle()
     close_publishers()  # the next call has a connection of its own

@@ -13,7 +13,6 @@ from opicflow.pipelines.ledger import Certified, LedgerConfig, TickEntry
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.replay.known_pages import pages_of_logs
 from opicflow.pipelines.stream.keeper import LogKeeper
-from opicflow.pipelines.stream.log_records import LogBatch
 from opicflow.pipelines.stream.log_settings import Origin
 from opicflow.pipelines.stream.origin import new_page_ids
 from opicflow.pipelines.transforms.decode import decode_range
@@ -22,6 +21,7 @@ from opicflow.pipelines.transforms.outputs import REJECTS, TRANSFERS
 from opicflow.pipelines.transforms.route import Seen
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.pipelines.transforms.shard import Sharder, SourceState
+from opicflow.schemas.message_columns import MessageBatch
 from opicflow.schemas.shards import ShardRanges
 from support.logs import records_of, run
 from support.paths import TOP
@@ -47,7 +47,7 @@ class Stream:
             for shard, keeper in enumerate(self.keepers):
                 while self.waiting[shard]:
                     value, at = self.waiting[shard].popleft(), keeper.head.next
-                    for output in keeper.take(LogBatch.of(at, [(at, 1000 * self.second, value)])):
+                    for output in keeper.take(MessageBatch.of(at, [(at, 1000 * self.second, value)])):
                         assert output.kind != REJECTS, output
                         if output.kind == TRANSFERS:
                             self.waiting[output.to_shard].append(output.data)

@@ -27,12 +27,13 @@ from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.ledger.entries import transfer_digest
 from opicflow.pipelines.stream import keeper as stream_keeper
 from opicflow.pipelines.stream.keeper import LogKeeper, request_fingerprint
-from opicflow.pipelines.stream.log_records import LogBatch, LogHead
+from opicflow.pipelines.stream.log_head import LogHead
 from opicflow.pipelines.stream.log_settings import LogRefused, Origin
 from opicflow.pipelines.transforms.outputs import AUDIT, IMPORTANCE, ORDERS, REJECTS, SCHEDULE, SITES, TRANSFERS, Output
 from opicflow.pipelines.transforms.publish import rows_in
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas.columns import pack, unpack
+from opicflow.schemas.message_columns import MessageBatch
 from opicflow.schemas.records import Policy
 from opicflow.schemas.shards import ShardRanges
 from opicflow.schemas.urls import UrlRules
@@ -98,11 +99,11 @@ LOG = records(entries())
 END = LOG[-1][0] + 1
 
 
-def batch(start: int, end: int, log: list[Record] = LOG) -> LogBatch:
-    return LogBatch.of(start, [one for one in log if start <= one[0] < end], end)
+def batch(start: int, end: int, log: list[Record] = LOG) -> MessageBatch:
+    return MessageBatch.of(start, [one for one in log if start <= one[0] < end], end)
 
 
-def take(keeper: LogKeeper, *batches: LogBatch) -> list[Output]:
+def take(keeper: LogKeeper, *batches: MessageBatch) -> list[Output]:
     return [output for one in batches for output in keeper.take(one)]
 
 
@@ -162,7 +163,7 @@ def test_a_log_in_any_batches_order_and_repetition_gives_the_same_ledger_and_out
 def test_the_times_of_outputs_increase_along_the_log_and_follow_its_ticks() -> None:
     keeper, last_ms, ticks = LogKeeper(0), 0, 0
     for offset, time_ms, value in LOG:
-        times = {output.time_ms for output in keeper.take(LogBatch.of(offset, [(offset, time_ms, value)]))}
+        times = {output.time_ms for output in keeper.take(MessageBatch.of(offset, [(offset, time_ms, value)]))}
         assert len(times) <= 1, "the outputs of an entry have one time"
         for output_ms in times:
             assert output_ms is not None and output_ms > last_ms
@@ -207,9 +208,9 @@ def test_the_chain_depends_on_all_records_and_on_nothing_else() -> None:
 
 def test_a_batch_without_records_advances_only_the_head() -> None:
     keeper = LogKeeper(0)
-    take(keeper, LogBatch.of(0, [], 3))
+    take(keeper, MessageBatch.of(0, [], 3))
     assert keeper.head == LogHead(next=3)
-    assert take(keeper, LogBatch.of(3, [(4, LOG[0][1], LOG[0][2])])) == [] and keeper.ledger is not None
+    assert take(keeper, MessageBatch.of(3, [(4, LOG[0][1], LOG[0][2])])) == [] and keeper.ledger is not None
 
 
 def test_a_head_has_the_digest_of_the_last_record() -> None:
@@ -285,9 +286,7 @@ def without_reject(keeper: LogKeeper, values: list[bytes]) -> LogKeeper:
 
 def test_a_record_without_a_value_becomes_a_reject() -> None:
     keeper = LogKeeper(0)
-    one = np.array([0], np.int64)
-    none = LogBatch(0, 1, one, one, one - 1, one - 1, np.zeros(0, np.uint8))
-    assert rejects_of(take(keeper, none))[0][1] == b""
+    assert rejects_of(take(keeper, MessageBatch.of(0, [(0, 0, None)])))[0][1] == b""
     assert keeper.head.next == 1
 
 
@@ -393,7 +392,7 @@ def test_a_broker_that_is_set_back_takes_no_times_from_visits() -> None:
     log = [(0, FIRST_MS, TIMED.entry()), (1, FIRST_MS, encode_entry(TickEntry(0)))]
     for entry_ms, time_ms in ((FIRST_MS - 400 * DAY_MS, FIRST_MS), (FIRST_MS + 9 * DAY_MS, FIRST_MS + 9 * DAY_MS)):
         keeper = LogKeeper(0)
-        assert not rejects_of(take(keeper, LogBatch.of(0, [*log, (2, entry_ms, visits(time_ms))])))
+        assert not rejects_of(take(keeper, MessageBatch.of(0, [*log, (2, entry_ms, visits(time_ms))])))
 
 
 def test_older_logs_keep_every_time_of_a_visit() -> None:
@@ -441,7 +440,7 @@ def test_nothing_is_published_before_the_sources_of_quiet_until_are_applied() ->
     quiet = replace(ORIGIN, quiet_until={"kafka/x/0": 18, "p": 2}).entry()
     keeper, published = LogKeeper(0), 0
     for offset, time_ms, value in records([quiet, *values[1:]]):
-        outputs = take(keeper, LogBatch.of(keeper.head.next, [(offset, time_ms, value)]))
+        outputs = take(keeper, MessageBatch.of(keeper.head.next, [(offset, time_ms, value)]))
         assert keeper.ledger is not None
         loud = keeper.ledger.mark("kafka/x/0").offset >= 18 and keeper.ledger.mark("p").offset >= 2
         assert keeper.is_quiet == (not loud)
@@ -504,7 +503,7 @@ def test_a_source_whose_entries_are_refused_for_good_ends_the_job_and_one_that_h
         first = keeper.head.next
         times = [FIRST_MS + int(60_000 * minutes * number / len(values)) for number in range(len(values))]
         rows = [(first + number, at, value) for number, (at, value) in enumerate(zip(times, values, strict=True))]
-        return take(keeper, LogBatch.of(first, rows))
+        return take(keeper, MessageBatch.of(first, rows))
 
     beyond_a_hole = [entry(5 + number, 6 + number) for number in range(300)]
     keeper, _ = kept([ORIGIN.entry()])
@@ -515,7 +514,7 @@ def test_a_source_whose_entries_are_refused_for_good_ends_the_job_and_one_that_h
     with pytest.raises(
         LogRefused, match=r"the last \d+ entries of kafka/x/0 were refused, for more than an hour .*rebuild"
     ):
-        take(keeper, LogBatch.of(keeper.head.next, [(keeper.head.next, FIRST_MS + 3_700_000, entry(400, 401))]))
+        take(keeper, MessageBatch.of(keeper.head.next, [(keeper.head.next, FIRST_MS + 3_700_000, entry(400, 401))]))
 
 
 YEAR = 365 * 86_400
@@ -548,7 +547,7 @@ def test_ticks_are_refused_while_the_clocks_of_broker_and_sender_differ(leap: in
         rows = [
             (first + number, 1000 * at, data) for number, ((at, _), data) in enumerate(zip(ticks, sent, strict=True))
         ]
-        return take(keeper, LogBatch.of(first, rows))
+        return take(keeper, MessageBatch.of(first, rows))
 
     keeper, _ = kept(values)
     assert keeper.ledger is not None
@@ -611,7 +610,7 @@ def test_sites_are_published_once_a_day_or_after_enough_visits() -> None:
 
     def apply(value: bytes, second: int) -> list[Output]:
         nonlocal offset
-        outputs = take(keeper, LogBatch.of(offset, [(offset, FIRST_MS + 1000 * second, value)]))
+        outputs = take(keeper, MessageBatch.of(offset, [(offset, FIRST_MS + 1000 * second, value)]))
         offset += 1
         return [one for one in outputs if one.kind == SITES]
 
@@ -669,7 +668,7 @@ def movers_of(origin: Origin) -> tuple[dict[int, int], int]:
             start = writer.next_position
         log.append((len(log), FIRST_MS + 1000 * second, encode_entry(TickEntry(0))))
     for record in log:
-        outputs = take(keeper, LogBatch.of(record[0], [record]))
+        outputs = take(keeper, MessageBatch.of(record[0], [record]))
         if isinstance(decode_entry(record[2]).entry, TickEntry):
             for one in outputs:
                 if one.kind == IMPORTANCE:

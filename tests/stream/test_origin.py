@@ -24,8 +24,6 @@ from opicflow.pipelines.ledger import ControlEntry, ItemWriter, LedgerConfig
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.stream import log_settings, origin
 from opicflow.pipelines.stream.keeper import LogKeeper
-from opicflow.pipelines.stream.ledgers import log_batch
-from opicflow.pipelines.stream.log_records import LogBatch
 from opicflow.pipelines.stream.log_settings import LogRefused, Origin, Placement
 from opicflow.pipelines.stream.origin import begin_logs, new_page_ids, origin_of, placement_of, reserve_logs
 from opicflow.pipelines.stream.pipeline import Stream, StreamConfig
@@ -33,6 +31,7 @@ from opicflow.pipelines.stream.published_rules import control_record
 from opicflow.pipelines.transforms.outputs import REJECTS
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas.columns import unpack
+from opicflow.schemas.message_columns import MessageBatch
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.shards import ShardRanges
 from support.commands import command
@@ -80,7 +79,7 @@ def test_a_damaged_placement_is_refused_in_one_line(firsts: object, monkeypatch:
 def test_a_log_that_was_reserved_for_a_placement_begins_with_it() -> None:
     keeper = LogKeeper(1)
     begun = Origin(LedgerConfig(), PLACEMENT.ranges, Rules(page_ids=SECRET))
-    outputs = list(keeper.take(LogBatch.of(0, [(0, 1000, PLACEMENT.entry()), (1, 1000, begun.entry())])))
+    outputs = list(keeper.take(MessageBatch.of(0, [(0, 1000, PLACEMENT.entry()), (1, 1000, begun.entry())])))
     assert [output for output in outputs if output.kind == REJECTS] == []
     assert keeper.ledger is not None and keeper.ledger.ranges == PLACEMENT.ranges
     assert keeper.ledger.page_ids == SECRET
@@ -110,7 +109,7 @@ def test_a_url_that_collides_becomes_a_reject_and_the_stream_continues() -> None
     log = ItemWriter().visit(page, [1], time_ms=1000, url=first).visit(page, [2], time_ms=2000, url=second)
     log.visit(5, [page], time_ms=3000, url=b"http://a.com/")
     values = [Origin(LedgerConfig(), ShardRanges()).entry(), encode_entry(log.entry())]
-    outputs = list(keeper.take(LogBatch.of(0, [(at, 1000, value) for at, value in enumerate(values)])))
+    outputs = list(keeper.take(MessageBatch.of(0, [(at, 1000, value) for at, value in enumerate(values)])))
     (reject,) = [unpack(output.data) for output in outputs if output.kind == REJECTS]
     assert reject.values["reason"] == "collision"
     assert reject.columns["bytes"].tobytes() == second
@@ -177,7 +176,7 @@ def test_boundaries_like_a_log_are_even_and_kept_by_the_stream(
     for partition in resolve(connection, topic):
         keeper = LogKeeper(partition.partition)
         for batch in read_range(partition):
-            assert [one for one in keeper.take(log_batch(batch)) if one.kind == REJECTS] == []
+            assert [one for one in keeper.take(batch) if one.kind == REJECTS] == []
         assert keeper.origin == begun
     refused = command(
         "topics", "create", "--brokers", kafka.brokers, "--prefix", topic_prefix, "--shards", 3, "--like", log

@@ -21,11 +21,11 @@ from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.ledger.entries import LogPosition
 from opicflow.pipelines.stream import resharding
 from opicflow.pipelines.stream.keeper import LogKeeper
-from opicflow.pipelines.stream.log_records import LogBatch
 from opicflow.pipelines.stream.log_settings import LogRefused
 from opicflow.pipelines.stream.rebuilt import Logs, rebuild
 from opicflow.pipelines.stream.resharding import NewLogs, Resharding, ReshardProgress
 from opicflow.pipelines.stream.snapshot_store import Snapshots
+from opicflow.schemas.message_columns import MessageBatch
 from opicflow.schemas.records import Audit, Policy
 from opicflow.schemas.shards import ShardRanges
 from support.commands import command
@@ -150,7 +150,7 @@ def test_what_cannot_be_divided_is_refused(kafka: LocalKafka, topic_prefix: str,
         with pytest.raises(LogRefused, match="has no snapshot"):
             rebuild(log, snapshots=Snapshots(StorageFolder.of((tmp_path / "none").as_uri())))
     with pytest.raises(LogRefused, match="finish opicflow stream reshard"):
-        list(LogKeeper(0).take(LogBatch.of(0, [(0, 0, made.origin.entry())])))
+        list(LogKeeper(0).take(MessageBatch.of(0, [(0, 0, made.origin.entry())])))
 
 
 def test_a_number_of_shards_that_audits_would_mix_up_is_refused(

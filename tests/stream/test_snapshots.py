@@ -21,7 +21,7 @@ from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.stream import ledgers, snapshot_reader, snapshot_store, snapshot_writer, trim
 from opicflow.pipelines.stream.keeper import LogKeeper, LogKeeperFactory, request_fingerprint
 from opicflow.pipelines.stream.ledgers import KeepLogLedger
-from opicflow.pipelines.stream.log_records import LogBatch, LogHead
+from opicflow.pipelines.stream.log_head import LogHead
 from opicflow.pipelines.stream.log_settings import LogRefused, Origin
 from opicflow.pipelines.stream.sent import SENT, applied, note_sent
 from opicflow.pipelines.stream.snapshot_reader import origin_of_shard, restore_newest
@@ -183,7 +183,7 @@ def test_a_snapshot_that_is_removed_while_it_is_read_for_trimming_is_not_a_damag
 
 def keeper_at(records: int, log: list[bytes]) -> LogKeeper:
     keeper = LogKeeper(0)
-    for _ in keeper.take(LogBatch.of(0, [(offset, 1000 * offset, log[offset]) for offset in range(records)])):
+    for _ in keeper.take(MessageBatch.of(0, [(offset, 1000 * offset, log[offset]) for offset in range(records)])):
         pass
     keeper.journal_bytes, keeper.journal_to_ms = 100, 1000 * records
     return keeper
@@ -200,7 +200,7 @@ def test_a_ledger_goes_on_while_its_snapshot_is_written(tmp_path: Path) -> None:
     as_it_was = list(keeper.chunks())
     writer = SnapshotWriter(store_in(tmp_path), "on and on")
     assert writer.begin(keeper)
-    for _ in keeper.take(LogBatch.of(20, [(offset, 1000 * offset, log[offset]) for offset in range(20, 50)])):
+    for _ in keeper.take(MessageBatch.of(20, [(offset, 1000 * offset, log[offset]) for offset in range(20, 50)])):
         pass
     assert writer.take_written(0) is None, "its outputs have not arrived"
     SENT.note("on and on", 0, 20)
@@ -269,9 +269,9 @@ def test_a_copy_that_fails_is_a_failed_snapshot(tmp_path: Path, monkeypatch: pyt
 # -- restoring
 
 
-def in_batches(log: list[bytes], keeper: LogKeeper, head: LogHead) -> Iterator[LogBatch]:
+def in_batches(log: list[bytes], keeper: LogKeeper, head: LogHead) -> Iterator[MessageBatch]:
     first = keeper.head.next
-    yield LogBatch.of(first, [(offset, 1000 * offset, log[offset]) for offset in range(first, head.next)])
+    yield MessageBatch.of(first, [(offset, 1000 * offset, log[offset]) for offset in range(first, head.next)])
 
 
 @pytest.mark.parametrize("damaged", [(), (30,), (30, 20), (30, 20, 10)])
@@ -289,7 +289,7 @@ def test_a_damaged_snapshot_is_passed_over_and_more_of_the_log_is_applied(
             part.write_bytes(part.read_bytes()[:-1])
     begun: list[int] = []
 
-    def since(keeper: LogKeeper, head: LogHead) -> Iterator[LogBatch]:
+    def since(keeper: LogKeeper, head: LogHead) -> Iterator[MessageBatch]:
         begun.append(keeper.head.next)
         return in_batches(log, keeper, head)
 

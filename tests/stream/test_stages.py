@@ -29,7 +29,6 @@ from opicflow.pipelines.stream import ledgers, routers
 from opicflow.pipelines.stream.clock import PollClock, WriteTicks
 from opicflow.pipelines.stream.keeper import LogKeeper, LogKeeperFactory, request_fingerprint
 from opicflow.pipelines.stream.ledgers import KeepLogLedger
-from opicflow.pipelines.stream.log_records import LogBatch
 from opicflow.pipelines.stream.log_settings import Continuation, Origin
 from opicflow.pipelines.stream.published_rules import ControlUnknown, RulesNote, control_record, first_rules
 from opicflow.pipelines.stream.routers import RouteEvents, RoutePolicies, RouterConfig
@@ -198,7 +197,7 @@ def ledger_of(entries: Iterable[bytes]) -> LogKeeper:
     """Return the ledger of a log with these entries, none of which is refused."""
     keeper = LogKeeper(0)
     log = [ONE_SHARD.entry(), *entries]
-    outputs = list(keeper.take(LogBatch.of(0, [(offset, 1000, value) for offset, value in enumerate(log)])))
+    outputs = list(keeper.take(MessageBatch.of(0, [(offset, 1000, value) for offset, value in enumerate(log)])))
     assert not [unpack(one.data).values for one in outputs if one.kind == REJECTS]
     return keeper
 

@@ -14,10 +14,11 @@ import xxhash
 from opicflow.pipelines.ledger import LedgerConfig, RefreshConfig
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.stream.keeper import LogKeeper, request_fingerprint
-from opicflow.pipelines.stream.log_records import LogBatch, LogHead
+from opicflow.pipelines.stream.log_head import LogHead
 from opicflow.pipelines.stream.log_settings import Origin
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.pipelines.transforms.shard import SourceState
+from opicflow.schemas.message_columns import MessageBatch
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.shards import ShardRanges
 
@@ -60,7 +61,7 @@ def test_a_head_keeps_its_bytes() -> None:
 def test_a_snapshot_keeps_the_names_and_the_order_of_its_notes() -> None:
     keeper = LogKeeper(1)
     for offset, value in enumerate((ORIGIN.entry(), request_fingerprint())):
-        list(keeper.take(LogBatch.of(offset, [(offset, 1000 * offset, value)])))
+        list(keeper.take(MessageBatch.of(offset, [(offset, 1000 * offset, value)])))
     chunks = list(keeper.chunks())
     head, notes = json.loads(chunks[0])
     assert list(head) == ["next", "chain", "last_offset", "last_digest"]

@@ -43,8 +43,8 @@ from opicflow.pipelines.results.topic_writer import Destination, SendOutputs
 from opicflow.pipelines.stream import ledgers, routers, snapshot_reader, trim
 from opicflow.pipelines.stream.clock import WriteTicks
 from opicflow.pipelines.stream.keeper import LogKeeper, LogKeeperFactory, request_fingerprint
-from opicflow.pipelines.stream.ledgers import JournalInLog, KeepLogLedger, log_batch
-from opicflow.pipelines.stream.log_records import LogBatch, LogHead
+from opicflow.pipelines.stream.ledgers import JournalInLog, KeepLogLedger
+from opicflow.pipelines.stream.log_head import LogHead
 from opicflow.pipelines.stream.log_settings import MOST_AHEAD_HOURS, Origin
 from opicflow.pipelines.stream.origin import StoredOrigin
 from opicflow.pipelines.stream.published_rules import StoredNotes
@@ -241,10 +241,10 @@ class Process:
             return kept.head.next if kept and is_ahead else LogKeeperFactory().decode_head(stored).next
         return SourceState.from_bytes(stored).next if stored else self.simulation.submitted[topic][partition]
 
-    def read_log(self, shard: int, start: int, end: int) -> Iterator[LogBatch]:
+    def read_log(self, shard: int, start: int, end: int) -> Iterator[MessageBatch]:
         """Read a log as the stage does."""
         log = self.keep._topic.partition(shard)
-        return map(log_batch, read_range(replace(log, start=start, end=end)))
+        return read_range(replace(log, start=start, end=end))
 
 
 class UnsteadyReader:
@@ -675,7 +675,7 @@ class Simulation:
         keeper, outputs, start = LogKeeper(shard), list[Output](), 0
         for one in self.log.partitions[shard].records:
             before = len(outputs)
-            outputs += keeper.take(LogBatch.of(start, [(one.offset, one.timestamp, one.value or b"")]))
+            outputs += keeper.take(MessageBatch.of(start, [(one.offset, one.timestamp, one.value or b"")]))
             start = one.offset + 1
             if any(output.kind in (IMPORTANCE, SCHEDULE, SITES, ORDERS) for output in outputs[before:]):
                 assert keeper.ledger is not None

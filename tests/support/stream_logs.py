@@ -18,7 +18,6 @@ from opicflow.pipelines.ledger import CrawlItems, LedgerConfig, TickEntry
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.replay.keeper import hours
 from opicflow.pipelines.stream.keeper import LogKeeper
-from opicflow.pipelines.stream.log_records import LogBatch
 from opicflow.pipelines.stream.log_settings import Origin
 from opicflow.pipelines.transforms.decoded_batch import route_rows, urls_of
 from opicflow.pipelines.transforms.outputs import TRANSFERS
@@ -47,9 +46,9 @@ class Log:
         self.records.append((self.end, time_ms, value))
         self.end += 1
 
-    def batch(self, start: int, end: int) -> LogBatch:
+    def batch(self, start: int, end: int) -> MessageBatch:
         """Return the records between two offsets."""
-        return LogBatch.of(start, self.records[start:end], end)
+        return MessageBatch.of(start, self.records[start:end], end)
 
 
 class StreamLogs:

@@ -1,45 +1,12 @@
-"""The records of a log, and how far a ledger has applied them."""
+"""How far a ledger has applied the records of its log."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
 
-import numpy as np
 import xxhash
-
-from opicflow.schemas.arrays import Bytes, Ints
-
-
-class LogBatch(NamedTuple):
-    """The records of a log in the offsets [start, end): offsets, times, and values, which lie in `text`."""
-
-    start: int
-    end: int
-    offsets: Ints
-    times_ms: Ints
-    begins: Ints
-    ends: Ints
-    text: Bytes
-
-    @classmethod
-    def of(cls, start: int, records: Iterable[tuple[int, int, bytes]], end: int | None = None) -> LogBatch:
-        """Make a batch of records (offset, time, value); by default it ends behind the last one."""
-        rows = list(records)
-        ends = np.cumsum([0, *(len(value) for _, _, value in rows)])
-        last = rows[-1][0] + 1 if rows else start
-        return cls(
-            start,
-            last if end is None else end,
-            np.array([offset for offset, _, _ in rows], np.int64),
-            np.array([time_ms for _, time_ms, _ in rows], np.int64),
-            ends[:-1].astype(np.int64),
-            ends[1:].astype(np.int64),
-            np.frombuffer(b"".join(value for _, _, value in rows), np.uint8),
-        )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,111 @@
+"""The plan at the end of a replay, and the ranks that it is made by.
+
+`opicflow replay` ends with them; `schedule`, `show` and `serve` make them again from the ledger of a state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from opicflow.pipelines.ledger import ConfigRefused, Ledger, Planned, RefreshConfig, Settled
+from opicflow.pipelines.ledger.choice import EXPLORING
+from opicflow.pipelines.ledger.plan import cost_of
+from opicflow.pipelines.ledger.survey import Survey
+from opicflow.pipelines.refresh.rates import latest_intervals
+from opicflow.pipelines.refresh.strategies import freshness_range
+from opicflow.pipelines.transforms.publish import ROWS_PER_PART, pack_orders, pack_schedules
+from opicflow.schemas.arrays import Floats
+
+_PAGES_AT_ONCE = 1 << 20
+_ORDERS_PER_PART = 1 << 20
+"""A ledger that keeps answers (answers.py) has no more pages than this, so its orders are one part."""
+
+
+def final_ranks(ledger: Ledger, settle: bool) -> Settled | None:
+    """Return the ranks at the end of a replay if they are not those of the ledger: settled ones, or certified ones."""
+    if ledger.pages and (settle or ledger.is_certified):
+        return ledger.settle()
+    return None
+
+
+def importance_for_plans(ledger: Ledger, settled: Settled | None = None) -> Floats | None:
+    """Return the settled importance of all pages, if links are remembered; otherwise None, for the ledger's own.
+
+    `settled` are the final ranks, where they are known already.
+    """
+    if settled is not None:
+        return settled.importance
+    if not ledger.pages:
+        return None
+    with suppress(ConfigRefused):  # without links, or with a damping of 1, ranks cannot settle
+        return ledger.settle().importance
+    return None
+
+
+def schedule_parts(ledger: Ledger, planned: Planned) -> Iterator[bytes]:
+    """Yield the schedules that a plan publishes, as packed columns, so many rows at a time."""
+    for first in range(0, max(len(planned.publish), 1), ROWS_PER_PART):
+        yield pack_schedules(ledger, planned, planned.publish[first : first + ROWS_PER_PART])
+
+
+def order_parts(ledger: Ledger, planned: Planned) -> Iterator[bytes]:
+    """Yield the orders of a plan, as packed columns, so many at a time."""
+    for first in range(0, max(len(planned.orders.rows), 1), _ORDERS_PER_PART):
+        yield pack_orders(ledger, planned, slice(first, first + _ORDERS_PER_PART))
+
+
+def plan_in_words(ledger: Ledger, planned: Planned, refresh: RefreshConfig | None = None) -> dict[str, Any]:
+    """Return a plan in numbers: the bandwidth, the costs, and the orders.
+
+    `refresh`: the options of the plan, if they are not those of the ledger.
+    """
+    survey, shared = planned.survey, planned.shared
+    costs = cost_of(survey, shared, (refresh or ledger.config.refresh).alpha)
+    low, high = freshness_range(survey.wanted, survey.changes_error[survey.sharing], shared.plan.frequencies)
+    return {
+        "policy": refresh.strategy if refresh else ledger.budget().strategy,
+        "bandwidth_per_day": round(shared.refresh_per_day + shared.discovery_per_day, 6),
+        "cycle_hours": (refresh or ledger.config.refresh).cycle_hours,
+        "refresh_per_day": round(shared.refresh_per_day, 6),
+        "discovery_per_day": round(shared.discovery_per_day, 6),
+        "feasible": shared.plan.feasible and not survey.suspended,
+        "why": "; ".join(filter(None, (survey.suspended, shared.plan.why))),
+        "pages_refreshed": len(survey.sharing) - costs.never_refreshed,
+        "freshness": round(costs.freshness, 6),
+        "freshness_low": round(low, 6),
+        "freshness_high": round(high, 6),
+        "freshness_observed": _observed_freshness(ledger, survey),
+        "obsolescence": float(f"{costs.obsolescence:.6g}") if np.isfinite(costs.obsolescence) else None,
+        "orders": len(planned.orders.rows),
+        "orders_refresh": planned.orders.refreshed,
+        "orders_discovery": planned.orders.discovered,
+        **({} if survey.worth is None else {"discovery": _discovery_in_words(ledger, planned)}),
+    }
+
+
+def _observed_freshness(ledger: Ledger, survey: Survey) -> float | None:
+    """Return the part, by importance, of the pages visited twice whose last visit found nothing new."""
+    intervals, fresh, known = ledger.parts().table.refresh["intervals"], 0.0, 0.0
+    for first in range(0, len(survey), _PAGES_AT_ONCE):
+        some = slice(first, first + _PAGES_AT_ONCE)
+        (is_known, is_change), importance = latest_intervals(intervals[survey.slots[some]]), survey.importance[some]
+        fresh += float(importance[is_known & ~is_change].sum())
+        known += float(importance[is_known].sum())
+    return round(fresh / known, 6) if known else None
+
+
+def _discovery_in_words(ledger: Ledger, planned: Planned) -> dict[str, Any]:
+    """Return what discovery has learnt, and how many of its orders explore."""
+    learnt = ledger.discovery
+    credits = {"credit_explored": learnt.credit_explored, "credit_others": learnt.credit_others}
+    return {
+        "orders_exploring": int((planned.orders.by == EXPLORING).sum()),
+        "exploring_share": round(learnt.share, 6),
+        "siblings_weight": round(learnt.siblings_weight, 6),
+        "exploring_bonus": learnt.rule.bonus,
+        **{name: round(credit, 6) if np.isfinite(credit) else None for name, credit in credits.items()},
+    }
