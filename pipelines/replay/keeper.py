@@ -35,9 +35,13 @@ from opicflow.pipelines.ledger import (
 from opicflow.pipelines.ledger.encoding import FRAME_BYTES, DecodedEntry, decode_entry
 from opicflow.pipelines.ledger.kernels.entry_rows import find_hours
 from opicflow.pipelines.ledger.space import Space, in_memory
-from opicflow.pipelines.replay.final_plan import final_ranks, order_parts, schedule_parts
-from opicflow.pipelines.replay.final_plan import importance_for_plans as importance_for_plans  # commands import it here
-from opicflow.pipelines.replay.final_plan import plan_in_words as plan_in_words
+from opicflow.pipelines.replay.final_plan import (
+    final_ranks,
+    importance_for_plans,
+    order_parts,
+    plan_in_words,
+    schedule_parts,
+)
 from opicflow.pipelines.replay.moments import MOST_PAGES, moments_apart, pack_moment
 from opicflow.pipelines.transforms.freed_memory import return_freed_memory
 from opicflow.pipelines.transforms.parts import AT_POLICIES, AT_ROWS, AT_TICK, MOVED, VISITED, Part, PartKind

@@ -106,7 +106,7 @@ def _kept(options: argparse.Namespace) -> _Plan:
 
 def _planned(options: argparse.Namespace) -> _Plan:
     """Plan with the ledger and these options."""
-    from opicflow.pipelines.replay.keeper import importance_for_plans, plan_in_words
+    from opicflow.pipelines.replay.final_plan import importance_for_plans, plan_in_words
     from opicflow.pipelines.results.schedules import compared, export, planned
     from opicflow.pipelines.transforms.publish import pack_orders
 

@@ -195,7 +195,7 @@ def _of_stream(options: argparse.Namespace) -> _Wanted:
 
 def _reasons(wanted: _Wanted, page: int, importance: float, all_shards: bool) -> Reasons:
     """Return why a page is where it is, by a plan of its ledger. Its importance is for the ledgers of other shards."""
-    from opicflow.pipelines.replay.keeper import importance_for_plans
+    from opicflow.pipelines.replay.final_plan import importance_for_plans
     from opicflow.pipelines.results.reasons import reasons_of
 
     elsewhere: list[Payer] | None = None
