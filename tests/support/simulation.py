@@ -353,6 +353,8 @@ class Simulation:
             any_ranges(self.shards, chance.randrange(1 << 30)),
             self.rules,
             audit_seconds=5,
+            movers_seconds=seed % 4 * 3,  # 0 in older logs, with all movers at once
+            movers_at_once=5 if seed % 4 else 0,
             quiet_until={one: end for one, end in until.items() if end} if chance.random() < 0.3 else {},
             sites="domain",
             most_ahead_hours=MOST_AHEAD_HOURS,
