@@ -76,6 +76,18 @@ def test_parts_of_a_fetch_add_up_over_both_shares(hours: float) -> None:
     assert total == pytest.approx(7.7 * hours / 24 * cycles, abs=1.0)
 
 
+@pytest.mark.parametrize("least", [0, 1, 30, 70, 10_000])
+def test_a_plan_orders_at_least_so_many_unread_pages_and_so_many_that_are_due(least: int) -> None:
+    crawl = Crawl(with_refresh(bandwidth_per_day=20.0, discovery_share=0.5)).read(range(60), T0).see(range(60, 110))
+    later = T0 + 30 * DAY
+    crawl.tick(later)
+    planned = crawl.ledger.preview(least=least)
+    due = int((planned.shared.due[planned.survey.sharing] < later + DAY).sum())
+    assert due == 60
+    assert planned.orders.refreshed >= min(least, due) and planned.orders.discovered >= min(least, 50)
+    assert len(planned.orders.rows) == max(min(least, 60), 10) + max(min(least, 50), 10)
+
+
 def test_a_young_crawl_gives_discovery_what_refreshing_cannot_use() -> None:
     crawl = Crawl(with_refresh(bandwidth_per_day=200.0)).read(range(50), T0).see(range(50, 2000))
     crawl.tick(T0 + DAY)
