@@ -72,22 +72,6 @@ def word_at(text: Any, at: Any) -> Any:
 
 
 @inlined_kernel
-def reversed_word_at(text: Any, at: Any) -> Any:
-    """Return eight bytes, big endian: such words are in the order of their texts."""
-    i = np.uint64(at)
-    return (
-        np.uint64(text[i]) << np.uint64(56)
-        | np.uint64(text[i + np.uint64(1)]) << np.uint64(48)
-        | np.uint64(text[i + np.uint64(2)]) << np.uint64(40)
-        | np.uint64(text[i + np.uint64(3)]) << np.uint64(32)
-        | np.uint64(text[i + np.uint64(4)]) << np.uint64(24)
-        | np.uint64(text[i + np.uint64(5)]) << np.uint64(16)
-        | np.uint64(text[i + np.uint64(6)]) << np.uint64(8)
-        | np.uint64(text[i + np.uint64(7)])
-    )
-
-
-@inlined_kernel
 def is_same(text: Any, at: Any, other: Any, other_at: Any, size: Any) -> Any:
     """Whether so many bytes of two texts are equal. The bounds are believed."""
     i = np.int64(0)

@@ -199,6 +199,19 @@ trailing_zeros: Callable[[Any], Any] = Intrinsic(_emit_trailing_zeros)
 """Within kernels: how many of the lowest bits of a uint64 are 0; 64 of 0."""
 
 
+def _emit_reversed_bytes(typing_context: Any, word: Any) -> Any:
+    from numba.core import types
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bswap(arguments[0])
+
+    return types.uint64(types.uint64), generate
+
+
+reversed_bytes: Callable[[Any], Any] = Intrinsic(_emit_reversed_bytes)
+"""Within kernels: a uint64 with its eight bytes in the reverse order."""
+
+
 @cache
 def _cache_folder(root: str) -> Path | None:
     """The folder for the machine code of exactly these sources; None: kernels are compiled in every process.

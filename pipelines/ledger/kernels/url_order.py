@@ -14,8 +14,8 @@ import numpy as np
 
 from opicflow.pipelines.ledger.layout import IN_URL_ORDER, Book, Bool, Int, Table
 from opicflow.schemas.arrays import Array
-from opicflow.schemas.hashing import byte_at, find_byte, is_same, reversed_word_at, word_at
-from opicflow.schemas.kernel import ColumnTuple, inlined_kernel, lean_kernel, prefetch
+from opicflow.schemas.hashing import byte_at, find_byte, is_same, word_at
+from opicflow.schemas.kernel import ColumnTuple, inlined_kernel, lean_kernel, prefetch, reversed_bytes
 
 _FEW = 16  # rows that are sorted by inserting
 _AHEAD = 16  # rows between a prefetch and the use
@@ -74,7 +74,7 @@ def key_word(book: Book, first: Int, last: Int, end: Int, is_https: Int, depth: 
     if depth + 8 <= host:
         return word_at(book.urls, last - depth - 8)  # little endian: the last byte counts most
     if depth > host and last + depth - host + 7 <= end:
-        return reversed_word_at(book.urls, last + depth - host - 1)
+        return reversed_bytes(word_at(book.urls, last + depth - host - 1))
     word, size = np.uint64(0), host + 1 + end - last
     for i in range(depth, depth + 8):
         byte = np.uint64(0)
