@@ -122,6 +122,11 @@ def latest_ms_of(text: str | None, now: str | None) -> int:
 def add_logs(parser: argparse.ArgumentParser, nargs: str = "+") -> None:
     """Add the logs to read, and how they are read."""
     parser.add_argument("logs", nargs=nargs, metavar="LOG", help=_LOG_HELP)
+    add_reading(parser)
+
+
+def add_reading(parser: argparse.ArgumentParser) -> None:
+    """Add how logs are read."""
     group = parser.add_argument_group("how logs are read (docs/guides/other-crawlers.md)")
     group.add_argument(
         "--input-format",

@@ -89,6 +89,15 @@ def test_a_plan_orders_the_frontier_by_influence(log: Path, hosts: Path, tmp_pat
     assert found["orders"][0]["expected_rank"] == orders[0]["importance"]
 
 
+def test_a_log_with_other_names_of_fields_has_the_same_plan(log: Path, hosts: Path, tmp_path: Path) -> None:
+    other = write(tmp_path / "x", ({"page_url": one["url"], "found": one["links"]} for one in SMALL))
+    reading = ("--field", "url=page_url", "--field", "links=found")
+    plan = ("community", "plan", "--local", hosts, "--pages", 9, "--quiet", "--out")
+    output_of(*plan, tmp_path / "a.jsonl", "--from", log)
+    output_of(*plan, tmp_path / "b.jsonl", "--from", other, *reading)
+    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
+
+
 def test_orders_are_records_of_the_published_schema(log: Path, hosts: Path, tmp_path: Path) -> None:
     for name in ("orders.jsonl", "orders.avro"):
         output_of(
