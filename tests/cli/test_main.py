@@ -59,7 +59,7 @@ def opicflow(capsys: pytest.CaptureFixture[str]) -> Run:
     """Return a function that runs a command in this process: its exit code, standard output and standard error."""
 
     def run(*arguments: object) -> tuple[int, str, str]:
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
         capsys.readouterr()
         try:
             code = main.main([str(argument) for argument in arguments])
@@ -512,7 +512,9 @@ def long_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("long") / "log.jsonl", b"".join(line * 40))
 
 
-@pytest.mark.parametrize(("signal_", "after_seconds"), crossed([signal.SIGINT, signal.SIGTERM], [1.0, 2.0]))
+@pytest.mark.parametrize(
+    ("signal_", "after_seconds"), [(signal.SIGHUP, 1.0), *crossed([signal.SIGINT, signal.SIGTERM], [1.0, 2.0])]
+)
 def test_an_interrupted_replay_leaves_no_partial_file(
     signal_: signal.Signals, after_seconds: float, long_log: Path, tmp_path: Path
 ) -> None:

@@ -433,7 +433,12 @@ def test_another_log_after_a_stopped_replay_is_counted_alone(
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(StateFolder, "write_state", interrupted_at_its_end(StateFolder.write_state))
         replay([first], tmp_path / "state", segment_bytes=200_000)
-    summary = replay([second], tmp_path / "state", tmp_path / "out")
+    result = run([second], tmp_path / "out", state=tmp_path / "state")
+    assert result.notes[0] == (
+        "The replay before was interrupted, and this is another command: the 1,500 events that it had read count in "
+        "the ledger, not in this summary, and its rejects are not listed."
+    )
+    summary = result.summary
     assert summary["events_read"] == len(lines) - 1500
     assert len(records_of(tmp_path / "out/rejects.jsonl")) == summary["rejects"]
 
