@@ -21,12 +21,16 @@ Partitions = tuple[tuple[int, int, str], ...]
 
 
 class SourceProgress(NamedTuple):
-    """How far a source was read, and whether to its end; of a topic also how far each of its partitions was read."""
+    """How far a source was read, and whether to its end; of a topic also how far each of its partitions was read.
+
+    `waits`: at the end of a file an incomplete line or block waits for its rest.
+    """
 
     source: str
     at: int
     is_done: bool
     partitions: Partitions = ()
+    waits: bool = False
 
 
 class DecodedBatch(NamedTuple):

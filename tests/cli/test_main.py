@@ -182,6 +182,28 @@ def test_validate_reports_the_rejects_of_a_replay(opicflow: Run, tmp_path: Path)
     assert "no problems found" in opicflow("validate", fine)[1]
 
 
+@pytest.mark.parametrize(
+    ("name", "whole", "part"),
+    [
+        ("log.jsonl", b'{"url":"https://a.example/"}\n{"url":"https://a.example/1"}', "line"),
+        ("log.json", b'[{"url":"https://a.example/"},{"url":"https://a.example/1"}', "line"),
+        ("log.csv", b"url,status\nhttps://a.example/,200\nhttps://a.example/1,200", "line"),
+        ("log.jsonl.gz", gzip.compress(b'{"url":"https://a.example/"}\n' * 2000, mtime=0), "line"),
+        ("log.avro", avro([CrawlEvent(url(1)), CrawlEvent(url(2))]), "block"),
+    ],
+)
+def test_validate_says_that_the_end_of_a_log_may_still_be_written(
+    name: str, whole: bytes, part: str, opicflow: Run, tmp_path: Path
+) -> None:
+    path = write(tmp_path / name, whole[:-7])
+    _, out, _ = opicflow("validate", path)
+    words = f"note: {path}: its last {part} is not finished. If a crawler is still writing it, replay with --state"
+    assert " rejects " in out and " 0 rejects" not in out and words in out
+    path.write_bytes(whole)
+    _, out, _ = opicflow("validate", path)
+    assert " 0 rejects" in out and "not finished" not in out
+
+
 def test_validate_counts_shares_of_the_visits_that_are_accepted(opicflow: Run, tmp_path: Path) -> None:
     good = json_line(CrawlEvent(url(1), fetched_at_ms=10**12, links=()))
     far = json_line(CrawlEvent(url(2), fetched_at_ms=4 * 10**12, links=()))
