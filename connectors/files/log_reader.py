@@ -60,6 +60,14 @@ _BATCH_TEXT_BYTES = 16 << 20
 """Records that were read one by one wait for their batch until their texts are longer."""
 
 
+_OTHERS = {
+    b"BZh": ("packed with bzip2", "unpack it, such as with bzcat, and read that from standard input (-)"),
+    b"\xfd7zXZ\0": ("packed with xz", "unpack it, such as with xzcat, and read that from standard input (-)"),
+    b"PAR1": ("Parquet", "write JSON lines or Avro of it"),
+}
+"""Files of other kinds, by their first bytes: the name of the kind, and what to do."""
+
+
 @dataclass(frozen=True)
 class FileRange:
     """A part of a file: the records that begin from `start` up to (not including) `end`, an offset after decompression.
@@ -145,6 +153,9 @@ def format_of(file: str, reading: Reading = ANY) -> Format | None:
         return named_format(reading, first, file)
     found = sniff(first, file, reading)
     if found is None and first.strip():
+        for magic, (what, advice) in _OTHERS.items():
+            if first.startswith(magic):
+                raise InputRefused(f"{file}: {what}, which is not read: {advice}")
         raise InputRefused(
             f"{file}: not a crawl log: give JSON lines, CSV with the names of the columns, Avro, WARC, WAT, an edge "
             "list, or the log of a crawler that is known (docs/reference/formats.md explains them)"

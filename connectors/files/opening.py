@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+import stat
 import sys
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -140,7 +141,7 @@ def _expand_one(name: str) -> list[str]:
     if os.path.isdir(name):
         raise InputRefused(f"{name}: a folder: name the files in it, such as {os.path.join(name, '*')}")
     if os.path.exists(name):
-        return logs_in(name) if is_zip(name) else [name]
+        return _logs_at(name)
     if member_of(name) is not None:
         return [name]
     if not glob.has_magic(name):
@@ -148,7 +149,14 @@ def _expand_one(name: str) -> list[str]:
     found = sorted(path for path in glob.glob(name, recursive=True) if not os.path.isdir(path))
     if not found:
         raise InputRefused(f"{name}: matches no file: check the pattern")
-    return [file for path in found for file in (logs_in(path) if is_zip(path) else [path])]
+    return [file for path in found for file in _logs_at(path)]
+
+
+def _logs_at(path: str) -> list[str]:
+    """The logs in a file that is there."""
+    if os.path.exists(path) and stat.S_ISFIFO(os.stat(path).st_mode):
+        raise InputRefused(f"{path}: a pipe, which cannot be read twice: name - instead, and give it as standard input")
+    return logs_in(path) if is_zip(path) else [path]
 
 
 def _expand_remote(name: str) -> list[str]:

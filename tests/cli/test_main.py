@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gc
 import gzip
 import html
@@ -411,6 +412,8 @@ def refusals(tmp_path: Path) -> dict[str, tuple[list[object], str]]:
     empty = write(tmp_path / "empty.jsonl", b"")
     rejects = write(tmp_path / "rejects.jsonl", b'{"url": 3}\n')
     prose = write(tmp_path / "prose.txt", b"Once upon a time\nthere was a crawl.\n")
+    packed = write(tmp_path / "log.jsonl.bz2", bz2.compress(b'{"url": "https://a.example/"}\n'))
+    os.mkfifo(tmp_path / "pipe")
     return {
         "no such file": ([tmp_path / "none"], "no such file"),
         "no match": ([f"{tmp_path}/none*.gz"], "matches no file"),
@@ -419,6 +422,9 @@ def refusals(tmp_path: Path) -> dict[str, tuple[list[object], str]]:
         "empty": ([empty], "empty"),
         "all rejected": ([rejects], "all 1 records were rejected (bad-field 1)"),
         "no log": ([prose], "not a crawl log"),
+        "bzip2": ([packed], "log.jsonl.bz2: packed with bzip2, which is not read: unpack it, such as with bzcat"),
+        "a pipe": ([tmp_path / "pipe"], "pipe: a pipe, which cannot be read twice: name - instead"),
+        "a pipe of a pattern": ([f"{tmp_path}/p?pe"], "pipe: a pipe, which cannot be read twice: name - instead"),
         "out is a file": ([log, "--out", file], "cannot be written to"),
         "out is read-only": ([log, "--out", "/proc/opicflow"], "cannot be written to"),
         "state is a file": ([log, "--state", file], "cannot be made"),
