@@ -187,7 +187,7 @@ class _Surroundings:
                 )
             finally:
                 display.close()
-        if crawled.rejects and not options.quiet:
+        if crawled.rejects:
             print(f"{crawled.rejects:,} events were rejected: opicflow validate shows them", file=sys.stderr)
         hosts, pages = local_of(options.local, rules)
         local = np.union1d(crawled.urls.of_hosts(hosts), pages)

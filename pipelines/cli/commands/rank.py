@@ -341,7 +341,7 @@ def _graph_of(options: argparse.Namespace) -> Iterator[StoredGraph]:
         how, reading = graph_options_of(options), reading_of(options)
         with show_build(options.quiet) as progress:
             stored, reasons = graph_of_logs(options.logs, Path(folder) / "graph", how, progress, reading)
-        if reasons and not options.quiet:
+        if reasons:
             print(f"{sum(reasons.values()):,} events were rejected: opicflow validate shows them", file=sys.stderr)
         yield stored
 
