@@ -160,6 +160,8 @@ def format_of(file: str, reading: Reading = ANY) -> Format | None:
             f"{file}: not a crawl log: give JSON lines, CSV with the names of the columns, Avro, WARC, WAT, an edge "
             "list, or the log of a crawler that is known (docs/reference/formats.md explains them)"
         )
+    if found is None and isinstance(begins_with, Damage):
+        return Format.JSONL  # so that the damage becomes a reject
     return found
 
 

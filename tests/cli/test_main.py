@@ -413,6 +413,7 @@ def refusals(tmp_path: Path) -> dict[str, tuple[list[object], str]]:
     rejects = write(tmp_path / "rejects.jsonl", b'{"url": 3}\n')
     prose = write(tmp_path / "prose.txt", b"Once upon a time\nthere was a crawl.\n")
     packed = write(tmp_path / "log.jsonl.bz2", bz2.compress(b'{"url": "https://a.example/"}\n'))
+    cut = write(tmp_path / "log.gz", gzip.compress(b'{"url": "https://a.example/"}\n')[:12])
     os.mkfifo(tmp_path / "pipe")
     return {
         "no such file": ([tmp_path / "none"], "no such file"),
@@ -423,6 +424,7 @@ def refusals(tmp_path: Path) -> dict[str, tuple[list[object], str]]:
         "all rejected": ([rejects], "all 1 records were rejected (bad-field 1)"),
         "no log": ([prose], "not a crawl log"),
         "bzip2": ([packed], "log.jsonl.bz2: packed with bzip2, which is not read: unpack it, such as with bzcat"),
+        "nothing can be unpacked": ([cut], "nothing could be read: all 1 records were rejected (corrupt 1)"),
         "a pipe": ([tmp_path / "pipe"], "pipe: a pipe, which cannot be read twice: name - instead"),
         "a pipe of a pattern": ([f"{tmp_path}/p?pe"], "pipe: a pipe, which cannot be read twice: name - instead"),
         "out is a file": ([log, "--out", file], "cannot be written to"),
