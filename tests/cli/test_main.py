@@ -427,6 +427,8 @@ def refusals(tmp_path: Path) -> dict[str, tuple[list[object], str]]:
         "nothing can be unpacked": ([cut], "nothing could be read: all 1 records were rejected (corrupt 1)"),
         "a pipe": ([tmp_path / "pipe"], "pipe: a pipe, which cannot be read twice: name - instead"),
         "a pipe of a pattern": ([f"{tmp_path}/p?pe"], "pipe: a pipe, which cannot be read twice: name - instead"),
+        "out is empty": ([log, "--out", ""], "argument --out: the name is empty"),
+        "state is empty": ([log, "--state", ""], "argument --state: the name is empty"),
         "out is a file": ([log, "--out", file], "cannot be written to"),
         "out is read-only": ([log, "--out", "/proc/opicflow"], "cannot be written to"),
         "state is a file": ([log, "--state", file], "cannot be made"),
