@@ -34,6 +34,7 @@ from opicflow.connectors.files.decoded import (
     ReadItem,
     RejectWriter,
     Unfinished,
+    reject_of,
     with_rejects,
 )
 from opicflow.connectors.files.edges import read_edges
@@ -291,8 +292,8 @@ def _of_lines(
             partial(_items_of_lines, *arguments, reading),
             partial(encode_jsonl, *arguments, reading=reading),
         )
-    detail = f"the line is longer than {MOST_EVENT_BYTES >> 20} MiB"
-    return _of_reject(begin, end, Reject(Reason.TOO_LARGE, detail, source, begin, held))
+    refused = EventRefused(Reason.TOO_LARGE, f"the line is longer than {MOST_EVENT_BYTES >> 20} MiB")
+    return _of_reject(begin, end, reject_of(refused, source, begin, held, end - begin))
 
 
 def _items_of_lines(block: bytes, source: str, first_offset: int, reading: Reading) -> Iterator[Item]:

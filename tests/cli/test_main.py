@@ -228,6 +228,12 @@ def test_notes_of_a_replay_count_shares_of_the_visits_with_duplicates(opicflow: 
     assert [note for note in notes_for(summary, {}) if note.startswith("Links are not known for 100% of")]
 
 
+def test_a_reject_says_that_its_bytes_are_cut_off(opicflow: Run, tmp_path: Path) -> None:
+    log = write(tmp_path / "log.jsonl", b'{"url": "mailto:x", "text": "%s"}\n' % (b"x" * 70_000))
+    (reject,) = json.loads(opicflow("validate", log, "--json")[1])["rejects"]
+    assert reject["detail"] == ("url: mailto: is neither http nor https (the first 65536 of 70031 bytes are kept)")
+
+
 def test_validate_ends_with_1_if_all_was_rejected(opicflow: Run, tmp_path: Path) -> None:
     bad, good = b'{"url": "mailto:x"}\n', b'{"url": "https://a/"}\n'
     for number, (data, code) in enumerate([(bad * 3, 1), (bad * 3 + good, 0), (good, 0), (b"", 1)]):
