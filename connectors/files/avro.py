@@ -94,7 +94,10 @@ class Container:
 
 
 class AvroBlock(NamedTuple):
-    """A block of the file, unpacked. If that failed, `detail` and `reason` say why, and `damaged` has the bytes."""
+    """A block of the file, unpacked. If that failed, `detail` and `reason` say why, and `damaged` has the bytes.
+
+    `is_cut`: the file ends within it, so its rest may still come.
+    """
 
     offset: int
     end: int
@@ -103,6 +106,7 @@ class AvroBlock(NamedTuple):
     damaged: bytes = b""
     detail: str = ""
     reason: Reason = Reason.CORRUPT
+    is_cut: bool = False
 
 
 def read_header(first: bytes) -> Container:
@@ -146,7 +150,9 @@ def read_blocks(container: Container, pieces: Iterable[Block | Damage], start: i
             records, data, at = tape.block(begin, container.sync)
         except _Corrupt as problem:
             at, damaged = tape.pass_damage(begin, problem.end, container.sync)
-            yield AvroBlock(begin, at, 0, b"", damaged, f"the block is damaged: {problem}")
+            ends_with_marker = tape.view(at - _SYNC_BYTES, _SYNC_BYTES) == container.sync
+            is_cut = problem.is_cut and not ends_with_marker and not tape.has(at, 1)
+            yield AvroBlock(begin, at, 0, b"", damaged, f"the block is damaged: {problem}", is_cut=is_cut)
             continue
         try:
             unpacked = container.unpack(data)
@@ -382,11 +388,11 @@ _CODECS: dict[str, Callable[[Data], Data]] = {
 
 
 class _Corrupt(Exception):
-    """A block is damaged. `end` is its end if only its marker is wrong, else 0."""
+    """A block is damaged. `end` is its end if only its marker is wrong, else 0. `is_cut`: the file ends within it."""
 
-    def __init__(self, message: str, end: int = 0) -> None:
+    def __init__(self, message: str, end: int = 0, is_cut: bool = False) -> None:
         super().__init__(message)
-        self.end = end
+        self.end, self.is_cut = end, is_cut
 
 
 class _Tape:
@@ -429,14 +435,14 @@ class _Tape:
             records, used = decode_signed(head, 0)
             size, used = decode_signed(head, used)
         except EOFError:
-            raise _Corrupt("the file ends in it") from None
+            raise _Corrupt("the file ends in it", is_cut=True) from None
         except OverflowError:
             raise _Corrupt("its sizes are absurd") from None
         if not 0 <= records < 1 << 31 or not 0 <= size <= _MOST_PACKED_BYTES:
             raise _Corrupt("its sizes are absurd")
         begin, end = at + used, at + used + size + _SYNC_BYTES
         if not self.has(begin, size + _SYNC_BYTES):
-            raise _Corrupt("the file ends in it")
+            raise _Corrupt("the file ends in it", is_cut=True)
         if self.view(begin + size, _SYNC_BYTES) != sync:
             raise _Corrupt("its sync marker does not fit", end)
         return records, self.view(begin, size), end

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from opicflow.connectors.files.crawlers.dispatch import event_of_line
-from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Decoded, RejectWriter
+from opicflow.connectors.files.decoded import Decoded, RejectWriter
 from opicflow.connectors.files.json_text import (
     ANNOUNCES,
     CANONICAL,
@@ -89,7 +89,7 @@ def decode_jsonl(block: bytes, source: str, first_offset: int, reading: Reading 
     others, rejects = EventWriter(), RejectWriter(source)
     for offset, begin, end in scan.odd():
         take_line(block[begin:end], offset, others, rejects, "line", reading)
-    events, original = merge(plain, others.events()), partial(_start_of_line, block, first_offset)
+    events, original = merge(plain, others.events()), partial(line_at, block, first_offset)
     return Decoded(events, rejects.rejects, original, unlisted=rejects.unlisted)
 
 
@@ -130,10 +130,6 @@ def line_at(block: bytes, first_offset: int, offset: int) -> bytes:
     begin = offset - first_offset
     end = block.find(b"\n", begin)
     return block[begin : len(block) if end < 0 else end]
-
-
-def _start_of_line(block: bytes, first_offset: int, offset: int) -> bytes:
-    return line_at(block, first_offset, offset)[:MOST_REJECTED_BYTES]
 
 
 # -- the kernel --------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ any order, on any thread, and reading can continue from the end of any batch.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -34,6 +34,7 @@ from opicflow.connectors.files.decoded import (
     ReadItem,
     RejectWriter,
     Unfinished,
+    reject_of,
     with_rejects,
 )
 from opicflow.connectors.files.edges import read_edges
@@ -50,6 +51,8 @@ from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, CrawlEvent, EventRef
 from opicflow.schemas.event_columns import EventWriter
 
 BATCH_BYTES = 4 << 20
+_GROWING = (Format.JSONL, Format.JSON, Format.CSV, Format.AVRO)
+"""The formats of which an incomplete end may wait for its rest."""
 _HEAD_BYTES = 1 << 16
 _MOST_HEADER_BYTES = 4 << 20
 _BATCH_ITEMS = 500
@@ -58,12 +61,20 @@ _BATCH_TEXT_BYTES = 16 << 20
 """Records that were read one by one wait for their batch until their texts are longer."""
 
 
+_OTHERS = {
+    b"BZh": ("packed with bzip2", "unpack it, such as with bzcat, and read that from standard input (-)"),
+    b"\xfd7zXZ\0": ("packed with xz", "unpack it, such as with xzcat, and read that from standard input (-)"),
+    b"PAR1": ("Parquet", "write JSON lines or Avro of it"),
+}
+"""Files of other kinds, by their first bytes: the name of the kind, and what to do."""
+
+
 @dataclass(frozen=True)
 class FileRange:
     """A part of a file: the records that begin from `start` up to (not including) `end`, an offset after decompression.
 
     `source` is the name under which the ledger keeps its mark. `in_a_line`: `start` may be within a line.
-    `may_grow`: the file is read again when it has grown, so an incomplete last line waits for its rest.
+    `may_grow`: the file is read again when it has grown, so an incomplete last line or block waits for its rest.
     `reading`: the users' options about the records.
     """
 
@@ -91,8 +102,8 @@ class FileRange:
         """A file has none."""
         return ()
 
-    def read(self) -> Iterator[Batch]:
-        """Yield the batches of the range."""
+    def read(self) -> Generator[Batch, None, bool]:
+        """Yield the batches of the range. Returns whether an incomplete last line or block waits for its rest."""
         return read(self)
 
     def split(self, range_bytes: int) -> list[FileRange]:
@@ -143,10 +154,15 @@ def format_of(file: str, reading: Reading = ANY) -> Format | None:
         return named_format(reading, first, file)
     found = sniff(first, file, reading)
     if found is None and first.strip():
+        for magic, (what, advice) in _OTHERS.items():
+            if first.startswith(magic):
+                raise InputRefused(f"{file}: {what}, which is not read: {advice}")
         raise InputRefused(
             f"{file}: not a crawl log: give JSON lines, CSV with the names of the columns, Avro, WARC, WAT, an edge "
             "list, or the log of a crawler that is known (docs/reference/formats.md explains them)"
         )
+    if found is None and isinstance(begins_with, Damage):
+        return Format.JSONL  # so that the damage becomes a reject
     return found
 
 
@@ -174,15 +190,31 @@ def split(input_range: FileRange, range_bytes: int) -> list[FileRange]:
     return [replace(first, end=cut) for first, cut in zip(firsts, [*cuts, input_range.end], strict=True)]
 
 
-def read(input_range: FileRange) -> Iterator[Batch]:
-    """Yield the batches of a range, in order."""
+def read(input_range: FileRange) -> Generator[Batch, None, bool]:
+    """Yield the batches of a range, in order. Returns whether an incomplete last line or block waits for its rest."""
     start = 0 if _needs_head_of_stdin(input_range) else input_range.start
     blocks = decompressed(input_range.file, start=start, block_bytes=BATCH_BYTES)
-    if input_range.format is Format.JSONL:
-        return _lines(blocks, input_range)
-    if input_range.format is Format.AVRO:
-        return _avro(blocks, input_range)
-    return _items(blocks, input_range)
+    reader = {Format.JSONL: _lines, Format.AVRO: _avro}.get(input_range.format, _items)
+    if not (input_range.may_grow and input_range.format in _GROWING):
+        return (yield from reader(blocks, input_range))
+    whole = _UpToCut(blocks)
+    waits = yield from reader(whole, input_range)
+    return waits or whole.is_cut
+
+
+class _UpToCut(Iterator[Block | Damage]):
+    """The blocks of a file up to its last gzip member or zstd frame, if that is cut off: `is_cut` then."""
+
+    def __init__(self, blocks: Iterator[Block | Damage]) -> None:
+        self._blocks = blocks
+        self.is_cut = False
+
+    def __next__(self) -> Block | Damage:
+        block = next(self._blocks)
+        if isinstance(block, Damage) and block.is_cut:
+            self.is_cut = True
+            raise StopIteration
+        return block
 
 
 def _needs_head_of_stdin(input_range: FileRange) -> bool:
@@ -190,7 +222,7 @@ def _needs_head_of_stdin(input_range: FileRange) -> bool:
     return input_range.format is Format.CSV and input_range.file == STDIN
 
 
-def _lines(blocks: Iterable[Block | Damage], input_range: FileRange) -> Iterator[Batch]:
+def _lines(blocks: Iterator[Block | Damage], input_range: FileRange) -> Generator[Batch, None, bool]:
     """Whole lines. Damage ends a line; one that is too long is dropped but for its beginning."""
     source, reading, held, at = input_range.source, input_range.reading, b"", input_range.start
     passing = input_range.in_a_line  # until the line ends
@@ -204,7 +236,7 @@ def _lines(blocks: Iterable[Block | Damage], input_range: FileRange) -> Iterator
                 yield _of_reject(block.offset, block.offset + 1, _of_damage(block, source))
             held, at, passing, is_too_long = b"", block.offset + 1, False, False
             if _is_behind(at, input_range):
-                return
+                return False
             continue
         offset, data = block
         if passing:
@@ -216,7 +248,7 @@ def _lines(blocks: Iterable[Block | Damage], input_range: FileRange) -> Iterator
             held, at, passing, is_too_long = b"", offset + end, False, False
             offset, data = at, data[end:]
         if _is_behind(at, input_range):
-            return
+            return False
         last = -1 if input_range.end is None else data.find(b"\n", max(input_range.end - 1 - offset, 0))
         end = (data.rfind(b"\n") if last < 0 else last) + 1
         if end:
@@ -224,13 +256,15 @@ def _lines(blocks: Iterable[Block | Damage], input_range: FileRange) -> Iterator
             yield _of_lines(at, offset + end, lines, source, reading)
             held, at = b"", offset + end
             if _is_behind(at, input_range):
-                return
+                return False
         held += data[end:]
         if len(held) > MOST_EVENT_BYTES:
             passing = is_too_long = True
             held = held[:MOST_REJECTED_BYTES]
-    if held and not (input_range.may_grow and _is_unfinished(held)):
+    waits = held != b"" and input_range.may_grow and _is_unfinished(held)
+    if held and not waits:
         yield _of_lines(at, offset + len(data), held, source, reading, is_too_long)
+    return waits
 
 
 def _is_unfinished(line: bytes) -> bool:
@@ -258,8 +292,8 @@ def _of_lines(
             partial(_items_of_lines, *arguments, reading),
             partial(encode_jsonl, *arguments, reading=reading),
         )
-    detail = f"the line is longer than {MOST_EVENT_BYTES >> 20} MiB"
-    return _of_reject(begin, end, Reject(Reason.TOO_LARGE, detail, source, begin, held))
+    refused = EventRefused(Reason.TOO_LARGE, f"the line is longer than {MOST_EVENT_BYTES >> 20} MiB")
+    return _of_reject(begin, end, reject_of(refused, source, begin, held, end - begin))
 
 
 def _items_of_lines(block: bytes, source: str, first_offset: int, reading: Reading) -> Iterator[Item]:
@@ -275,7 +309,7 @@ def _items_of_lines(block: bytes, source: str, first_offset: int, reading: Readi
     return with_rejects(events(), decoded)
 
 
-def _avro(blocks: Iterator[Block | Damage], input_range: FileRange) -> Iterator[Batch]:
+def _avro(blocks: Iterator[Block | Damage], input_range: FileRange) -> Generator[Batch, None, bool]:
     """Yield the blocks of a container. If its head cannot be read, the whole file is one reject."""
     head = decompressed(input_range.file, block_bytes=_MOST_HEADER_BYTES) if input_range.start else blocks
     first = b""
@@ -290,16 +324,19 @@ def _avro(blocks: Iterator[Block | Damage], input_range: FileRange) -> Iterator[
             reject = Reject(Reason.WRONG_SCHEMA, str(problem), input_range.source, 0, first[:MOST_REJECTED_BYTES])
             size = len(first) + sum(len(p.data) if isinstance(p, Block) else 1 for p in blocks)
             yield _of_reject(0, size, reject)
-        return
+        return False
     pieces: Iterable[Block | Damage] = blocks
     begin = start = input_range.start
     if start == 0:
         pieces = chain([Block(container.size, first[container.size :])], blocks)
         start = container.size
     held: list[AvroBlock] = []
-    end, size = begin, 0
+    end, size, waits = begin, 0, False
     for block in read_blocks(container, pieces, start):
         if _is_behind(block.offset, input_range):
+            break
+        if block.is_cut and input_range.may_grow:
+            waits = True
             break
         held.append(block)
         end = block.end
@@ -309,6 +346,7 @@ def _avro(blocks: Iterator[Block | Damage], input_range: FileRange) -> Iterator[
             held, begin, size = [], end, 0
     if held:
         yield _of_blocks(begin, end, container, held, input_range.source)
+    return waits
 
 
 def _of_blocks(begin: int, end: int, container: Container, blocks: list[AvroBlock], source: str) -> Batch:
@@ -328,7 +366,7 @@ def _items_of_blocks(container: Container, blocks: list[AvroBlock], source: str)
     return with_rejects(records_at(container, blocks, decoded.events.offset, source), decoded)
 
 
-def _items(blocks: Iterable[Block | Damage], input_range: FileRange) -> Iterator[Batch]:
+def _items(blocks: Iterator[Block | Damage], input_range: FileRange) -> Generator[Batch, None, bool]:
     """The records of archives, edge lists, CSV and JSON values, some hundreds at a time."""
     end = input_range.start
 
@@ -354,10 +392,10 @@ def _items(blocks: Iterable[Block | Damage], input_range: FileRange) -> Iterator
     }
     held: list[Item] = []
     links = text_bytes = 0
-    begin = input_range.start
+    begin, waits = input_range.start, False
     for offset, item in readers[input_range.format]():
         if _is_behind(offset, input_range) or isinstance(item, Unfinished):
-            end = offset
+            end, waits = offset, isinstance(item, Unfinished)
             break
         if len(held) >= _BATCH_ITEMS or links >= _BATCH_LINKS or text_bytes >= _BATCH_TEXT_BYTES:
             yield _of_items(begin, offset, held, input_range.source)
@@ -367,6 +405,7 @@ def _items(blocks: Iterable[Block | Damage], input_range: FileRange) -> Iterator
         text_bytes += _text_bytes(item)
     if held or end > begin:
         yield _of_items(begin, max(end, begin + 1), held, input_range.source)
+    return waits
 
 
 def _text_bytes(item: CrawlEvent | Reject) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+import stat
 import sys
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -53,13 +54,15 @@ class Damage(NamedTuple):
     """Bytes that cannot be decompressed. It counts as one byte, so that its offset is unique.
 
     The broken member or frame begins at `compressed_offset` of the file; `detail` is one line for people. Its decoded
-    bytes, from `unsure_from` to `offset`, were yielded before: no checksum covers them.
+    bytes, from `unsure_from` to `offset`, were yielded before: no checksum covers them. `is_cut`: nothing else is wrong
+    with it than that the file ends within it.
     """
 
     offset: int
     compressed_offset: int
     detail: str
     unsure_from: int
+    is_cut: bool = False
 
 
 Blocks = Iterable[Block | Damage]
@@ -138,7 +141,7 @@ def _expand_one(name: str) -> list[str]:
     if os.path.isdir(name):
         raise InputRefused(f"{name}: a folder: name the files in it, such as {os.path.join(name, '*')}")
     if os.path.exists(name):
-        return logs_in(name) if is_zip(name) else [name]
+        return _logs_at(name)
     if member_of(name) is not None:
         return [name]
     if not glob.has_magic(name):
@@ -146,7 +149,14 @@ def _expand_one(name: str) -> list[str]:
     found = sorted(path for path in glob.glob(name, recursive=True) if not os.path.isdir(path))
     if not found:
         raise InputRefused(f"{name}: matches no file: check the pattern")
-    return [file for path in found for file in (logs_in(path) if is_zip(path) else [path])]
+    return [file for path in found for file in _logs_at(path)]
+
+
+def _logs_at(path: str) -> list[str]:
+    """The logs in a file that is there."""
+    if os.path.exists(path) and stat.S_ISFIFO(os.stat(path).st_mode):
+        raise InputRefused(f"{path}: a pipe, which cannot be read twice: name - instead, and give it as standard input")
+    return logs_in(path) if is_zip(path) else [path]
 
 
 def _expand_remote(name: str) -> list[str]:
@@ -259,8 +269,16 @@ class _Tape:
         return bytes(self._bytes[at - self._first : at - self._first + size])
 
 
-_Piece = bytes | tuple[int, str] | None
-"""Decoded bytes; or the begin of a broken member and the problem; or None at the begin of a member."""
+class _BrokenMember(NamedTuple):
+    """Where a member begins that cannot be decoded, the problem, and whether the file ends within it."""
+
+    begins: int
+    detail: str
+    is_cut: bool
+
+
+_Piece = bytes | _BrokenMember | None
+"""Decoded bytes; or a broken member; or None at the begin of a member."""
 
 
 class _Broken(Exception):
@@ -269,6 +287,13 @@ class _Broken(Exception):
     def __init__(self, at: int, detail: str) -> None:
         super().__init__(detail)
         self.at = at
+
+
+class _CutOff(_Broken):
+    """The file ends within a member."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__(at, "it is cut off")
 
 
 class _Codec(NamedTuple):
@@ -330,7 +355,9 @@ def _members(tape: _Tape, codec: _Codec) -> Iterator[_Piece]:
                 after = f"{_MOST_TRIES} candidates after it are none: the rest of the file is not read"
             elif not tape.piece(at, 1):
                 after = "there is no other after it"
-            yield begins, f"the {codec.name} at byte {begins} is damaged at byte {broken.at} ({broken}), {after}"
+            is_cut = isinstance(broken, _CutOff) and not given_up and not tape.piece(at, 1)
+            detail = f"the {codec.name} at byte {begins} is damaged at byte {broken.at} ({broken}), {after}"
+            yield _BrokenMember(begins, detail, is_cut)
             if given_up:
                 return
 
@@ -365,7 +392,7 @@ def _gzip_member(tape: _Tape, at: int) -> Generator[bytes, None, int]:
             good_bytes = yield from _salvaged(before, piece)
             raise _Broken(at + good_bytes, str(error)) from None
         if not piece and not out:
-            raise _Broken(at, "it is cut off")
+            raise _CutOff(at)
         # At the end of a member both hold the bytes behind it, if the output of the call before reached its limit.
         at += len(piece) - len(decoder.unused_data if decoder.eof else decoder.unconsumed_tail)
         yield out
@@ -404,7 +431,7 @@ def _zstd_frame(tape: _Tape, at: int) -> Generator[bytes, None, int]:
         for passed in range(at, end, _READ_BYTES):
             tape.piece(passed, 1)
         if not tape.piece(end - 1, 1):
-            raise _Broken(at + 8, "it is cut off")
+            raise _CutOff(at + 8)
         return end
     head = tape.piece(at, _MOST_ZSTD_HEADER_BYTES)
     try:
@@ -420,17 +447,17 @@ def _zstd_frame(tape: _Tape, at: int) -> Generator[bytes, None, int]:
             last, kind, size_bytes = bool(word & 1), word >> 1 & 3, word >> 3
             block = tape.piece(at, 3 + (1 if kind == 1 else size_bytes))  # kind 1: one byte, so many times
             if len(block_head) < 3 or len(block) < 3 + (1 if kind == 1 else size_bytes):
-                raise _Broken(at, "it is cut off")
+                raise _CutOff(at)
             yield decoder.decompress(block)
             at += len(block)
         if has_checksum:
             checksum = tape.piece(at, 4)
             if len(checksum) < 4:
-                raise _Broken(at, "it is cut off")
+                raise _CutOff(at)
             yield decoder.decompress(checksum)
             at += len(checksum)
     except zstandard.ZstdError as error:
-        raise _Broken(at, str(error)) from None
+        raise (_CutOff(at) if len(head) < _MOST_ZSTD_HEADER_BYTES else _Broken(at, str(error))) from None
     return at
 
 
@@ -454,13 +481,13 @@ def _gathered(pieces: Iterator[_Piece], start: int, block_bytes: int) -> Iterato
         if piece is None:
             member = offset + len(waiting)
             continue
-        if isinstance(piece, tuple):
+        if isinstance(piece, _BrokenMember):
             if waiting:
                 yield Block(offset, bytes(waiting))
             offset += len(waiting)
             waiting.clear()
             if offset >= start:
-                yield Damage(offset, *piece, unsure_from=member)
+                yield Damage(offset, piece.begins, piece.detail, member, piece.is_cut)
             offset += 1
             continue
         if offset < start:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -47,3 +48,11 @@ def sync_folder(folder: Path) -> None:
 def partial_path(path: Path) -> Path:
     """Where a file is written to before it gets its name."""
     return path.with_name(f".{path.name}.{os.getpid()}.partial")
+
+
+def remove_leftovers(folder: Path, names: str) -> None:
+    """Remove what killed processes have left of files whose names match. No other process may be writing them."""
+    pattern = re.compile(rf"\.(?:{names})\.\d+\.partial")
+    for path in folder.glob(".*.partial"):
+        if pattern.fullmatch(path.name):
+            path.unlink(missing_ok=True)

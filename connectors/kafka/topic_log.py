@@ -10,7 +10,7 @@ A position in the log is the number of offsets that were passed since its beginn
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -89,9 +89,10 @@ class TopicRange:
         """How many offsets it has, at least as many as records."""
         return sum(one.end - one.start for one in self.partitions)
 
-    def read(self) -> Iterator[TopicBatch]:
-        """Yield the batches of the range."""
-        return read_topic(self)
+    def read(self) -> Generator[TopicBatch, None, bool]:
+        """Yield the batches of the range. No record of a topic is incomplete."""
+        yield from read_topic(self)
+        return False
 
     def split(self, range_bytes: int) -> list[TopicRange]:
         """Return the range alone: its partitions are one log."""

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opicflow.connectors.files.opening import InputRefused
+from opicflow.pipelines.cli.options import add_reading, reading_of
 
 if TYPE_CHECKING:
+    from opicflow.connectors.files.reading import Reading
     from opicflow.pipelines.replay.known_pages import KnownPages
     from opicflow.pipelines.transforms.rules import Rules
     from opicflow.schemas.shards import ShardRanges
@@ -24,6 +26,7 @@ def add_boundary_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--even", choices=["pages", "visits"], default="pages", help="make these even with --like (%(default)s)"
     )
+    add_reading(parser)
 
 
 def chosen_ranges(options: argparse.Namespace, shards: int, rules: Rules) -> tuple[ShardRanges, str]:
@@ -32,7 +35,7 @@ def chosen_ranges(options: argparse.Namespace, shards: int, rules: Rules) -> tup
 
     if options.like is None:
         return ShardRanges.equal(shards), ""
-    known = _known_pages(options.like, rules)
+    known = _known_pages(options.like, rules, reading_of(options))
     if len(known.ids) < 2 * shards:
         raise InputRefused(
             f"{options.like}: it has {len(known.ids):,} pages with a URL, too few to choose boundaries of {shards} "
@@ -42,7 +45,7 @@ def chosen_ranges(options: argparse.Namespace, shards: int, rules: Rules) -> tup
     return ranges, known.describe(ranges)
 
 
-def _known_pages(like: str, rules: Rules) -> KnownPages:
+def _known_pages(like: str, rules: Rules, reading: Reading) -> KnownPages:
     from opicflow.pipelines.replay.known_pages import is_graph, pages_of_graph, pages_of_ledger, pages_of_logs
     from opicflow.pipelines.replay.state_reader import read_ledger
 
@@ -52,4 +55,4 @@ def _known_pages(like: str, rules: Rules) -> KnownPages:
     if path.is_dir():
         ledger, _ = read_ledger(path)
         return pages_of_ledger(ledger, rules)
-    return pages_of_logs(like, rules)
+    return pages_of_logs(like, rules, reading)

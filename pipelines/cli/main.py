@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from typing import TYPE_CHECKING
 
 from opicflow.pipelines.cli.configuration import Configuration
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     complete_words()
     sys.unraisablehook = _report_ignored
     signal.signal(signal.SIGALRM, _interrupt)
-    for signal_ in (signal.SIGINT, signal.SIGTERM):
+    for signal_ in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(signal_) is not signal.SIG_IGN:  # a script's background commands ignore it
             signal.signal(signal_, _interrupt)
     if arguments is None:
@@ -54,8 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         signal.setitimer(signal.ITIMER_REAL, 0)
         reached = limit_reached()
-        _print_error(reached or "interrupted; nothing was left half-written")
-        sys.stderr.flush()
+        with suppress(OSError):  # a terminal that was closed
+            _print_error(reached or "interrupted; nothing was left half-written")
+            sys.stderr.flush()
         os._exit(EXIT_USER if reached else EXIT_INTERRUPTED)  # another thread may still run a segment
     except OSError as problem:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -78,6 +78,13 @@ def internal_weight(text: str) -> float:
     return number
 
 
+def path_named(text: str) -> Path:
+    """Return a path. An empty one, such as of a variable of a script that is not set, would be the present folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("the name is empty")
+    return Path(text)
+
+
 def moment(option: str, text: str | None) -> int | None:
     """Return the time of an option in milliseconds."""
     from opicflow.schemas.json_events import time_ms_of
@@ -122,6 +129,11 @@ def latest_ms_of(text: str | None, now: str | None) -> int:
 def add_logs(parser: argparse.ArgumentParser, nargs: str = "+") -> None:
     """Add the logs to read, and how they are read."""
     parser.add_argument("logs", nargs=nargs, metavar="LOG", help=_LOG_HELP)
+    add_reading(parser)
+
+
+def add_reading(parser: argparse.ArgumentParser) -> None:
+    """Add how logs are read."""
     group = parser.add_argument_group("how logs are read (docs/guides/other-crawlers.md)")
     group.add_argument(
         "--input-format",
@@ -149,7 +161,7 @@ def reading_of(options: argparse.Namespace) -> Reading:
 
 def add_state_options(parser: argparse.ArgumentParser) -> None:
     """Add the state folder that a command reads."""
-    parser.add_argument("--state", type=Path, metavar="DIR", help="the folder of a replay's state")
+    parser.add_argument("--state", type=path_named, metavar="DIR", help="the folder of a replay's state")
 
 
 def state_of(options: argparse.Namespace) -> Path:

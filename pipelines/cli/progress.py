@@ -52,10 +52,12 @@ class ProgressDisplay:
         if sys.stderr.isatty():
             if self._bar is None:
                 self._bar = _new_bar()
-                self._bar.add_task("")
+                self._bar.add_task("", total=total)
+                self._bar.tasks[0].start_time -= seconds  # its clock is that of the command
                 self._bar.start()
-            (task,) = self._bar.task_ids
-            self._bar.update(task, completed=done, total=total, description=printable(words + left))
+            (task,) = self._bar.tasks
+            task.total = total  # `update` takes None for no change, and here it is an unknown total
+            self._bar.update(task.id, completed=done, description=printable(words + left))
         elif seconds - self._shown_at >= _SECONDS_BETWEEN_LINES:
             self._shown_at = seconds
             words += f", {done / total:.0%}" if total and done else ""

@@ -22,7 +22,9 @@ def run_quietly(main: Callable[[list[str]], int], arguments: list[str]) -> str:
     Raises RuntimeError, with its output, if it does not succeed.
     """
     out, errors = io.StringIO(), io.StringIO()
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}
+    before = {
+        number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
+    }
     try:
         with redirect_stdout(out), redirect_stderr(errors):
             code = main(arguments)

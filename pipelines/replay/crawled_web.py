@@ -12,6 +12,7 @@ import numpy as np
 from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.log_reader import FileRange, known_format
 from opicflow.connectors.files.opening import InputRefused, expand
+from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.pipelines.graph.community import FetchedPages
 from opicflow.pipelines.graph.hosts import weights_of_hosts
 from opicflow.pipelines.ledger import CrawlItems, Kind, Ledger, Outcome
@@ -75,9 +76,9 @@ class Crawled:
     importance: Floats | None = None
 
 
-def crawled_in_logs(logs: Sequence[str], rules: Rules, progress: Progress) -> Crawled:
+def crawled_in_logs(logs: Sequence[str], rules: Rules, progress: Progress, reading: Reading = ANY) -> Crawled:
     """Read logs. The links of a page are those of its last visit with known links, as in the graph of a crawl."""
-    files = [(file, known_format(file)) for file in dict.fromkeys(expand(logs))]
+    files = [(file, known_format(file, reading)) for file in dict.fromkeys(expand(logs))]
     if not any(format_ for _, format_ in files):
         raise InputRefused(f"{', '.join(file for file, _ in files)[:200]}: empty: there is nothing to read")
     reader = _Reader()
@@ -85,7 +86,7 @@ def crawled_in_logs(logs: Sequence[str], rules: Rules, progress: Progress) -> Cr
     for file, format_ in files:
         if format_ is None:
             continue
-        for batch in decode_range(FileRange(file, file, format_), rules):
+        for batch in decode_range(FileRange(file, file, format_, reading=reading), rules):
             routed = route_rows(batch.decoded, batch.urls, file, rules, seen)
             reader.events += routed.counts.get("events_read", 0)
             reader.rejects += routed.reasons.total()

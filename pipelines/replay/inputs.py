@@ -76,6 +76,7 @@ class LogFiles(Input):
         self._may_be_empty = may_be_empty
         self.files = list(dict.fromkeys(expand(logs))) if logs or not may_be_empty else []
         self._sizes: dict[str, int | None] = {}
+        self._waiting: set[str] = set()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -130,9 +131,11 @@ class LogFiles(Input):
         """A file that was read to its end is known again by its last bytes."""
         if read.is_done:
             remember_end(source)
+        if read.waits:
+            self._waiting.add(source.name)
 
     def notes_at_end(self, input_ranges: Sequence[InputRange], state: State) -> list[str]:
-        """Files with nothing new, and last lines that somebody may still be writing."""
+        """Files with nothing new, and last lines and blocks that somebody may still be writing."""
         at = {source.name: source.at for source in state.sources}
         starts = state.run["starts"]
         files = [input_range for input_range in input_ranges if isinstance(input_range, FileRange)]
@@ -141,12 +144,16 @@ class LogFiles(Input):
             for input_range in files
             if at[input_range.source] == starts[input_range.source] > 0
         ] + [
-            f"{input_range.file}: its last line is not finished: it waits for the next replay into this state."
+            f"{input_range.file}: its last {last_part(input_range.format)} is not finished: it waits for the next "
+            "replay into this state."
             for input_range in files
-            if input_range.may_grow
-            and input_range.format in (Format.JSONL, Format.JSON, Format.CSV)
-            and at[input_range.source] < (self._sizes[input_range.source] or 0)
+            if input_range.source in self._waiting
         ]
+
+
+def last_part(format_: Format) -> str:
+    """Return the name of that which is written last, and may be incomplete."""
+    return "block" if format_ is Format.AVRO else "line"
 
 
 def _stdin_of(state: State) -> Source | None:

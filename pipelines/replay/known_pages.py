@@ -12,6 +12,7 @@ import numpy as np
 
 from opicflow.connectors.files.log_reader import FileRange, known_format
 from opicflow.connectors.files.opening import InputRefused, expand
+from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.pipelines.graph.store import MANIFEST, StoredGraph
 from opicflow.pipelines.ledger import Kind, Ledger
 from opicflow.pipelines.transforms.decode import decode_range
@@ -46,14 +47,14 @@ class KnownPages:
         return f"{len(self.ids):,} pages in {ranges.count} shards, the largest {over:.2f} times the mean; {sites}"
 
 
-def pages_of_logs(logs: str, rules: Rules) -> KnownPages:
+def pages_of_logs(logs: str, rules: Rules, reading: Reading = ANY) -> KnownPages:
     """Return the pages of logs: those that were visited or announced, and those that links lead to."""
     ids, visits, seen = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)], Seen()
     for file in expand([logs]):
-        format_ = known_format(file)
+        format_ = known_format(file, reading)
         if format_ is None:
             continue
-        for batch in decode_range(FileRange(file, file, format_), rules):
+        for batch in decode_range(FileRange(file, file, format_, reading=reading), rules):
             items = route_rows(batch.decoded, batch.urls, file, rules, seen).items
             ids.append(np.unique(np.concatenate((items.page, items.link_pages))))
             visits.append(items.page[items.kind == Kind.VISIT])

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from opicflow.connectors.files.whole_file import whole_file
+from opicflow.connectors.files.opening import InputRefused
+from opicflow.connectors.files.whole_file import remove_leftovers, whole_file
+from opicflow.pipelines.replay.state import FolderInUse
 from opicflow.pipelines.results.files import (
     IMPORTANCE,
     ORDERS,
@@ -23,6 +29,13 @@ from opicflow.pipelines.results.files import (
 )
 from opicflow.pipelines.results.part_files import ArrivingParts, Stopped, arriving_parts
 from opicflow.pipelines.transforms.parts import PartKind
+
+_FILES = (
+    r"(importance|refresh-schedule|crawl-orders|site-importance|publications|refresh-publications|rejects|tombstones|"
+    r"summary)(-\d{5}-of-\d{5})?\.(jsonl|avro|parquet|json)"
+)
+_WORK = ".opicflow-"
+"""What the names of work folders begin with."""
 
 
 class FileKinds(NamedTuple):
@@ -96,6 +109,53 @@ def result_files(out: Path, work: Path, kinds: FileKinds) -> Iterator[ResultFile
             yield files
         finally:
             files.close()
+
+
+@contextmanager
+def results_folder(path: Path) -> Iterator[None]:
+    """Make a folder of results, and keep other replays out of it. What killed replays have left there is removed.
+
+    On a disk without locks nobody is kept out, and nothing is removed.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+        folder = os.open(path, os.O_RDONLY)
+    except OSError as problem:
+        raise InputRefused(
+            f"{path}: cannot be written to ({problem.strerror}): name another folder with --out"
+        ) from None
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FolderInUse(
+                f"{path}: another replay writes its results there: wait for it, or name another folder with --out"
+            ) from None
+        except OSError:
+            yield
+            return
+        remove_leftovers(path, _FILES)
+        for work in path.glob(f"{_WORK}*"):
+            shutil.rmtree(work, ignore_errors=True)
+        yield
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def work_folder(out: Path | None) -> Iterator[Path]:
+    """Make a folder for the parts of results, in the folder of results if there is one, and remove it at the end."""
+    work = Path(tempfile.mkdtemp(prefix=_WORK, dir=out))
+    try:
+        yield work
+    finally:
+        # An interrupted segment may still write on another thread: it no longer finds the folder.
+        gone = work.with_name(f"{work.name}-gone")
+        with suppress(OSError):
+            os.rename(work, gone)
+        shutil.rmtree(gone, ignore_errors=True)
 
 
 @contextmanager

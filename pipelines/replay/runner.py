@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -17,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.connectors.files.whole_file import whole_file
 from opicflow.pipelines.ledger import ConfigRefused, LedgerConfig
@@ -28,7 +25,14 @@ from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayKeeper, policie
 from opicflow.pipelines.replay.mapped_files import MappedFiles
 from opicflow.pipelines.replay.moments import keep_moments
 from opicflow.pipelines.replay.read_progress import Progress
-from opicflow.pipelines.replay.result_files import FileKinds, ResultFiles, path_in_errors, result_files
+from opicflow.pipelines.replay.result_files import (
+    FileKinds,
+    ResultFiles,
+    path_in_errors,
+    result_files,
+    results_folder,
+    work_folder,
+)
 from opicflow.pipelines.replay.segments import (
     IN_PROCESS,
     SEGMENT_BYTES,
@@ -138,9 +142,9 @@ def replayed(request: ReplayRequest, progress: Callable[[Progress], None]) -> It
     )
     if request.to is not None:
         request.to.check()  # rather than after the work
-    if request.out is not None:
-        _make_folder(request.out)
     with ExitStack() as stack:
+        if request.out is not None:
+            stack.enter_context(results_folder(request.out))
         folder = None
         if request.state is not None:
             folder = stack.enter_context(StateFolder.locked(request.state, create=True))
@@ -219,6 +223,12 @@ class _Replay:
             if is_resumed:
                 self.notes.append("Nothing new since these logs were replayed: the results are the same as then.")
         if not is_resumed:
+            if state.run and not state.run["finished"]:
+                self.notes.append(
+                    "The replay before was interrupted, and this is another command: the "
+                    f"{counts_of(state)['events_read']:,} events that it had read count in the ledger, not in this "
+                    "summary, and its rejects are not listed."
+                )
             earlier = samples_of(state.run, _MOST_EARLIER_SAMPLES)
             state.run = {"logs": names, "reports": [], "starts": {}, "finished": False, "earlier": earlier, **now}
         remove_parts(self.work, keeper.head.segment if keeper and is_resumed else 0)
@@ -484,32 +494,14 @@ def _difference(requested: LedgerConfig, kept: LedgerConfig) -> str:
     return ", ".join(f"{name}: {theirs[name]}" for name in ours if ours[name] != theirs[name])
 
 
-def _make_folder(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):
-            pass
-    except OSError as problem:
-        raise InputRefused(
-            f"{path}: cannot be written to ({problem.strerror}): name another folder with --out"
-        ) from None
-
-
 @contextmanager
 def _work_folder(folder: StateFolder | None, out: Path | None) -> Iterator[Path]:
     if folder:
         folder.work.mkdir(exist_ok=True)
         yield folder.work
         return
-    work = Path(tempfile.mkdtemp(prefix=".opicflow-", dir=out))
-    try:
+    with work_folder(out) as work:
         yield work
-    finally:
-        # An interrupted segment may still write on another thread: it no longer finds the folder.
-        gone = work.with_name(f"{work.name}-gone")
-        with suppress(OSError):
-            os.rename(work, gone)
-        shutil.rmtree(gone, ignore_errors=True)
 
 
 def _reject_of_empty(file: str) -> Reject:

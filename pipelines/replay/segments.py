@@ -148,8 +148,8 @@ class SegmentRunner:
 def progress_of(report: dict[str, Any]) -> list[SourceProgress]:
     """Return how far the sources were read, from the report of a segment."""
     return [
-        SourceProgress(source, at, is_done, tuple((number, next_, last) for number, next_, last in partitions))
-        for source, at, is_done, partitions in report["files"]
+        SourceProgress(source, at, is_done, tuple((number, next_, last) for number, next_, last in partitions), *waits)
+        for source, at, is_done, partitions, *waits in report["files"]
     ]
 
 

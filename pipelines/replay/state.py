@@ -28,7 +28,7 @@ from typing import Any, BinaryIO, NamedTuple
 import xxhash
 
 from opicflow.connectors.files.opening import STDIN, Block, decompressed, is_compressed, open_bytes
-from opicflow.connectors.files.whole_file import sync_folder, whole_file
+from opicflow.connectors.files.whole_file import remove_leftovers, sync_folder, whole_file
 from opicflow.pipelines.ledger import LedgerConfig, LedgerError
 from opicflow.pipelines.ledger.snapshot import HEAD_BYTES
 from opicflow.pipelines.replay.answers import remove_other_answers
@@ -126,8 +126,8 @@ class StateFolder:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise FolderInUse(f"{path}: in use by another replay: wait for it, or name another folder") from None
-            for leftover in path.glob(".state.json.*.partial"):  # of a replay that was killed
-                leftover.unlink(missing_ok=True)
+            remove_leftovers(path, r"state\.json")
+            remove_leftovers(path / "work", ".*")
             yield cls(path)
 
     def read(self) -> State | None:

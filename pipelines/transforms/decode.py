@@ -7,7 +7,7 @@ several threads, ahead of their use, and leave in the order of the log.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -71,7 +71,9 @@ class InputRange(Protocol):
     def stored_bytes(self) -> int | None: ...
     @property
     def partitions(self) -> Sequence[object]: ...
-    def read(self) -> Iterator[UndecodedBatch]: ...
+    def read(self) -> Generator[UndecodedBatch, None, bool]:
+        """Yield the batches. Returns whether an incomplete end waits for its rest."""
+
     def split(self, range_bytes: int) -> Sequence[InputRange]: ...
     def advanced_to(self, at: int, reached: Partitions) -> InputRange: ...
 
@@ -175,13 +177,14 @@ class _ReadAhead:
         try:
             for input_range in input_ranges:
                 end, partitions = input_range.start, Partitions()
-                for batch in input_range.read():
+                batches = _Batches(input_range)
+                for batch in batches:
                     end, partitions = batch.end, batch.reached
                     self._room.wait()
                     if self._closed:
                         return
                     self._queue.put(self._pool.submit(self._decode, input_range.source, batch))
-                self._queue.put(SourceProgress(input_range.source, end, True, partitions))
+                self._queue.put(SourceProgress(input_range.source, end, True, partitions, batches.waits))
             self._queue.put(None)
         except BaseException as problem:  # the consumer raises it
             if not self._closed:
@@ -195,6 +198,17 @@ class _ReadAhead:
             return decoded
         finally:
             self._room.fill(size)
+
+
+class _Batches:
+    """The batches of an input range; after them, `waits` says whether an incomplete end waits for its rest."""
+
+    def __init__(self, input_range: InputRange) -> None:
+        self._input_range = input_range
+        self.waits = False
+
+    def __iter__(self) -> Iterator[UndecodedBatch]:
+        self.waits = bool((yield from self._input_range.read()))
 
 
 class _Room:

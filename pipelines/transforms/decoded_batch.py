@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opicflow.connectors.files.decoded import Decoded
+from opicflow.connectors.files.decoded import Decoded, reject_of
 from opicflow.pipelines.ledger import CrawlEntry, CrawlItems, LogPosition
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.transforms.route import ANY_TIME, Seen, route
 from opicflow.pipelines.transforms.rules import Rules
-from opicflow.schemas.crawl_events import MOST_LISTED, Reason, Reject
+from opicflow.schemas.crawl_events import MOST_LISTED, EventRefused, Reason, Reject
 from opicflow.schemas.urls import Canonicaliser, CanonicalUrls
 
 Partitions = tuple[tuple[int, int, str], ...]
@@ -21,12 +21,16 @@ Partitions = tuple[tuple[int, int, str], ...]
 
 
 class SourceProgress(NamedTuple):
-    """How far a source was read, and whether to its end; of a topic also how far each of its partitions was read."""
+    """How far a source was read, and whether to its end; of a topic also how far each of its partitions was read.
+
+    `waits`: at the end of a file an incomplete line or block waits for its rest.
+    """
 
     source: str
     at: int
     is_done: bool
     partitions: Partitions = ()
+    waits: bool = False
 
 
 class DecodedBatch(NamedTuple):
@@ -87,7 +91,7 @@ def route_rows(
             original = decoded.original(offset)
         else:
             original = events.text[int(events.begins[first]) : int(events.ends[first])].tobytes()
-        rejects.append(Reject(reason, detail, source, offset, original))
+        rejects.append(reject_of(EventRefused(reason, detail), source, offset, original))
     reasons = Counter(reject.reason.value for reject in rejects)
     for reason, more in sorted(unlisted.items()):
         reasons[reason.value] += more

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gc
 import gzip
 import html
@@ -59,7 +60,7 @@ def opicflow(capsys: pytest.CaptureFixture[str]) -> Run:
     """Return a function that runs a command in this process: its exit code, standard output and standard error."""
 
     def run(*arguments: object) -> tuple[int, str, str]:
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
         capsys.readouterr()
         try:
             code = main.main([str(argument) for argument in arguments])
@@ -182,6 +183,28 @@ def test_validate_reports_the_rejects_of_a_replay(opicflow: Run, tmp_path: Path)
     assert "no problems found" in opicflow("validate", fine)[1]
 
 
+@pytest.mark.parametrize(
+    ("name", "whole", "part"),
+    [
+        ("log.jsonl", b'{"url":"https://a.example/"}\n{"url":"https://a.example/1"}', "line"),
+        ("log.json", b'[{"url":"https://a.example/"},{"url":"https://a.example/1"}', "line"),
+        ("log.csv", b"url,status\nhttps://a.example/,200\nhttps://a.example/1,200", "line"),
+        ("log.jsonl.gz", gzip.compress(b'{"url":"https://a.example/"}\n' * 2000, mtime=0), "line"),
+        ("log.avro", avro([CrawlEvent(url(1)), CrawlEvent(url(2))]), "block"),
+    ],
+)
+def test_validate_says_that_the_end_of_a_log_may_still_be_written(
+    name: str, whole: bytes, part: str, opicflow: Run, tmp_path: Path
+) -> None:
+    path = write(tmp_path / name, whole[:-7])
+    _, out, _ = opicflow("validate", path)
+    words = f"note: {path}: its last {part} is not finished. If a crawler is still writing it, replay with --state"
+    assert " rejects " in out and " 0 rejects" not in out and words in out
+    path.write_bytes(whole)
+    _, out, _ = opicflow("validate", path)
+    assert " 0 rejects" in out and "not finished" not in out
+
+
 def test_validate_counts_shares_of_the_visits_that_are_accepted(opicflow: Run, tmp_path: Path) -> None:
     good = json_line(CrawlEvent(url(1), fetched_at_ms=10**12, links=()))
     far = json_line(CrawlEvent(url(2), fetched_at_ms=4 * 10**12, links=()))
@@ -203,6 +226,12 @@ def test_notes_of_a_replay_count_shares_of_the_visits_with_duplicates(opicflow: 
     summary: dict[str, Any] = json.loads(out)
     assert (summary["visits"], summary["duplicates"], summary["visits_links_unknown"]) == (1, 3, 4)
     assert [note for note in notes_for(summary, {}) if note.startswith("Links are not known for 100% of")]
+
+
+def test_a_reject_says_that_its_bytes_are_cut_off(opicflow: Run, tmp_path: Path) -> None:
+    log = write(tmp_path / "log.jsonl", b'{"url": "mailto:x", "text": "%s"}\n' % (b"x" * 70_000))
+    (reject,) = json.loads(opicflow("validate", log, "--json")[1])["rejects"]
+    assert reject["detail"] == ("url: mailto: is neither http nor https (the first 65536 of 70031 bytes are kept)")
 
 
 def test_validate_ends_with_1_if_all_was_rejected(opicflow: Run, tmp_path: Path) -> None:
@@ -389,6 +418,9 @@ def refusals(tmp_path: Path) -> dict[str, tuple[list[object], str]]:
     empty = write(tmp_path / "empty.jsonl", b"")
     rejects = write(tmp_path / "rejects.jsonl", b'{"url": 3}\n')
     prose = write(tmp_path / "prose.txt", b"Once upon a time\nthere was a crawl.\n")
+    packed = write(tmp_path / "log.jsonl.bz2", bz2.compress(b'{"url": "https://a.example/"}\n'))
+    cut = write(tmp_path / "log.gz", gzip.compress(b'{"url": "https://a.example/"}\n')[:12])
+    os.mkfifo(tmp_path / "pipe")
     return {
         "no such file": ([tmp_path / "none"], "no such file"),
         "no match": ([f"{tmp_path}/none*.gz"], "matches no file"),
@@ -397,6 +429,12 @@ def refusals(tmp_path: Path) -> dict[str, tuple[list[object], str]]:
         "empty": ([empty], "empty"),
         "all rejected": ([rejects], "all 1 records were rejected (bad-field 1)"),
         "no log": ([prose], "not a crawl log"),
+        "bzip2": ([packed], "log.jsonl.bz2: packed with bzip2, which is not read: unpack it, such as with bzcat"),
+        "nothing can be unpacked": ([cut], "nothing could be read: all 1 records were rejected (corrupt 1)"),
+        "a pipe": ([tmp_path / "pipe"], "pipe: a pipe, which cannot be read twice: name - instead"),
+        "a pipe of a pattern": ([f"{tmp_path}/p?pe"], "pipe: a pipe, which cannot be read twice: name - instead"),
+        "out is empty": ([log, "--out", ""], "argument --out: the name is empty"),
+        "state is empty": ([log, "--state", ""], "argument --state: the name is empty"),
         "out is a file": ([log, "--out", file], "cannot be written to"),
         "out is read-only": ([log, "--out", "/proc/opicflow"], "cannot be written to"),
         "state is a file": ([log, "--state", file], "cannot be made"),
@@ -512,7 +550,9 @@ def long_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("long") / "log.jsonl", b"".join(line * 40))
 
 
-@pytest.mark.parametrize(("signal_", "after_seconds"), crossed([signal.SIGINT, signal.SIGTERM], [1.0, 2.0]))
+@pytest.mark.parametrize(
+    ("signal_", "after_seconds"), [(signal.SIGHUP, 1.0), *crossed([signal.SIGINT, signal.SIGTERM], [1.0, 2.0])]
+)
 def test_an_interrupted_replay_leaves_no_partial_file(
     signal_: signal.Signals, after_seconds: float, long_log: Path, tmp_path: Path
 ) -> None:

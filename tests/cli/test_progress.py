@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from opicflow.pipelines.cli.progress import Convergence, ProgressDisplay
+from opicflow.pipelines.replay.read_progress import Progress
 
 
 @pytest.mark.parametrize("factor", [0.5, 0.85, 0.99])
@@ -58,3 +59,19 @@ def test_a_terminal_has_a_bar_with_words_that_goes_away(monkeypatch: pytest.Monk
     assert "\x1b]" not in text and "\x07" not in text
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1, "the cursor is there again"
     assert text.rstrip("\r\n").endswith("\x1b[2K"), "the bar is gone"
+
+
+def test_a_bar_shows_no_share_of_an_unknown_total_and_the_time_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    display = ProgressDisplay(quiet=False)
+    display.show(Progress(1000, None, 400, None, "B", 61.0))
+    display.close()
+    text = sys.stderr.getvalue()  # type: ignore[attr-defined]
+    assert "1,000 events" in text and "%" not in text and "0:01:01" in text
+    display = ProgressDisplay(quiet=False)
+    display.show(Progress(1000, None, 400, 800, "B", 61.0))
+    display.show_words("sorting", 62.0)
+    display.close()
+    text = sys.stderr.getvalue().partition("50%")[2]  # type: ignore[attr-defined]
+    assert "%" not in text.partition("sorting")[2]

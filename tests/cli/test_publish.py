@@ -59,7 +59,10 @@ def opicflow(capsys: pytest.CaptureFixture[str]) -> Run:
     """Return a function that runs a command in this process: its exit code, standard output and standard error."""
 
     def run(*arguments: object) -> tuple[int, str, str]:
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}
+        before = {
+            number: signal.getsignal(number)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
+        }
         capsys.readouterr()
         try:
             code = main.main([str(argument) for argument in arguments])

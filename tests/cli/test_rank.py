@@ -106,6 +106,28 @@ def test_ranks_of_a_log_are_the_oracles(log: Path, tmp_path: Path) -> None:
     assert "ranks.csv, 5 pages" in done.out
 
 
+def test_a_log_with_other_names_of_fields_has_the_same_ranks(log: Path, tmp_path: Path) -> None:
+    names = {"url": "page_url", "links": "found"}
+    other = write(tmp_path / "x", [{names.get(key, key): value for key, value in event.items()} for event in events()])
+    reading = ("--field", "url=page_url", "--field", "links=found", "--input-format", "jsonl")
+    command("rank", log, "--out", tmp_path / "a.csv", "--quiet")
+    command("rank", other, *reading, "--out", tmp_path / "b.csv", "--quiet")
+    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
+    refused = command("rank", other, "--quiet", code=2)
+    assert refused.err == (
+        f"opicflow: {other}: nothing could be read: all 4 records were rejected (opicflow validate shows why)\n"
+    )
+
+
+def test_rejects_are_counted_without_progress_too(log: Path, tmp_path: Path) -> None:
+    log.write_text(log.read_text() + "nonsense\n")
+    done = command("rank", log, "--quiet")
+    assert done.err == "1 events were rejected: opicflow validate shows them\n"
+    (tmp_path / "hosts.txt").write_text("a.example\n")
+    done = command("community", "rank", "--local", tmp_path / "hosts.txt", "--from", log, "--quiet")
+    assert done.err == "1 events were rejected: opicflow validate shows them\n"
+
+
 def test_every_format_has_the_same_ranks(built: Path, tmp_path: Path) -> None:
     for name in ("r.csv", "r.csv.gz", "r.jsonl", "r.jsonl.gz", "r.parquet"):
         command("rank", built, "--ranks", "importance,hubs", "--out", tmp_path / name, "--quiet")
@@ -270,6 +292,8 @@ def test_an_interrupted_build_of_several_logs_continues(tmp_path: Path, monkeypa
         (["rank", "{g}", "--runner", "NoRunner"], "NoRunner"),
         (["rank", "{g}", "--damping", "1"], "not a number from 0 to below 1"),
         (["rank", "{g}", "--tolerance", "0"], "not above 0"),
+        (["rank", "{g}", "--field", "url=page_url"], "--field: {g} is built already: build it so, or omit it"),
+        (["rank", "{log}", "--input-format", "jsonlines"], "--input-format jsonlines: not known"),
         (["rank", "{g}", "{log}"], "name one graph, or logs"),
         (["rank", "{g}", "--memory", "lots"], "--memory lots: not a size: write it like 512MB"),
         (["rank", "{d}"], "no graph there: build one with opicflow graph build"),
@@ -289,7 +313,7 @@ def test_a_mistake_gives_one_line_of_error(
     (tmp_path / "bad.txt").write_text("example.org much\n")
     (tmp_path / "other.txt").write_text("example.net\n")
     done = command(*(word.format(g=built, d=tmp_path, log=log) for word in arguments), code=2)
-    assert words in done.err
+    assert words.format(g=built) in done.err
     assert done.err.count("\n") == 1
 
 

@@ -243,12 +243,9 @@ def lines_beyond_home(placed: np.ndarray, hot: np.ndarray) -> int:
     """Return the sum of the entries' distances from their homes, in lines: a lookup takes one probe more than that."""
     lines = (len(placed) - 1) // 8
     at = np.flatnonzero(placed[:-1])
-    pages = hot[(placed[at] & np.uint64(0xFFFFFFFF)).astype(np.int64) - 1, 0].view(np.uint64)
-    hashed, half = pages * placed[-1], np.uint64(32)
-    hashed = (hashed ^ hashed >> half) * placed[-1]
-    hashed = (hashed ^ hashed >> half) * placed[-1]
-    homes = ((hashed >> half) * np.uint64(lines) >> half).astype(np.int64)
-    return int(((at // 8 - homes) % lines).sum())
+    pages = hot[(placed[at] & np.uint64(0xFFFFFFFF)).astype(np.int64) - 1, 0]
+    homes = np.array([index.home(placed, page) for page in pages.tolist()], np.int64)
+    return int(((at - homes) // 8 % lines).sum())
 
 
 def probes(pages: np.ndarray, multiplier: int) -> int:

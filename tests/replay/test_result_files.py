@@ -12,11 +12,42 @@ from typing import Any
 import pytest
 
 from opicflow.pipelines.replay import result_files as module
-from opicflow.pipelines.replay.result_files import FileKinds, result_files
+from opicflow.pipelines.replay.result_files import FileKinds, result_files, results_folder, work_folder
+from opicflow.pipelines.replay.state import FolderInUse, StateFolder
 from opicflow.pipelines.results.part_files import ArrivingParts, Stopped, arriving_parts, write_part
 from opicflow.pipelines.transforms.parts import Part, PartKind
 
 KINDS = FileKinds("jsonl", 1, sites=False, publications=False)
+
+
+def test_one_replay_at_a_time_writes_into_a_folder(tmp_path: Path) -> None:
+    with (
+        results_folder(tmp_path / "out"),
+        pytest.raises(FolderInUse, match="out: another replay writes its results there: wait for it, or name another"),
+        results_folder(tmp_path / "out"),
+    ):
+        pass
+    with results_folder(tmp_path / "out"):
+        pass
+
+
+def test_what_killed_replays_have_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    others = [".orders.csv.12.partial", ".importance.jsonl", "importance.parquet", ".importance.txt.12.partial"]
+    left = [".importance.jsonl.12.partial", ".crawl-orders-00002-of-00003.avro.7.partial", ".summary.json.12.partial"]
+    for name in (*others, *left):
+        (tmp_path / name).write_bytes(b"x")
+    work = work_folder(tmp_path)
+    (work.__enter__() / "part").write_bytes(b"x")  # and is killed
+    with results_folder(tmp_path):
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted(others)
+
+
+def test_what_a_killed_replay_has_left_in_its_state_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    for name in (".state.json.12.partial", "work/.importance-000001.12.partial", "work/rejects-000000-empty"):
+        (tmp_path / name).write_bytes(b"x")
+    with StateFolder.locked(tmp_path, create=True):
+        assert sorted(path.name for path in tmp_path.rglob("*")) == ["lock", "rejects-000000-empty", "work"]
 
 
 @pytest.mark.parametrize("failing", ["importance", "refresh-schedule", "crawl-orders"])

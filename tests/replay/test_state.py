@@ -16,6 +16,7 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
+import zstandard
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
@@ -42,7 +43,7 @@ from opicflow.pipelines.transforms.settings import LedgerOptions
 from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.urls import UrlRules
-from support.logs import FIRST_MS, WebLog, json_line, jsonl, records_of, run, state_files, url, without_times
+from support.logs import FIRST_MS, WebLog, avro, json_line, jsonl, records_of, run, state_files, url, without_times
 from support.thorough import crossed
 
 COMMAND = [sys.executable, "-m", "opicflow.pipelines.cli.main"]
@@ -107,6 +108,34 @@ def test_a_file_that_grew_and_was_renamed_is_continued(compress: Any, lines: lis
     assert (first["events_read"], second["events_read"]) == (1100, len(lines) - 1100)
     assert state_files(tmp_path / "a") == state_files(tmp_path / "b")
     assert (tmp_path / "once/importance.jsonl").read_bytes() == (tmp_path / "grown/importance.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "jsonl.gz", "jsonl.zst", "avro", "avro.gz"])
+def test_a_log_that_is_being_written_loses_nothing_where_it_is_cut(kind: str, tmp_path: Path) -> None:
+    events = WebLog(power_law_web(50, 3), announced=False).crawl("random", 300).events
+    data = avro(events, "null") if kind.startswith("avro") else jsonl(events)
+    pack: Any = {"gz": gzip.compress, "zst": zstd_frames}.get(kind.rpartition(".")[2], bytes)
+    whole = pack(data)
+    replay([write(tmp_path / "whole", whole)], tmp_path / "a", tmp_path / "once")
+    log = write(tmp_path / "log", whole[: len(whole) // 2])
+    first = run([log], None, state=tmp_path / "b")
+    last = "block" if kind.startswith("avro") else "line"
+    assert f"{log}: its last {last} is not finished: it waits for the next replay into this state." in first.notes
+    log.write_bytes(whole[: len(whole) // 2 + 7])
+    second = run([log], None, state=tmp_path / "b")
+    log.write_bytes(whole)
+    third = run([log], tmp_path / "grown", state=tmp_path / "b")
+    assert not [note for note in third.notes if "not finished" in note]
+    found = [one.summary for one in (first, second, third)]
+    assert [one["rejects"] for one in found] == [0, 0, 0]
+    assert 0 < found[0]["visits"] < sum(one["visits"] for one in found) == len(events)
+    assert (tmp_path / "once/importance.jsonl").read_bytes() == (tmp_path / "grown/importance.jsonl").read_bytes()
+
+
+def zstd_frames(data: bytes) -> bytes:
+    """Compress as a writer that ends a frame after every 5,000 bytes: a block is read when it is whole."""
+    pieces = (data[first : first + 5000] for first in range(0, len(data), 5000))
+    return b"".join(map(zstandard.ZstdCompressor().compress, pieces))
 
 
 def test_a_log_that_was_replayed_before_has_nothing_new(lines: list[bytes], tmp_path: Path) -> None:
@@ -433,7 +462,12 @@ def test_another_log_after_a_stopped_replay_is_counted_alone(
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(StateFolder, "write_state", interrupted_at_its_end(StateFolder.write_state))
         replay([first], tmp_path / "state", segment_bytes=200_000)
-    summary = replay([second], tmp_path / "state", tmp_path / "out")
+    result = run([second], tmp_path / "out", state=tmp_path / "state")
+    assert result.notes[0] == (
+        "The replay before was interrupted, and this is another command: the 1,500 events that it had read count in "
+        "the ledger, not in this summary, and its rejects are not listed."
+    )
+    summary = result.summary
     assert summary["events_read"] == len(lines) - 1500
     assert len(records_of(tmp_path / "out/rejects.jsonl")) == summary["rejects"]
 

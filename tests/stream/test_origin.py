@@ -20,6 +20,8 @@ from opicflow.connectors.kafka.partitions import PartitionRange, record_at, reso
 from opicflow.connectors.kafka.polls import NO_END, WatchedTopic
 from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.source import read_range
+from opicflow.pipelines.cli.boundaries import chosen_ranges
+from opicflow.pipelines.cli.main import parse
 from opicflow.pipelines.ledger import ControlEntry, ItemWriter, LedgerConfig
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.stream import log_settings, origin
@@ -183,6 +185,15 @@ def test_boundaries_like_a_log_are_even_and_kept_by_the_stream(
     )
     assert refused.code == 2
     assert "its logs are not empty: boundaries are chosen before a stream begins" in refused.err
+
+
+def test_boundaries_like_a_log_with_other_names_of_fields(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "crawl.jsonl")
+    (tmp_path / "other.jsonl").write_text(log.read_text().replace('"url"', '"page_url"'))
+    topics = ["topics", "create", "--shards", "3", "--like"]
+    ranges, _ = chosen_ranges(parse([*topics, str(log)]), 3, Rules())
+    options = parse([*topics, str(tmp_path / "other.jsonl"), "--field", "url=page_url", "--input-format", "jsonl"])
+    assert chosen_ranges(options, 3, Rules())[0] == ranges
 
 
 def test_boundaries_like_a_state_and_like_a_graph(kafka: LocalKafka, topic_prefix: str, tmp_path: Path) -> None:

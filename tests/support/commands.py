@@ -22,7 +22,7 @@ class CommandResult(NamedTuple):
 
 def command(*arguments: object) -> CommandResult:
     """Run `opicflow` with these arguments; standard output is not a terminal."""
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
     before = {number: signal.getsignal(number) for number in signals}
     out, err = io.StringIO(), io.StringIO()
     try:

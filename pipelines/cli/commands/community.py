@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from opicflow.connectors.files.opening import InputRefused
-from opicflow.pipelines.cli.options import add_json, add_quiet, add_rule_options, natural, rules_of, whole
+from opicflow.pipelines.cli.options import (
+    add_json,
+    add_quiet,
+    add_reading,
+    add_rule_options,
+    natural,
+    reading_of,
+    rules_of,
+    whole,
+)
 from opicflow.pipelines.cli.output_files import check_output
 from opicflow.pipelines.cli.parser import add_command
 from opicflow.pipelines.cli.progress import ProgressDisplay, announce_compilation
@@ -112,6 +121,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         )
         add_json(what)
         add_quiet(what)
+        add_reading(what)
         add_rule_options(what)
 
 
@@ -173,10 +183,11 @@ class _Surroundings:
                     options.logs,
                     rules,
                     lambda events, seconds: display.show_words(f"{events:,} events read", seconds),
+                    reading_of(options),
                 )
             finally:
                 display.close()
-        if crawled.rejects and not options.quiet:
+        if crawled.rejects:
             print(f"{crawled.rejects:,} events were rejected: opicflow validate shows them", file=sys.stderr)
         hosts, pages = local_of(options.local, rules)
         local = np.union1d(crawled.urls.of_hosts(hosts), pages)

@@ -17,9 +17,11 @@ from opicflow.pipelines.cli.graph_options import add_graph_options, graph_option
 from opicflow.pipelines.cli.options import (
     add_json,
     add_list_form,
+    add_reading,
     add_site_kind,
     internal_weight,
     natural,
+    reading_of,
     share,
     whole,
 )
@@ -124,6 +126,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     beam.add_argument("--beam-option", action="append", default=[], metavar="OPTION", help="for the runner; repeatable")
     _add_measure_options(parser)
+    add_reading(parser)
     add_graph_options(parser)
     parser.set_defaults(defaults_of_builds={name: parser.get_default(name) for name in _OF_BUILDS})
 
@@ -335,9 +338,10 @@ def _graph_of(options: argparse.Namespace) -> Iterator[StoredGraph]:
         yield StoredGraph(folders[0])
         return
     with tempfile.TemporaryDirectory(prefix="opicflow-graph-", dir=options.work) as folder:
+        how, reading = graph_options_of(options), reading_of(options)
         with show_build(options.quiet) as progress:
-            stored, reasons = graph_of_logs(options.logs, Path(folder) / "graph", graph_options_of(options), progress)
-        if reasons and not options.quiet:
+            stored, reasons = graph_of_logs(options.logs, Path(folder) / "graph", how, progress, reading)
+        if reasons:
             print(f"{sum(reasons.values()):,} events were rejected: opicflow validate shows them", file=sys.stderr)
         yield stored
 
@@ -398,6 +402,8 @@ _OF_PAGES = (
 )
 """Options of ranks that pages alone have, and harmonic centrality has not."""
 _OF_BUILDS = (
+    "input_format",
+    "field",
     "slice_pages",
     "ranks_at_once",
     "both_ways",

@@ -6,6 +6,8 @@ import argparse
 import json
 import time
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from opicflow.pipelines.cli.options import (
@@ -21,7 +23,10 @@ from opicflow.pipelines.cli.options import (
 from opicflow.schemas.errors import printable
 
 if TYPE_CHECKING:
+    from opicflow.connectors.files.log_reader import FileRange
     from opicflow.connectors.files.log_sample import LogSample
+    from opicflow.pipelines.transforms.decoded_batch import DecodedBatch
+    from opicflow.pipelines.transforms.rules import Rules
 
 _MOST_NAMES = 20
 _LONGEST_NAME = 80
@@ -49,9 +54,8 @@ def run(options: argparse.Namespace) -> int:
     from opicflow.connectors.files.decoded import most_first
     from opicflow.connectors.files.log_reader import FileRange, known_format
     from opicflow.connectors.files.log_sample import LogSample, sample_log
-    from opicflow.connectors.files.opening import expand
+    from opicflow.connectors.files.opening import STDIN, expand
     from opicflow.pipelines.replay.summary import notes_for
-    from opicflow.pipelines.transforms.decode import decode_range
     from opicflow.pipelines.transforms.decoded_batch import route_rows
     from opicflow.pipelines.transforms.route import Seen, accepted
     from opicflow.pipelines.transforms.rules import Rules
@@ -68,6 +72,7 @@ def run(options: argparse.Namespace) -> int:
     oddities: Counter[str] = Counter()
     shown: list[dict[str, Any]] = []
     seen = Seen()
+    unfinished: list[str] = []
     files = list(dict.fromkeys(expand(options.logs)))
     for file in files:
         format_ = known_format(file, reading)
@@ -77,7 +82,8 @@ def run(options: argparse.Namespace) -> int:
             shown.append({"reason": Reason.EMPTY_FILE.value, "where": file, "detail": "the file is empty", "bytes": ""})
             continue
         sample_log(file, format_, reading, sample)
-        for batch in decode_range(FileRange("log", file, format_, reading=reading), rules):
+        log = FileRange("log", file, format_, may_grow=file != STDIN, reading=reading)
+        for batch in _batches(log, rules, unfinished):
             events = batch.decoded.events
             oddities["escaped"] += urls_with(events, b"&amp;")
             oddities["broken"] += urls_with(events, BROKEN_LINK.url.encode())
@@ -108,7 +114,7 @@ def run(options: argparse.Namespace) -> int:
     }
     summary.setdefault("visits_links_unknown", 0)
     summary.setdefault("visits_without_time", 0)
-    notes = notes_for(summary, {})
+    notes = [*unfinished, *notes_for(summary, {})]
     if summary.get("visits_without_digest", 0) > 0.05 * max(summary["visits"], 1):
         notes.append(
             f"{summary['visits_without_digest'] / max(summary['visits'], 1):.0%} of the visits have no digest: "
@@ -139,6 +145,23 @@ def run(options: argparse.Namespace) -> int:
     if not notes and not rejected:
         print("no problems found")
     return code
+
+
+def _batches(log: FileRange, rules: Rules, notes: list[str]) -> Iterator[DecodedBatch]:
+    """Yield the batches of a log. If its end is incomplete it is a reject, and a note says what becomes of it."""
+    from opicflow.pipelines.replay.inputs import last_part
+    from opicflow.pipelines.transforms.decode import decode_range
+
+    for batch in decode_range(log, rules):
+        yield batch
+    if any(one.waits for one in batch.progress):
+        for last in decode_range(replace(log, start=batch.end, may_grow=False), rules):
+            yield last
+            if last.decoded.rejects:
+                notes.append(
+                    f"{log.file}: its last {last_part(log.format)} is not finished. If a crawler is still writing it, "
+                    "replay with --state: it is read when it is complete."
+                )
 
 
 def _notes_of_urls(oddities: Counter[str]) -> list[str]:

@@ -158,6 +158,9 @@ def test_a_line_that_is_too_long_is_one_reject(after: bytes, size: int, tmp_path
     begin, length = len(lines(2)), size + len(after[:1])
     (reject,) = [one for batch in read(FileRange("s", str(file), Format.JSONL)) for one in batch.decode().rejects]
     assert (reject.reason, reject.offset, reject.bytes) == (Reason.TOO_LARGE, begin, b"x" * MOST_REJECTED_BYTES)
+    start, _, rest = reject.detail.partition(" (the first 65536 of ")
+    assert start == "the line is longer than 32 MiB"
+    assert rest in {f"{of} bytes are kept)" for of in (size, length)}  # with its line break, or without
     expected = [*read_all_of(lines(2), tmp_path), (begin, "too-large")]
     expected += [(offset + begin + length, url) for offset, url in read_all_of(after[1:], tmp_path)]
     assert read_all(file) == expected
