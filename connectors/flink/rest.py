@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import time
@@ -176,7 +175,7 @@ class FlinkCluster:
             raise self._refused(f"no job {name!r} runs there: see which do ({others}), or give another --name")
         if len(found) > 1:
             ids = ", ".join(job.id for job in found)
-            raise self._refused(f"{len(found)} jobs {name!r} run there ({ids}): cancel all but one")
+            raise self._refused(f"{len(found)} jobs {name!r} run there ({ids}): cancel all but one on its page")
         return found[0]
 
     def details(self, job_id: str) -> JobDetails:
@@ -194,14 +193,10 @@ class FlinkCluster:
                 now_ms=int(found["now"]),
             )
 
-    def worker_variables(self, job_id: str) -> dict[str, str]:
-        """Return the environment variables that the worker processes of a Beam job are given; none for containers."""
-        options = _of(self._of_job(job_id, "/config"), "execution-config", "user-config", "environmentConfig")
-        try:
-            given = _of(json.loads(options or "{}"), "env") or {}
-            return {str(name): str(value) for name, value in given.items()}
-        except (ValueError, AttributeError):  # the name of an image
-            return {}
+    def beam_options(self, job_id: str) -> dict[str, str]:
+        """Return the options that a Beam job was submitted with, as Flink shows them."""
+        shown = _of(self._of_job(job_id, "/config"), "execution-config", "user-config")
+        return {str(name): str(value) for name, value in (shown or {}).items()}
 
     def wait(self, job_id: str, done: Callable[[JobDetails], bool], limit_seconds: float) -> JobDetails | None:
         """Request a job until `done` returns True; returns None after the time limit."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import apache_beam as beam
@@ -156,6 +158,22 @@ def test_beam_starts_a_job_server_for_the_flink_that_runs_and_all_jobs_have_as_m
     assert options.view_as(FlinkRunnerOptions).max_parallelism == MOST_SLOTS == 128
     monkeypatch.setattr(FlinkJarJobServer, "path_to_beam_jar", lambda _, target: target)
     assert FlinkJarJobServer(options).path_to_jar() == ":runners:flink:1.19:job-server:shadowJar"
+
+
+def test_a_start_beside_another_one_of_the_same_name_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = {"flink-version": "1.19.0", "taskmanagers": 1, "slots-total": 2, "slots-available": 2}
+    two = [{"jid": digit * 32, "name": "opicflow", "state": "RUNNING", "start-time": 5} for digit in "12"]
+    with fake_flink() as fake, socket.create_server(("127.0.0.1", 0)) as server:
+        fake.answers |= {"GET /jobs/overview": {"jobs": []}, "GET /overview": size}
+
+        def run(pipeline: beam.Pipeline) -> Any:
+            fake.answers["GET /jobs/overview"] = {"jobs": two}
+            return SimpleNamespace(state="RUNNING")
+
+        monkeypatch.setattr(beam.Pipeline, "run", run)
+        at = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(FlinkRefused, match=r"2 jobs 'opicflow' run there .*: cancel all but one on its page"):
+            submit(FlinkJob(fake.master, job_server=at, checkpoints="/c"), lambda slots: beam.Create([slots]))
 
 
 def test_more_slots_than_groups_of_keys_are_refused() -> None:
