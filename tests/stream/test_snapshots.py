@@ -178,6 +178,18 @@ def test_a_snapshot_that_is_removed_while_it_is_read_for_trimming_is_not_a_damag
             trim.find_trims(UNUSED, store.topic, store.where)
 
 
+def test_of_a_log_without_a_snapshot_nothing_is_deleted_and_all_must_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = store_in(tmp_path)
+    log = PartitionRange("kafka/id/3", UNUSED, store.topic, store.topic_id, 3, 0, 9)
+    monkeypatch.setattr(trim, "resolve", lambda connection, topic: [log])
+    with pytest.raises(LogRefused, match=r"partition 3: .* has no snapshot of its ledger: name the folder of its snap"):
+        trim.find_trims(UNUSED, store.topic, store.where)
+    found = trim.find_trims(UNUSED, store.topic, store.where, reads=False)
+    assert found == [trim.Trim(3, 0, 0, 9)]
+
+
 # -- the writer
 
 
