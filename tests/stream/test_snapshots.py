@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opicflow.connectors.kafka.partitions import PartitionRange
-from opicflow.connectors.storage.folder import StorageFolder
+from opicflow.connectors.storage.folder import StorageFolder, StorageRefused
 from opicflow.pipelines.ledger import LedgerConfig, TickEntry
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.stream import ledgers, snapshot_reader, snapshot_store, snapshot_writer, trim
@@ -97,6 +97,26 @@ def test_a_snapshot_that_was_not_finished_is_never_used(tmp_path: Path) -> None:
             list(store.read(3, snapshot))
     manifest.unlink()
     assert store.head(3, snapshot) is None
+
+
+@pytest.mark.parametrize("failing", ["part-00001", "manifest.json"])
+def test_nothing_is_left_of_a_snapshot_that_could_not_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    store = store_in(tmp_path)
+    before = write(store, [b"one"])
+    write_file = StorageFolder.write
+
+    def fill(self: StorageFolder, name: str, data: bytes) -> None:
+        write_file(self, name, data[: len(data) // 2] if name.endswith(failing) else data)
+        if name.endswith(failing):
+            raise StorageRefused("no space left")
+
+    monkeypatch.setattr(StorageFolder, "write", fill)
+    monkeypatch.setattr(snapshot_store, "PART_BYTES", 1)
+    with pytest.raises(StorageRefused, match="no space left"):
+        write(store, [b"one", b"two"], replace(HEAD, next=99))
+    assert [one.name for one in store.newest_first(3)] == [before]
 
 
 def test_a_file_that_was_changed_is_refused_by_its_name(tmp_path: Path) -> None:
