@@ -124,10 +124,16 @@ class Resharding:
             self._write(origin, packed, old, on_progress)
         return NewLogs(self.to_topic, origin, tuple(one.pages for one in packed), sum(one.minted for one in ledgers))
 
-    def check(self) -> None:
-        """Refuse a number of shards that other ledgers had, as long as topics have their records: audits mix them."""
-        if len(resolve(self.connection, self.topic)) == self.shards:
+    def check(self, is_running: bool = False) -> None:
+        """Refuse what cannot be resharded, so that a stream that runs need not be stopped for it.
+
+        A number of shards that other ledgers had is refused as long as topics have their records: audits mix them.
+        """
+        old = resolve(self.connection, self.topic)
+        if len(old) == self.shards:
             raise KafkaRefused(f"{self.topic}: it has {self.shards} shards already: give another number")
+        self._check_target(is_running)
+        others: dict[int, int] = {}
         for batch in batches(self.connection, "audit", prefix=self.prefix):
             for one in batch:
                 if isinstance(one.record, Audit) and one.record.shards == self.shards:
@@ -135,6 +141,25 @@ class Resharding:
                         f"{self.prefix}audit has records of other ledgers of {self.shards} shards, and would mix them "
                         "with the new ones: give another number, or wait until they are deleted"
                     )
+                if isinstance(one.record, Audit) and one.record.shards != len(old):
+                    others[one.time_ms] = one.record.shards
+        if others and max(others) > _newest_ms(old):
+            raise KafkaRefused(
+                f"{self.topic}: a stream of {others[max(others)]} shards has run since these logs ended: name its logs "
+                "with --ledger, or start the stream on these first"
+            )
+
+    def _check_target(self, is_running: bool) -> None:
+        if self.to_topic not in read_cluster(self.connection, [self.to_topic]).topics:
+            return
+        logs = resolve(self.connection, self.to_topic)
+        if len(logs) != self.shards:
+            raise KafkaRefused(f"{self.to_topic}: it has {len(logs)} partitions, not {self.shards}: name a new topic")
+        if is_running and any(log.end for log in logs):
+            raise KafkaRefused(
+                f"{self.to_topic}: it has records, perhaps of a reshard that was interrupted, after which the stream "
+                "went on: name another topic with --to-ledger"
+            )
 
     def _old_keepers(self, on_progress: Callable[[ReshardProgress], None]) -> list[LogKeeper]:
         """Return the keepers at the ends of their logs, with all that the others have sealed for them."""
@@ -175,8 +200,6 @@ class Resharding:
         """Make the topic if it is missing, and write the first entries and snapshots that it lacks."""
         make(self.connection, [ledger_spec(self.prefix, self.to_topic, self.shards, self.is_hosted)], self.replication)
         logs = resolve(self.connection, self.to_topic)
-        if len(logs) != self.shards:
-            raise KafkaRefused(f"{self.to_topic}: it has {len(logs)} partitions, not {self.shards}: name a new topic")
         with Publisher(self.connection) as publisher:
             for log in logs:
                 if log.end == 0:

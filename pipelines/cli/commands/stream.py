@@ -238,7 +238,7 @@ def _reshard(options: argparse.Namespace) -> int:
     from opicflow.connectors.kafka.topics import names
     from opicflow.pipelines.stream.resharding import Resharding, ReshardProgress
     from opicflow.pipelines.stream.snapshot_store import NoSnapshots
-    from opicflow.pipelines.stream.submit import check_place, savepoint_folder
+    from opicflow.pipelines.stream.submit import check_place, savepoint_folder, started_job
 
     job = flink_job_of(options)
     check_runner(options, job)
@@ -259,7 +259,7 @@ def _reshard(options: argparse.Namespace) -> int:
     if not has_begun:
         if running:
             _check_ledger(options, job, running[0])
-        resharding.check()
+        resharding.check(bool(running))
     elif running:
         print_json(options, {"job": running[0].id, "name": running[0].name, "ledger": to_topic})
         if not options.json:
@@ -267,9 +267,10 @@ def _reshard(options: argparse.Namespace) -> int:
         return 0
     if running:
         check_place(job, max(vertex.parallelism for vertex in job.cluster.details(running[0].id).vertices))
+        kept = started_job(job, running[0].id).options
         path = job.cluster.stop(running[0].id, savepoint_folder(job))
         print(f"stopped, with a savepoint: {path}", file=sys.stderr, flush=True)
-        again = _command("", {**started_with(options), "from_savepoint": path})
+        again = _command("", {**kept, **started_with(options), "from_savepoint": path})
 
     def show(progress: ReshardProgress) -> None:
         print(f"{progress.step}: {progress.shard} of {progress.shards}", file=sys.stderr, flush=True)
