@@ -58,7 +58,7 @@ def add_stream_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_deployment_options(parser: argparse.ArgumentParser) -> None:
     """Add where a stream runs, and how: all that the command which continues it needs again."""
-    parser.add_argument("--ledger", metavar="TOPIC", help="the topic of the ledgers' logs (page-ledger)")
+    add_ledger(parser)
     add_kafka_options(parser)
     add_hosted(parser)
     _add_flink_options(parser)
@@ -126,6 +126,11 @@ def _add_flink_options(parser: argparse.ArgumentParser) -> None:
         help="of a log: its snapshots stay at least so long (%(default)g)",
     )
     group.add_argument("--beam-option", action="append", default=[], metavar="OPTION", help="for Beam; repeatable")
+
+
+def add_ledger(to: Any) -> None:
+    """Add the option that names the logs."""
+    to.add_argument("--ledger", metavar="TOPIC", help="the topic of the ledgers' logs (page-ledger)")
 
 
 def add_hosted(to: Any) -> None:
