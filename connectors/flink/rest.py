@@ -278,7 +278,8 @@ class FlinkCluster:
         if not path:
             cause = _first_cause(_of(answer, "operation", "failure-cause"))
             raise self._refused(
-                f"no savepoint of job {job_id}: {cause}: check the folder, and that all of the job runs"
+                f"no savepoint of job {job_id}: {cause}: check the folder, and that all of the job runs, or cancel "
+                "it on this page"
             )
         return str(path)
 
@@ -465,7 +466,8 @@ def _first_cause(trace: Any) -> str:
 def _java_cause(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    line = (causes or lines or ["no reason given"])[-1 if causes else 0]
+    named = [one for one in causes if "IOException: error=" not in one]  # Java's cause before it names the program
+    line = (named or causes or lines or ["no reason given"])[-1 if causes else 0]
     return re.sub(r"^(?:[\w$]+\.)+(?=[\w$]+(?:Exception|Error)\b)", "", line)
 
 

@@ -21,6 +21,7 @@ from opicflow.pipelines.cli.options import (
     connection_of,
     focus_of,
     ledger_options_of,
+    not_negative,
     positive,
     rules_of,
     sites_of,
@@ -120,7 +121,7 @@ def _add_flink_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--keep-snapshot-hours",
-        type=float,
+        type=not_negative,
         default=24.0,
         metavar="H",
         help="of a log: its snapshots stay at least so long (%(default)g)",

@@ -152,6 +152,17 @@ def submit(job: FlinkJob, transform: Callable[[int], beam.PTransform[Any, Any]],
         print("submitting: this takes a while", file=sys.stderr, flush=True)
     submitted_ms = max([one.started_ms for one in flink.jobs()], default=0)
     result = pipeline.run()
+    try:
+        return _wait_until_it_runs(job, submitted_ms, result)
+    except KeyboardInterrupt:
+        print(f"opicflow: the job was submitted, and goes on: {job.flink_master} shows it", file=sys.stderr, flush=True)
+        raise
+
+
+def _wait_until_it_runs(job: FlinkJob, submitted_ms: int, result: Any) -> Job:
+    """Return the job that was submitted after another one, when all of it runs."""
+    flink = job.cluster
+    why = "see the cluster's page"
     give_up_at = monotonic() + _SUBMIT_SECONDS
     while monotonic() < give_up_at:
         mine = [one for one in flink.jobs(job.name) if one.started_ms > submitted_ms]
@@ -159,13 +170,16 @@ def submit(job: FlinkJob, transform: Callable[[int], beam.PTransform[Any, Any]],
             flink.find(job.name)  # of two starts at once
         if mine and mine[0].ended:
             raise FlinkRefused(f"the job ended at once ({mine[0].state}): {_trouble(flink.details(mine[0].id))}")
-        if mine and flink.details(mine[0].id).runs:
-            return mine[0]
+        if mine:
+            details = flink.details(mine[0].id)
+            if details.runs:
+                return mine[0]
+            why = _trouble(details)
         if str(result.state) in ("FAILED", "CANCELLED"):
             raise FlinkRefused(f"{job.job_server or job.flink_master}: the job was refused: see its log")
         Event().wait(0.5)
     raise FlinkRefused(
-        f"{job.flink_master}: job {job.name!r} does not run after {_SUBMIT_SECONDS:.0f} s: see the cluster's page"
+        f"{job.flink_master}: job {job.name!r} does not run after {_SUBMIT_SECONDS:.0f} s, and goes on trying: {why}"
     )
 
 

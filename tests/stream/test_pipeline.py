@@ -18,6 +18,7 @@ from opicflow.connectors.flink.rest import FlinkRefused
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.partitions import PartitionRange
 from opicflow.connectors.kafka.polls import NO_END, WatchedTopic
+from opicflow.pipelines.stream import submit as submit_module
 from opicflow.pipelines.stream.pipeline import Stream, StreamConfig
 from opicflow.pipelines.stream.submit import (
     MOST_SLOTS,
@@ -160,20 +161,51 @@ def test_beam_starts_a_job_server_for_the_flink_that_runs_and_all_jobs_have_as_m
     assert FlinkJarJobServer(options).path_to_jar() == ":runners:flink:1.19:job-server:shadowJar"
 
 
-def test_a_start_beside_another_one_of_the_same_name_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def submit_among(jobs: list[dict[str, Any]], answers: dict[str, Any], patch: pytest.MonkeyPatch) -> None:
+    """Submit a job to a cluster that has these jobs then."""
     size = {"flink-version": "1.19.0", "taskmanagers": 1, "slots-total": 2, "slots-available": 2}
-    two = [{"jid": digit * 32, "name": "opicflow", "state": "RUNNING", "start-time": 5} for digit in "12"]
     with fake_flink() as fake, socket.create_server(("127.0.0.1", 0)) as server:
-        fake.answers |= {"GET /jobs/overview": {"jobs": []}, "GET /overview": size}
+        fake.answers |= {"GET /jobs/overview": {"jobs": []}, "GET /overview": size, **answers}
 
         def run(pipeline: beam.Pipeline) -> Any:
-            fake.answers["GET /jobs/overview"] = {"jobs": two}
+            fake.answers["GET /jobs/overview"] = {"jobs": jobs}
             return SimpleNamespace(state="RUNNING")
 
-        monkeypatch.setattr(beam.Pipeline, "run", run)
+        patch.setattr(beam.Pipeline, "run", run)
         at = f"127.0.0.1:{server.getsockname()[1]}"
-        with pytest.raises(FlinkRefused, match=r"2 jobs 'opicflow' run there .*: cancel all but one on its page"):
-            submit(FlinkJob(fake.master, job_server=at, checkpoints="/c"), lambda slots: beam.Create([slots]))
+        submit(FlinkJob(fake.master, job_server=at, checkpoints="/c"), lambda slots: beam.Create([slots]))
+
+
+def job_of(digit: str, state: str = "RUNNING") -> dict[str, Any]:
+    return {"jid": digit * 32, "name": "opicflow", "state": state, "start-time": 5}
+
+
+def test_a_start_beside_another_one_of_the_same_name_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(FlinkRefused, match=r"2 jobs 'opicflow' run there .*: cancel all but one on its page"):
+        submit_among([job_of("1"), job_of("2")], {}, monkeypatch)
+
+
+def test_a_job_that_does_not_come_to_run_is_reported_with_its_trouble(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = f"GET /jobs/{'1' * 32}"
+    answers = {
+        job: {**job_of("1", "RESTARTING"), "vertices": [], "timestamps": {"RUNNING": 0}, "now": 7},
+        f"{job}/exceptions": {"root-exception": 'IOException: Cannot run program "/nope"', "timestamp": 6},
+        f"{job}/metrics?get=numRestarts": [],
+    }
+    monkeypatch.setattr(submit_module, "_SUBMIT_SECONDS", 0.2)
+    with pytest.raises(FlinkRefused, match=r"and goes on trying: IOException: Cannot run program \"/nope\"$"):
+        submit_among([job_of("1", "RESTARTING")], answers, monkeypatch)
+
+    class Interrupted:
+        def wait(self, seconds: float) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(submit_module, "Event", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        submit_among([job_of("1", "RESTARTING")], answers, monkeypatch)
+    assert "opicflow: the job was submitted, and goes on: " in capsys.readouterr().err
 
 
 def test_more_slots_than_groups_of_keys_are_refused() -> None:
