@@ -200,10 +200,15 @@ def snapshots_of(options: argparse.Namespace) -> Snapshots | None:
 
 
 def ledger_topic_of(options: argparse.Namespace) -> str:
-    """Return the topic of the ledgers' logs."""
+    """Return the topic of the ledgers' logs. Raises `KafkaRefused` for a topic of something else."""
+    from opicflow.connectors.kafka.connection import KafkaRefused
     from opicflow.connectors.kafka.topics import names
 
-    return str(options.ledger or names(options.prefix).page_ledger)
+    known = names(options.prefix)
+    topic = str(options.ledger or known.page_ledger)
+    if topic != known.page_ledger and topic in known:
+        raise KafkaRefused(f"--ledger {topic}: this topic holds something else: name the topic of the ledgers' logs")
+    return topic
 
 
 def shards_of(options: argparse.Namespace, connection: Connection) -> int:

@@ -31,7 +31,7 @@ from opicflow.pipelines.cli.main import parse
 from opicflow.pipelines.cli.stream_options import started_with
 from opicflow.pipelines.ledger import LedgerConfig
 from opicflow.pipelines.stream import origin
-from opicflow.pipelines.stream.log_settings import Origin
+from opicflow.pipelines.stream.log_settings import Continuation, Origin
 from opicflow.pipelines.stream.resharding import Resharding
 from opicflow.pipelines.stream.submit import FlinkJob, _beam_options, savepoint_path, started_job
 from opicflow.schemas.shards import ShardRanges
@@ -272,6 +272,7 @@ def ready(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     ("options", "why"),
     [
         (("--from-savepoint", "latest"), "upgrade continues from a savepoint of its own: omit --from-savepoint"),
+        (("--ledger", "audit"), "--ledger audit: this topic holds something else: name the topic of the ledgers' logs"),
         (("--damping", "0.7"), "its ledgers count with other options (damping: 0.85"),
         (("--parallelism", "4"), "3 slots are free and 4 are needed"),
         (("--job-server", NOBODY), f"--job-server {NOBODY}: it cannot be reached"),
@@ -284,6 +285,17 @@ def test_what_a_start_would_refuse_is_refused_before_the_running_stream_is_stopp
     result = command(*UPGRADE, *(() if "--job-server-jar" in options else ("--job-server", ready)), *options)
     assert result.code == 2 and why in result.err, result
     assert len(result.err.splitlines()) == 1
+    assert stream.folder == "not stopped"
+
+
+def test_logs_that_begin_with_snapshots_need_their_folder(
+    stream: Stream, ready: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Origin(LedgerConfig(), ShardRanges.equal(4), continues=Continuation("page-ledger", "id", ("f",) * 4, {}))
+    monkeypatch.setattr(origin, "origin_of", lambda connection, topic, snapshots: kept)
+    result = command(*UPGRADE, "--job-server", ready)
+    assert result.code == 2
+    assert "continue those of page-ledger, and begin with snapshots: name the folder of these with" in result.err
     assert stream.folder == "not stopped"
 
 

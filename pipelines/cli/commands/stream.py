@@ -184,6 +184,11 @@ def _prepare(options: argparse.Namespace, connection: Connection) -> _Ready:
     topic, shards = ledger_topic_of(options), shards_of(options, connection)
     snapshots = snapshots_of(options)
     kept = origin_of(connection, topic, snapshots)
+    if kept is not None and kept.continues is not None and snapshots is None:
+        raise KafkaRefused(
+            f"{topic}: its logs continue those of {kept.continues.topic}, and begin with snapshots: name the folder of "
+            "these with --snapshots"
+        )
     requested = requested_origin(options, kept, shards)
     if kept is not None and requested is not None and _difference(requested, kept):
         raise KafkaRefused(
