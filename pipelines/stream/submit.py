@@ -18,6 +18,7 @@ from urllib.parse import quote, urlsplit
 from urllib.request import url2pathname
 
 import apache_beam as beam
+import grpc
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.flink_runner import FlinkJarJobServer
 
@@ -114,18 +115,27 @@ def check_place(job: FlinkJob, freed_slots: int = 0) -> int:
             "stop other jobs, or give a smaller --parallelism"
         )
     if job.job_server:
-        host, _, port = job.job_server.rpartition(":")
-        try:
-            socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
-        except (OSError, ValueError, OverflowError):
-            raise FlinkRefused(
-                f"--job-server {job.job_server}: it cannot be reached: check its address, and that it runs"
-            ) from None
+        _check_job_server(job.job_server)
     elif not job.job_server_jar:
         _fetch_job_server()
     elif not Path(job.job_server_jar).is_file():
         raise FlinkRefused(f"--job-server-jar {job.job_server_jar}: there is no such file: check the path")
     return parallelism
+
+
+def _check_job_server(address: str) -> None:
+    """Raise `FlinkRefused` unless a server of gRPC answers: Beam waits five minutes for another one."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
+        with grpc.insecure_channel(address) as channel:
+            grpc.channel_ready_future(channel).result(timeout=_CONNECT_SECONDS)
+    except grpc.FutureTimeoutError:
+        raise FlinkRefused(f"--job-server {address}: it is no job server of Beam: check its address") from None
+    except (OSError, ValueError, OverflowError):
+        raise FlinkRefused(
+            f"--job-server {address}: it cannot be reached: check its address, and that it runs"
+        ) from None
 
 
 def _fetch_job_server() -> None:
@@ -151,7 +161,14 @@ def submit(job: FlinkJob, transform: Callable[[int], beam.PTransform[Any, Any]],
     if not job.quiet:
         print("submitting: this takes a while", file=sys.stderr, flush=True)
     submitted_ms = max([one.started_ms for one in flink.jobs()], default=0)
-    result = pipeline.run()
+    try:
+        result = pipeline.run()
+    except grpc.RpcError as problem:
+        why = problem.details() if isinstance(problem, grpc.Call) else type(problem).__name__
+        raise FlinkRefused(
+            f"{job.job_server or 'the job server of Beam'}: it did not take the job ({in_one_line(Exception(why))}): "
+            "check --job-server, and see its log"
+        ) from None
     try:
         return _wait_until_it_runs(job, submitted_ms, result)
     except KeyboardInterrupt:

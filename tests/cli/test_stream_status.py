@@ -30,13 +30,14 @@ from opicflow.pipelines.cli.commands import stream as cli_stream
 from opicflow.pipelines.cli.main import parse
 from opicflow.pipelines.cli.stream_options import started_with
 from opicflow.pipelines.ledger import LedgerConfig
-from opicflow.pipelines.stream import origin
+from opicflow.pipelines.stream import origin, submit
 from opicflow.pipelines.stream.log_settings import Continuation, Origin
 from opicflow.pipelines.stream.resharding import Resharding
 from opicflow.pipelines.stream.submit import FlinkJob, _beam_options, savepoint_path, started_job
 from opicflow.schemas.shards import ShardRanges
 from support.commands import command
 from support.fake_flink import fake_flink
+from support.fake_job_server import fake_job_server
 
 METRICS = {
     **{f"pages_shard_{shard}": float(pages) for shard, pages in enumerate((90_000, 10_000))},
@@ -264,8 +265,8 @@ def ready(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     kept = Origin(LedgerConfig(), ShardRanges.equal(4))
     monkeypatch.setattr(origin, "origin_of", lambda connection, topic, snapshots: kept)
     monkeypatch.setattr(FlinkCluster, "overview", lambda _: Overview("1.19", 1, 4, 1))
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        yield f"127.0.0.1:{server.getsockname()[1]}"
+    with fake_job_server() as address:
+        yield address
 
 
 @pytest.mark.parametrize(
@@ -296,6 +297,14 @@ def test_logs_that_begin_with_snapshots_need_their_folder(
     result = command(*UPGRADE, "--job-server", ready)
     assert result.code == 2
     assert "continue those of page-ledger, and begin with snapshots: name the folder of these with" in result.err
+    assert stream.folder == "not stopped"
+
+
+def test_another_server_is_no_job_server(stream: Stream, ready: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submit, "_CONNECT_SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        result = command(*UPGRADE, "--job-server", f"127.0.0.1:{server.getsockname()[1]}")
+    assert result.code == 2 and "it is no job server of Beam: check its address" in result.err
     assert stream.folder == "not stopped"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +26,7 @@ from opicflow.pipelines.stream.submit import (
     submit,
 )
 from support.fake_flink import fake_flink
+from support.fake_job_server import fake_job_server
 from support.operator_ids import ENVIRONMENTS, operator_id
 from support.stored_stream import ARCHIVES, HISTORIES, contents
 
@@ -164,7 +164,7 @@ def test_beam_starts_a_job_server_for_the_flink_that_runs_and_all_jobs_have_as_m
 def submit_among(jobs: list[dict[str, Any]], answers: dict[str, Any], patch: pytest.MonkeyPatch) -> None:
     """Submit a job to a cluster that has these jobs then."""
     size = {"flink-version": "1.19.0", "taskmanagers": 1, "slots-total": 2, "slots-available": 2}
-    with fake_flink() as fake, socket.create_server(("127.0.0.1", 0)) as server:
+    with fake_flink() as fake, fake_job_server() as at:
         fake.answers |= {"GET /jobs/overview": {"jobs": []}, "GET /overview": size, **answers}
 
         def run(pipeline: beam.Pipeline) -> Any:
@@ -172,7 +172,6 @@ def submit_among(jobs: list[dict[str, Any]], answers: dict[str, Any], patch: pyt
             return SimpleNamespace(state="RUNNING")
 
         patch.setattr(beam.Pipeline, "run", run)
-        at = f"127.0.0.1:{server.getsockname()[1]}"
         submit(FlinkJob(fake.master, job_server=at, checkpoints="/c"), lambda slots: beam.Create([slots]))
 
 
@@ -183,6 +182,16 @@ def job_of(digit: str, state: str = "RUNNING") -> dict[str, Any]:
 def test_a_start_beside_another_one_of_the_same_name_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FlinkRefused, match=r"2 jobs 'opicflow' run there .*: cancel all but one on its page"):
         submit_among([job_of("1"), job_of("2")], {}, monkeypatch)
+
+
+def test_a_server_of_grpc_that_is_no_job_server_is_reported() -> None:
+    size = {"flink-version": "1.19.0", "taskmanagers": 1, "slots-total": 2, "slots-available": 2}
+    with fake_flink() as fake, fake_job_server() as at:
+        fake.answers |= {"GET /jobs/overview": {"jobs": []}, "GET /overview": size}
+        with pytest.raises(
+            FlinkRefused, match=rf"^{at}: it did not take the job \(Method not found!\): check --job-server"
+        ):
+            submit(FlinkJob(fake.master, job_server=at, checkpoints="/c"), lambda slots: beam.Create([slots]))
 
 
 def test_a_job_that_does_not_come_to_run_is_reported_with_its_trouble(
