@@ -133,7 +133,6 @@ class Resharding:
         if len(old) == self.shards:
             raise KafkaRefused(f"{self.topic}: it has {self.shards} shards already: give another number")
         self._check_target(is_running)
-        others: dict[int, int] = {}
         for batch in batches(self.connection, "audit", prefix=self.prefix):
             for one in batch:
                 if isinstance(one.record, Audit) and one.record.shards == self.shards:
@@ -141,12 +140,10 @@ class Resharding:
                         f"{self.prefix}audit has records of other ledgers of {self.shards} shards, and would mix them "
                         "with the new ones: give another number, or wait until they are deleted"
                     )
-                if isinstance(one.record, Audit) and one.record.shards != len(old):
-                    others[one.time_ms] = one.record.shards
-        if others and max(others) > _newest_ms(old):
+        if others := ran_since(self.connection, self.prefix, self.topic):
             raise KafkaRefused(
-                f"{self.topic}: a stream of {others[max(others)]} shards has run since these logs ended: name its logs "
-                "with --ledger, or start the stream on these first"
+                f"{self.topic}: a stream of {others} shards has run since these logs ended: name its logs with "
+                "--ledger, or start the stream on these first"
             )
 
     def _check_target(self, is_running: bool) -> None:
@@ -210,6 +207,16 @@ class Resharding:
             store = self.snapshots.of_logs(log.topic, log.topic_id)
             _store(store, keeper, time_ms, one)
             on_progress(ReshardProgress("snapshots", log.partition + 1, self.shards))
+
+
+def ran_since(connection: Connection, prefix: str, topic: str) -> int:
+    """Return how many shards another stream had that has run since the logs in a topic ended; 0 if there was none."""
+    logs = resolve(connection, topic)
+    for batch in batches(connection, "audit", prefix=prefix, since_ms=_newest_ms(logs) + 1):
+        for one in batch:
+            if isinstance(one.record, Audit) and one.record.shards != len(logs):
+                return one.record.shards
+    return 0
 
 
 def _newest_ms(logs: list[PartitionRange]) -> int:

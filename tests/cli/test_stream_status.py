@@ -30,7 +30,7 @@ from opicflow.pipelines.cli.commands import stream as cli_stream
 from opicflow.pipelines.cli.main import parse
 from opicflow.pipelines.cli.stream_options import started_with
 from opicflow.pipelines.ledger import LedgerConfig
-from opicflow.pipelines.stream import origin, submit
+from opicflow.pipelines.stream import origin, resharding, submit
 from opicflow.pipelines.stream.log_settings import Continuation, Origin
 from opicflow.pipelines.stream.resharding import Resharding
 from opicflow.pipelines.stream.submit import FlinkJob, _beam_options, savepoint_path, started_job
@@ -264,6 +264,7 @@ def ready(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(cli_stream, "shards_of", lambda options, connection: 4)
     kept = Origin(LedgerConfig(), ShardRanges.equal(4))
     monkeypatch.setattr(origin, "origin_of", lambda connection, topic, snapshots: kept)
+    monkeypatch.setattr(resharding, "ran_since", lambda connection, prefix, topic: 0)
     monkeypatch.setattr(FlinkCluster, "overview", lambda _: Overview("1.19", 1, 4, 1))
     with fake_job_server() as address:
         yield address
@@ -298,6 +299,15 @@ def test_logs_that_begin_with_snapshots_need_their_folder(
     assert result.code == 2
     assert "continue those of page-ledger, and begin with snapshots: name the folder of these with" in result.err
     assert stream.folder == "not stopped"
+
+
+def test_logs_that_a_stream_has_left_behind_are_named(
+    stream: Stream, ready: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resharding, "ran_since", lambda connection, prefix, topic: 6)
+    result = command(*UPGRADE, "--job-server", ready, "--parallelism", "4")
+    assert result.code == 2
+    assert "a stream of 6 shards has run since the logs in page-ledger ended: if you mean its logs, name" in result.err
 
 
 def test_another_server_is_no_job_server(stream: Stream, ready: str, monkeypatch: pytest.MonkeyPatch) -> None:

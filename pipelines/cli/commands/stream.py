@@ -180,10 +180,17 @@ def _prepare(options: argparse.Namespace, connection: Connection) -> _Ready:
     """Check the topics, the storage of snapshots, and that the options are those of the logs."""
     from opicflow.connectors.kafka.connection import KafkaRefused
     from opicflow.pipelines.stream.origin import origin_of
+    from opicflow.pipelines.stream.resharding import ran_since
 
     topic, shards = ledger_topic_of(options), shards_of(options, connection)
     snapshots = snapshots_of(options)
     kept = origin_of(connection, topic, snapshots)
+    if kept is not None and (others := ran_since(connection, options.prefix, topic)):
+        print(
+            f"opicflow: a stream of {others} shards has run since the logs in {topic} ended: if you mean its logs, "
+            "name them with --ledger",
+            file=sys.stderr,
+        )
     if kept is not None and kept.continues is not None and snapshots is None:
         raise KafkaRefused(
             f"{topic}: its logs continue those of {kept.continues.topic}, and begin with snapshots: name the folder of "
