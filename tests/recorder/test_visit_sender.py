@@ -86,6 +86,7 @@ def test_visits_behind_the_position_are_sent(
 def test_a_folder_that_is_full_for_a_while_does_not_end_the_sending(
     tmp_path: Path, brokers: Brokers, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.WARNING)
     brokers.problem = OSError(28, "No space left on device")
     send(tmp_path, None)
     assert "visits wait in the log: [Errno 28] No space left on device" in caplog.text
