@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import time
@@ -176,7 +175,7 @@ class FlinkCluster:
             raise self._refused(f"no job {name!r} runs there: see which do ({others}), or give another --name")
         if len(found) > 1:
             ids = ", ".join(job.id for job in found)
-            raise self._refused(f"{len(found)} jobs {name!r} run there ({ids}): cancel all but one")
+            raise self._refused(f"{len(found)} jobs {name!r} run there ({ids}): cancel all but one on its page")
         return found[0]
 
     def details(self, job_id: str) -> JobDetails:
@@ -194,14 +193,10 @@ class FlinkCluster:
                 now_ms=int(found["now"]),
             )
 
-    def worker_variables(self, job_id: str) -> dict[str, str]:
-        """Return the environment variables that the worker processes of a Beam job are given; none for containers."""
-        options = _of(self._of_job(job_id, "/config"), "execution-config", "user-config", "environmentConfig")
-        try:
-            given = _of(json.loads(options or "{}"), "env") or {}
-            return {str(name): str(value) for name, value in given.items()}
-        except (ValueError, AttributeError):  # the name of an image
-            return {}
+    def beam_options(self, job_id: str) -> dict[str, str]:
+        """Return the options that a Beam job was submitted with, as Flink shows them."""
+        shown = _of(self._of_job(job_id, "/config"), "execution-config", "user-config")
+        return {str(name): str(value) for name, value in (shown or {}).items()}
 
     def wait(self, job_id: str, done: Callable[[JobDetails], bool], limit_seconds: float) -> JobDetails | None:
         """Request a job until `done` returns True; returns None after the time limit."""
@@ -283,7 +278,8 @@ class FlinkCluster:
         if not path:
             cause = _first_cause(_of(answer, "operation", "failure-cause"))
             raise self._refused(
-                f"no savepoint of job {job_id}: {cause}: check the folder, and that all of the job runs"
+                f"no savepoint of job {job_id}: {cause}: check the folder, and that all of the job runs, or cancel "
+                "it on this page"
             )
         return str(path)
 
@@ -470,7 +466,8 @@ def _first_cause(trace: Any) -> str:
 def _java_cause(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    line = (causes or lines or ["no reason given"])[-1 if causes else 0]
+    named = [one for one in causes if "IOException: error=" not in one]  # Java's cause before it names the program
+    line = (named or causes or lines or ["no reason given"])[-1 if causes else 0]
     return re.sub(r"^(?:[\w$]+\.)+(?=[\w$]+(?:Exception|Error)\b)", "", line)
 
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, errors
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition, errors
 from kafka.errors import KafkaError
 
 from opicflow.connectors.kafka.client import NetworkClient, causes, is_permanent, unpack_in_columns, unpack_in_records
@@ -186,6 +186,14 @@ class Connection:
             yield
         except KafkaError as problem:
             raise self.refused(problem, action) from None
+        except KeyError as problem:  # kafka-python's own, for a partition that the brokers do not have
+            partition = problem.args[0] if problem.args else None
+            if not isinstance(partition, TopicPartition):
+                raise
+            raise KafkaRefused(
+                f"{self.brokers}: {action}: {partition.topic} has no partition {partition.partition}: if the topic was "
+                "deleted, create it with opicflow topics create; if it is new, try again"
+            ) from None
 
     def _client(self, make: Callable[..., Any], settings: dict[str, Any]) -> Any:
         """Make a client that has connected to the cluster. Its requests never create topics."""

@@ -89,12 +89,7 @@ class ResultFollower:
         Raises `KafkaRefused` if no broker answers, `TopicReplaced` if a topic ends before the position read.
         """
         with self._connection.doing("reading results"):
-            try:
-                ends = self._consumer.end_offsets(list(self._starts), timeout_ms=_PROBE_MS)
-            except KeyError as absent:  # kafka-python's own, for a topic that is not there
-                raise KafkaRefused(
-                    f"{absent.args[0].topic}: it was deleted: create it with opicflow topics create"
-                ) from None
+            ends = self._consumer.end_offsets(list(self._starts), timeout_ms=_PROBE_MS)
             for one in self._starts:
                 self._places[one] = self._consumer.position(one, timeout_ms=_PROBE_MS) or self._places[one]
         for one, end in ends.items():

@@ -106,8 +106,11 @@ def specs(
     event_partitions: int = EVENT_PARTITIONS,
     has_snapshots: bool = False,
     hosted: bool = False,
+    ledger: str | None = None,
 ) -> tuple[TopicSpec, ...]:
     """Return all topics. With `shards`, page-ledger must have exactly this number of partitions.
+
+    `ledger`: the topic of the logs that takes the place of page-ledger.
 
     `has_snapshots`: there are snapshots of ledgers in storage, and old records of page-ledger may be deleted.
     `hosted`: only what hosted clusters let their users choose.
@@ -118,7 +121,7 @@ def specs(
     found = (
         TopicSpec(name.crawl_events, event_partitions, "delete", "CreateTime", most_bytes=events),
         TopicSpec(
-            name.page_ledger,
+            ledger or name.page_ledger,
             shards or SHARDS,
             "delete",
             "LogAppendTime",
@@ -172,7 +175,12 @@ def findings(described: Described | None, spec: TopicSpec, brokers: int) -> list
     if described is None:
         return [
             Finding(
-                spec.name, "topic", "missing", "", "nothing can be written or read", "create it: opicflow topics create"
+                spec.name,
+                "topic",
+                "missing",
+                "",
+                "nothing can be written or read",
+                "create it: opicflow topics create, with the same --prefix and --ledger",
             )
         ]
     wrong = [*_of_layout(described, spec, brokers), *_of_cleaning(described, spec), *_of_records(described, spec)]

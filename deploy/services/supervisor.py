@@ -63,21 +63,27 @@ class Services:
     def start(self, names: Iterable[str] = tuple(SERVICES)) -> list[str]:
         """Start the services that do not run, wait until they are ready, and return their names.
 
-        A service that ended without being stopped keeps its ports and its data. After a failure, everything that was
-        started here is stopped again, and older data stays.
+        A service that ended without being stopped keeps its ports and its data; those of its processes that run are
+        left alone. After a failure, everything that was started here is stopped again, and older data stays.
         """
         with self._locked():
             before = self._started()
             missing = [name for name in names if name not in before or not before[name].runs]
+            left_alone = [one for service in before.values() for one in service.processes if one.lives]
             try:
                 for name in missing:
-                    self._launch(name, before.get(name))
+                    ended = [one.name for one in before[name].processes if not one.lives] if name in before else []
+                    if ended and len(ended) < len(before[name].processes):
+                        self._launch_again(name, ended)
+                    else:
+                        self._launch(name, before.get(name))
                 for name in missing:
                     self._wait(name, 1 if name in before else ATTEMPTS)
             except BaseException:
                 self._end(name for name in missing if name not in before)
                 again = [one for name, one in self._started().items() if name in missing]
-                processes.end([process for one in again for process in one.processes], STOP_SECONDS)
+                ours = [process for one in again for process in one.processes if process not in left_alone]
+                processes.end(ours, STOP_SECONDS)
                 raise
             return missing
 

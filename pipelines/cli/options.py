@@ -56,6 +56,17 @@ def positive(text: str) -> float:
     return number
 
 
+def not_negative(text: str) -> float:
+    """Return a number from 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0.0 <= number <= 1e9:
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a number from 0")
+    return number
+
+
 def share(text: str) -> float:
     """Return a share from 0 to 1."""
     try:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import re
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -19,6 +21,7 @@ from opicflow.pipelines.cli.options import (
     connection_of,
     focus_of,
     ledger_options_of,
+    not_negative,
     positive,
     rules_of,
     sites_of,
@@ -45,16 +48,38 @@ _LEAST_CERTIFIED_MOVE = 0.01
 
 def add_stream_options(parser: argparse.ArgumentParser) -> None:
     """Add all that the start of a stream and a rebuild have in common."""
-    parser.add_argument("--ledger", metavar="TOPIC", help="the topic of the ledgers' logs (page-ledger)")
     add_json(parser)
-    add_kafka_options(parser)
-    add_hosted(parser)
-    _add_flink_options(parser)
+    _add_deployment_options(parser)
     add_ledger_options(parser, "interpolation (the default)")
     add_rule_options(parser)
     add_refresh_options(parser, "--refresh-strategy")
     add_focus_options(parser)
     add_sites(parser)
+
+
+def _add_deployment_options(parser: argparse.ArgumentParser) -> None:
+    """Add where a stream runs, and how: all that the command which continues it needs again."""
+    add_ledger(parser)
+    add_kafka_options(parser)
+    add_hosted(parser)
+    _add_flink_options(parser)
+
+
+def started_with(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of deployment that do not have their defaults, with absolute paths, in the order of --help."""
+    parser = argparse.ArgumentParser(add_help=False)
+    _add_deployment_options(parser)
+    given = {name: value for name, value in vars(options).items() if value is not None}
+    defaults = vars(parser.parse_args([]))
+    found = {name: given[name] for name, default in defaults.items() if given.get(name, default) != default}
+    for name in _PATHS & found.keys():
+        if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", found[name]):
+            found[name] = os.path.abspath(found[name])
+    return found
+
+
+_PATHS = {"properties", "checkpoints", "snapshots", "worker_logs", "job_server_jar"}
+"""Options that may be relative to the folder of the command."""
 
 
 def _add_flink_options(parser: argparse.ArgumentParser) -> None:
@@ -96,12 +121,17 @@ def _add_flink_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--keep-snapshot-hours",
-        type=float,
+        type=not_negative,
         default=24.0,
         metavar="H",
         help="of a log: its snapshots stay at least so long (%(default)g)",
     )
     group.add_argument("--beam-option", action="append", default=[], metavar="OPTION", help="for Beam; repeatable")
+
+
+def add_ledger(to: Any) -> None:
+    """Add the option that names the logs."""
+    to.add_argument("--ledger", metavar="TOPIC", help="the topic of the ledgers' logs (page-ledger)")
 
 
 def add_hosted(to: Any) -> None:
@@ -137,7 +167,6 @@ def flink_job_of(options: argparse.Namespace) -> FlinkJob:
         worker_command=options.worker_command,
         worker_logs=options.worker_logs,
         worker_image=options.worker_image,
-        snapshots=options.snapshots,
         beam_options=tuple(options.beam_option),
         quiet=options.json,
     )
@@ -171,10 +200,15 @@ def snapshots_of(options: argparse.Namespace) -> Snapshots | None:
 
 
 def ledger_topic_of(options: argparse.Namespace) -> str:
-    """Return the topic of the ledgers' logs."""
+    """Return the topic of the ledgers' logs. Raises `KafkaRefused` for a topic of something else."""
+    from opicflow.connectors.kafka.connection import KafkaRefused
     from opicflow.connectors.kafka.topics import names
 
-    return str(options.ledger or names(options.prefix).page_ledger)
+    known = names(options.prefix)
+    topic = str(options.ledger or known.page_ledger)
+    if topic != known.page_ledger and topic in known:
+        raise KafkaRefused(f"--ledger {topic}: this topic holds something else: name the topic of the ledgers' logs")
+    return topic
 
 
 def shards_of(options: argparse.Namespace, connection: Connection) -> int:
@@ -273,7 +307,8 @@ def submit_stream(
             )
         )
 
-    return submit(job, stream, savepoint)
+    shown = {**started_with(options), "ledger": topic}
+    return submit(replace(job, started_with=shown), stream, savepoint)
 
 
 def print_json(options: argparse.Namespace, values: dict[str, Any]) -> None:

@@ -6,15 +6,17 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
 from opicflow.connectors.files.json_encoding import encode_jsonl
-from opicflow.connectors.kafka.connection import Connection, KafkaRefused
+from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.messages import Framer
 from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.topics import names
+from opicflow.schemas.errors import UserError
 from opicflow.schemas.shards import ShardRanges
 
 _LOGGER = logging.getLogger(__name__)
@@ -38,7 +40,7 @@ class VisitSender:
         self._log, self._kept = log, log.with_name("sent")
         self._connection, self._topic = connection, names(prefix).crawl_events
         self._publisher: Publisher | None = None
-        self._at = int(self._kept.read_text()) if self._kept.exists() else 0
+        self._at = self._position()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="opicflow-visits", daemon=True)
         self._thread.start()
@@ -60,6 +62,21 @@ class VisitSender:
                 self._topic,
             )
 
+    def _position(self) -> int:
+        """Return up to where the log was acknowledged; 0 if the file with it was damaged, or is of another log."""
+        if not self._kept.exists():
+            return 0
+        with suppress(ValueError, OverflowError, OSError), self._log.open("rb") as file:
+            at = int(self._kept.read_text())
+            file.seek(max(at - 1, 0))
+            if at == 0 or file.read(1) == b"\n":
+                return at
+        _LOGGER.warning(
+            "opicflow: %s holds no position in the log: all visits are sent again, and recognised by their times",
+            self._kept,
+        )
+        return 0
+
     def _run(self) -> None:
         pause = _PAUSE_SECONDS
         while True:
@@ -67,7 +84,7 @@ class VisitSender:
             try:
                 self._send()
                 pause = _PAUSE_SECONDS
-            except KafkaRefused as problem:
+            except (UserError, OSError) as problem:
                 _LOGGER.warning("opicflow: visits wait in the log: %s", problem)
                 self._disconnect()
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)

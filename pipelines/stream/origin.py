@@ -28,10 +28,7 @@ def check_topics(
     hosted: bool = False,
 ) -> list[Finding]:
     """Return the settings of topics that would lose data or falsify times: a stream does not start with any."""
-    wanted = [
-        replace(spec, name=ledger_topic) if spec.name == names(prefix).page_ledger else spec
-        for spec in specs(prefix, shards, has_snapshots=has_snapshots, hosted=hosted)
-    ]
+    wanted = specs(prefix, shards, has_snapshots=has_snapshots, hosted=hosted, ledger=ledger_topic)
     cluster = read_cluster(connection, [spec.name for spec in wanted])
     return [finding for spec in wanted for finding in findings(cluster.topics.get(spec.name), spec, cluster.brokers)]
 

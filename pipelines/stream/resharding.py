@@ -124,10 +124,15 @@ class Resharding:
             self._write(origin, packed, old, on_progress)
         return NewLogs(self.to_topic, origin, tuple(one.pages for one in packed), sum(one.minted for one in ledgers))
 
-    def check(self) -> None:
-        """Refuse a number of shards that other ledgers had, as long as topics have their records: audits mix them."""
-        if len(resolve(self.connection, self.topic)) == self.shards:
+    def check(self, is_running: bool = False) -> None:
+        """Refuse what cannot be resharded, so that a stream that runs need not be stopped for it.
+
+        A number of shards that other ledgers had is refused as long as topics have their records: audits mix them.
+        """
+        old = resolve(self.connection, self.topic)
+        if len(old) == self.shards:
             raise KafkaRefused(f"{self.topic}: it has {self.shards} shards already: give another number")
+        self._check_target(is_running)
         for batch in batches(self.connection, "audit", prefix=self.prefix):
             for one in batch:
                 if isinstance(one.record, Audit) and one.record.shards == self.shards:
@@ -135,6 +140,23 @@ class Resharding:
                         f"{self.prefix}audit has records of other ledgers of {self.shards} shards, and would mix them "
                         "with the new ones: give another number, or wait until they are deleted"
                     )
+        if others := ran_since(self.connection, self.prefix, self.topic):
+            raise KafkaRefused(
+                f"{self.topic}: a stream of {others} shards has run since these logs ended: name its logs with "
+                "--ledger, or start the stream on these first"
+            )
+
+    def _check_target(self, is_running: bool) -> None:
+        if self.to_topic not in read_cluster(self.connection, [self.to_topic]).topics:
+            return
+        logs = resolve(self.connection, self.to_topic)
+        if len(logs) != self.shards:
+            raise KafkaRefused(f"{self.to_topic}: it has {len(logs)} partitions, not {self.shards}: name a new topic")
+        if is_running and any(log.end for log in logs):
+            raise KafkaRefused(
+                f"{self.to_topic}: it has records, perhaps of a reshard that was interrupted, after which the stream "
+                "went on: name another topic with --to-ledger"
+            )
 
     def _old_keepers(self, on_progress: Callable[[ReshardProgress], None]) -> list[LogKeeper]:
         """Return the keepers at the ends of their logs, with all that the others have sealed for them."""
@@ -175,8 +197,6 @@ class Resharding:
         """Make the topic if it is missing, and write the first entries and snapshots that it lacks."""
         make(self.connection, [ledger_spec(self.prefix, self.to_topic, self.shards, self.is_hosted)], self.replication)
         logs = resolve(self.connection, self.to_topic)
-        if len(logs) != self.shards:
-            raise KafkaRefused(f"{self.to_topic}: it has {len(logs)} partitions, not {self.shards}: name a new topic")
         with Publisher(self.connection) as publisher:
             for log in logs:
                 if log.end == 0:
@@ -187,6 +207,16 @@ class Resharding:
             store = self.snapshots.of_logs(log.topic, log.topic_id)
             _store(store, keeper, time_ms, one)
             on_progress(ReshardProgress("snapshots", log.partition + 1, self.shards))
+
+
+def ran_since(connection: Connection, prefix: str, topic: str) -> int:
+    """Return how many shards another stream had that has run since the logs in a topic ended; 0 if there was none."""
+    logs = resolve(connection, topic)
+    for batch in batches(connection, "audit", prefix=prefix, since_ms=_newest_ms(logs) + 1):
+        for one in batch:
+            if isinstance(one.record, Audit) and one.record.shards != len(logs):
+                return one.record.shards
+    return 0
 
 
 def _newest_ms(logs: list[PartitionRange]) -> int:

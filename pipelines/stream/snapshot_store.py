@@ -12,13 +12,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import IO, Any, NamedTuple
 
 import xxhash
 import zstandard
 
-from opicflow.connectors.storage.folder import StorageFolder
+from opicflow.connectors.storage.folder import StorageFolder, StorageRefused
 from opicflow.pipelines.stream.log_head import LogHead
 from opicflow.schemas.errors import UserError
 
@@ -159,6 +160,17 @@ class SnapshotStore:
     def write(self, shard: int, head: LogHead, log_ms: int, packed: PackedSnapshot, file: IO[bytes], by: str) -> None:
         """Write a packed snapshot, its manifest last. `by` is the version of the program. Raises `StorageRefused`."""
         snapshot = StoredSnapshot.of(head, log_ms)
+        try:
+            self._write(shard, snapshot, head, packed, file, by)
+        except StorageRefused:
+            with suppress(UserError):  # what is half-written would take the room of the next try
+                if self.head(shard, snapshot) is None:
+                    self.where.folder.remove(self._path(shard, snapshot))
+            raise
+
+    def _write(
+        self, shard: int, snapshot: StoredSnapshot, head: LogHead, packed: PackedSnapshot, file: IO[bytes], by: str
+    ) -> None:
         path = self._path(shard, snapshot)
         file.seek(0)
         for number, part in enumerate(packed.parts):
@@ -170,7 +182,7 @@ class SnapshotStore:
             "topic_id": self.topic_id,
             "shard": shard,
             "head": asdict(head),
-            "log_ms": log_ms,
+            "log_ms": snapshot.log_ms,
             "bytes": packed.chunk_bytes,
             "parts": packed.parts,
         }

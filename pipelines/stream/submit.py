@@ -7,22 +7,25 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 from urllib.request import url2pathname
 
 import apache_beam as beam
+import grpc
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.flink_runner import FlinkJarJobServer
 
 from opicflow.connectors.flink.key_groups import KEY_GROUPS
-from opicflow.connectors.flink.rest import Checkpoints, FlinkCluster, FlinkRefused, Job, JobDetails
+from opicflow.connectors.flink.rest import FlinkCluster, FlinkRefused, Job, JobDetails
 from opicflow.connectors.flink.worker_environment import worker_command
+from opicflow.schemas.errors import in_one_line
 
 JOB_NAME = "opicflow"
 FLINK_RUNNER = "FlinkRunner"
@@ -34,13 +37,29 @@ FLINK_VERSION = "1.19"
 MOST_SLOTS = KEY_GROUPS
 """Of a stage. Another number loses all state."""
 
-SNAPSHOTS_VARIABLE = "OPICFLOW_SNAPSHOTS"
 _SUBMIT_SECONDS = 300.0
 _CONNECT_SECONDS = 10.0
 _METADATA = "_metadata"
 """The file that Flink writes last into the folder of a checkpoint or savepoint."""
 _STATE_CACHE_MB = 64
 """Of a worker: without it every poll of a partition requests the offset from Flink."""
+
+
+class _StartOptions(PipelineOptions):
+    """An option of Beam that does nothing: Flink shows the options of a job."""
+
+    @classmethod
+    def _add_argparse_args(cls, parser: Any) -> None:
+        parser.add_argument("--opicflow_started_with", help="the options of the command that started the job, as JSON")
+
+
+class StartedJob(NamedTuple):
+    """How a job that runs was started."""
+
+    options: dict[str, Any]
+    """Of the command that started it; empty for jobs of older versions."""
+    checkpoints: str
+    """The folder of its checkpoints, as a value of `--checkpoints`; empty = not known."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +83,8 @@ class FlinkJob:
     worker_command: str | None = None
     worker_logs: str | None = None
     worker_image: str | None = None
-    snapshots: str | None = None
-    """The URL of the snapshots, which `stream stop` finds again among the variables of the workers."""
+    started_with: Mapping[str, Any] = field(default_factory=dict)
+    """The options of the command that starts the job. Flink shows them, and `stream stop` finds them there."""
     beam_options: tuple[str, ...] = ()
     quiet: bool = False
 
@@ -96,16 +115,40 @@ def check_place(job: FlinkJob, freed_slots: int = 0) -> int:
             "stop other jobs, or give a smaller --parallelism"
         )
     if job.job_server:
-        host, _, port = job.job_server.rpartition(":")
-        try:
-            socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
-        except (OSError, ValueError, OverflowError):
-            raise FlinkRefused(
-                f"--job-server {job.job_server}: it cannot be reached: check its address, and that it runs"
-            ) from None
-    elif job.job_server_jar and not Path(job.job_server_jar).is_file():
+        _check_job_server(job.job_server)
+    elif not job.job_server_jar:
+        _fetch_job_server()
+    elif not Path(job.job_server_jar).is_file():
         raise FlinkRefused(f"--job-server-jar {job.job_server_jar}: there is no such file: check the path")
     return parallelism
+
+
+def _check_job_server(address: str) -> None:
+    """Raise `FlinkRefused` unless a server of gRPC answers: Beam waits five minutes for another one."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
+        with grpc.insecure_channel(address) as channel:
+            grpc.channel_ready_future(channel).result(timeout=_CONNECT_SECONDS)
+    except grpc.FutureTimeoutError:
+        raise FlinkRefused(f"--job-server {address}: it is no job server of Beam: check its address") from None
+    except (OSError, ValueError, OverflowError):
+        raise FlinkRefused(
+            f"--job-server {address}: it cannot be reached: check its address, and that it runs"
+        ) from None
+
+
+def _fetch_job_server() -> None:
+    """Fetch the job server that Beam starts, unless it is there. Raises `FlinkRefused`."""
+    server = FlinkJarJobServer(PipelineOptions([f"--flink_version={FLINK_VERSION}"]))  # type: ignore[no-untyped-call]
+    try:
+        server.local_jar(server.path_to_jar())  # type: ignore[no-untyped-call]
+    except (OSError, RuntimeError) as problem:
+        reason = getattr(problem, "reason", problem)
+        raise FlinkRefused(
+            f"no job server: the one of Beam for Flink {FLINK_VERSION} cannot be fetched ({in_one_line(reason)}): "
+            "name one that runs with --job-server, or its jar with --job-server-jar"
+        ) from None
 
 
 def submit(job: FlinkJob, transform: Callable[[int], beam.PTransform[Any, Any]], savepoint: str | None = None) -> Job:
@@ -118,19 +161,42 @@ def submit(job: FlinkJob, transform: Callable[[int], beam.PTransform[Any, Any]],
     if not job.quiet:
         print("submitting: this takes a while", file=sys.stderr, flush=True)
     submitted_ms = max([one.started_ms for one in flink.jobs()], default=0)
-    result = pipeline.run()
+    try:
+        result = pipeline.run()
+    except grpc.RpcError as problem:
+        why = problem.details() if isinstance(problem, grpc.Call) else type(problem).__name__
+        raise FlinkRefused(
+            f"{job.job_server or 'the job server of Beam'}: it did not take the job ({in_one_line(Exception(why))}): "
+            "check --job-server, and see its log"
+        ) from None
+    try:
+        return _wait_until_it_runs(job, submitted_ms, result)
+    except KeyboardInterrupt:
+        print(f"opicflow: the job was submitted, and goes on: {job.flink_master} shows it", file=sys.stderr, flush=True)
+        raise
+
+
+def _wait_until_it_runs(job: FlinkJob, submitted_ms: int, result: Any) -> Job:
+    """Return the job that was submitted after another one, when all of it runs."""
+    flink = job.cluster
+    why = "see the cluster's page"
     give_up_at = monotonic() + _SUBMIT_SECONDS
     while monotonic() < give_up_at:
         mine = [one for one in flink.jobs(job.name) if one.started_ms > submitted_ms]
+        if len([one for one in mine if not one.ended]) > 1:
+            flink.find(job.name)  # of two starts at once
         if mine and mine[0].ended:
             raise FlinkRefused(f"the job ended at once ({mine[0].state}): {_trouble(flink.details(mine[0].id))}")
-        if mine and flink.details(mine[0].id).runs:
-            return mine[0]
+        if mine:
+            details = flink.details(mine[0].id)
+            if details.runs:
+                return mine[0]
+            why = _trouble(details)
         if str(result.state) in ("FAILED", "CANCELLED"):
             raise FlinkRefused(f"{job.job_server or job.flink_master}: the job was refused: see its log")
         Event().wait(0.5)
     raise FlinkRefused(
-        f"{job.flink_master}: job {job.name!r} does not run after {_SUBMIT_SECONDS:.0f} s: see the cluster's page"
+        f"{job.flink_master}: job {job.name!r} does not run after {_SUBMIT_SECONDS:.0f} s, and goes on trying: {why}"
     )
 
 
@@ -146,25 +212,16 @@ def checkpoint_folder(job: FlinkJob) -> str:
     return f"{uri.rstrip('/')}/{quote(job.name)}"
 
 
-def savepoint_folder(job: FlinkJob, checkpoints: Checkpoints | None = None) -> str | None:
-    """Return the URL of the folder of savepoints, which `latest` looks into: below that of the job's checkpoints.
-
-    If the job names no folder, it is found from the checkpoints that a running job has written; None if there is none.
-    """
-    if job.checkpoints:
-        return f"{checkpoint_folder(job)}/savepoints"
-    if checkpoints is None:
-        return None
-    written = [one.path for one in checkpoints.retained if one.path and not one.is_savepoint]
-    folder, _, name = (written[0] if written else checkpoints.restored_path).rstrip("/").rpartition("/")
-    if name.startswith("savepoint-"):  # no checkpoint since it continued from there
-        return folder if folder.endswith("/savepoints") else None
-    return f"{folder.rpartition('/')[0]}/savepoints" if name else None
+def savepoint_folder(job: FlinkJob) -> str:
+    """Return the URL of the folder of savepoints, which `latest` looks into: below that of the job's checkpoints."""
+    return f"{checkpoint_folder(job)}/savepoints"
 
 
-def checkpoints_of(savepoints: str) -> str:
-    """Return the value of `--checkpoints` whose folder of savepoints this is."""
-    return savepoints.rsplit("/", 2)[0]
+def started_job(job: FlinkJob, job_id: str) -> StartedJob:
+    """Return how a job that runs was started."""
+    shown = job.cluster.beam_options(job_id)
+    options = json.loads(shown.get("opicflowStartedWith") or "{}")
+    return StartedJob(options, shown.get("stateBackendStoragePath", "").rpartition("/")[0])
 
 
 def savepoint_path(job: FlinkJob, given: str | None) -> str | None:
@@ -211,9 +268,8 @@ def _beam_options(job: FlinkJob, parallelism: int, savepoint: str | None) -> lis
     if job.worker_image:
         workers = ["--environment_type=DOCKER", f"--environment_config={job.worker_image}"]
     else:
-        variables = {"OPICFLOW_WORKER_LOGS": job.worker_logs, SNAPSHOTS_VARIABLE: job.snapshots}
-        given = {name: value for name, value in variables.items() if value}
-        command = {"command": job.worker_command or worker_command(), "env": given}
+        variables = {"OPICFLOW_WORKER_LOGS": job.worker_logs} if job.worker_logs else {}
+        command = {"command": job.worker_command or worker_command(), "env": variables}
         workers = ["--environment_type=PROCESS", f"--environment_config={json.dumps(command)}"]
     return [
         *runner,
@@ -231,6 +287,7 @@ def _beam_options(job: FlinkJob, parallelism: int, savepoint: str | None) -> lis
         "--max_bundle_size=1",
         f"--max_cache_memory_usage_mb={_STATE_CACHE_MB}",
         *([f"--savepoint_path={savepoint}"] if savepoint else []),
+        f"--opicflow_started_with={json.dumps(dict(job.started_with))}",
         *job.beam_options,
     ]
 

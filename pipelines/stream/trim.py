@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.partitions import delete_before, resolve
+from opicflow.pipelines.stream.log_settings import LogRefused
 from opicflow.pipelines.stream.snapshot_reader import oldest_kept
 from opicflow.pipelines.stream.snapshot_store import SnapshotDamaged, Snapshots, SnapshotStore, StoredSnapshot
 
@@ -30,12 +31,19 @@ class Trim(NamedTuple):
 def find_trims(connection: Connection, topic: str, snapshots: Snapshots, reads: bool = True) -> list[Trim]:
     """Return what may be deleted of each log of a topic. Raises `LogRefused` for a shard without a snapshot.
 
-    With `reads`, the snapshots that the logs will begin with are read whole, and their checksums compared.
+    With `reads`, the snapshots that the logs will begin with are read whole, and their checksums compared; without,
+    a whole log without a snapshot must stay.
     """
     trims = []
     for log in resolve(connection, topic):
         store = snapshots.of_logs(topic, log.topic_id)
-        snapshot, head = oldest_kept(store, log.partition, log.start)
+        try:
+            snapshot, head = oldest_kept(store, log.partition, log.start)
+        except LogRefused:
+            if reads or log.start:
+                raise
+            trims.append(Trim(log.partition, 0, 0, log.end))
+            continue
         while reads and not _is_whole(store, log.partition, snapshot):
             snapshot, head = oldest_kept(store, log.partition, log.start)
         # The last record that a snapshot has stays: it proves that the snapshot was made from this log.

@@ -8,8 +8,11 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
 
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.flink_runner import FlinkJarJobServer
 
 from opicflow.connectors.flink.rest import (
     Checkpoint,
@@ -24,13 +27,17 @@ from opicflow.connectors.flink.rest import (
 )
 from opicflow.connectors.kafka import connection
 from opicflow.pipelines.cli.commands import stream as cli_stream
+from opicflow.pipelines.cli.main import parse
+from opicflow.pipelines.cli.stream_options import started_with
 from opicflow.pipelines.ledger import LedgerConfig
-from opicflow.pipelines.stream import origin
-from opicflow.pipelines.stream.log_settings import Origin
-from opicflow.pipelines.stream.submit import FlinkJob, _beam_options, savepoint_path
+from opicflow.pipelines.stream import origin, resharding, submit
+from opicflow.pipelines.stream.log_settings import Continuation, Origin
+from opicflow.pipelines.stream.resharding import Resharding
+from opicflow.pipelines.stream.submit import FlinkJob, _beam_options, savepoint_path, started_job
 from opicflow.schemas.shards import ShardRanges
 from support.commands import command
 from support.fake_flink import fake_flink
+from support.fake_job_server import fake_job_server
 
 METRICS = {
     **{f"pages_shard_{shard}": float(pages) for shard, pages in enumerate((90_000, 10_000))},
@@ -65,7 +72,7 @@ class Stream:
         self.restored_path = ""
         self.waiting_since_ms, self.now_ms = 0, 1_767_225_660_000
         self.metrics: dict[str, float] = dict(METRICS)
-        self.variables: dict[str, str] = {}
+        self.beam_options = {"stateBackendStoragePath": "file:/var/streams/opicflow"}
         self.folder: str | None = "not stopped"
 
     def details(self) -> JobDetails:
@@ -89,7 +96,7 @@ def stream(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stream]:
     monkeypatch.setattr(FlinkCluster, "details", lambda _, job: fake.details())
     monkeypatch.setattr(FlinkCluster, "checkpoints", lambda _, job: fake.checkpoints())
     monkeypatch.setattr(FlinkCluster, "beam_metrics", lambda _, job: fake.metrics)
-    monkeypatch.setattr(FlinkCluster, "worker_variables", lambda _, job: fake.variables)
+    monkeypatch.setattr(FlinkCluster, "beam_options", lambda _, job: fake.beam_options)
     monkeypatch.setattr(FlinkCluster, "stop", lambda _, job, folder: fake.stop(folder))
     yield fake
 
@@ -182,13 +189,16 @@ def test_brokers_that_the_command_does_not_know_are_not_shown_as_answering(strea
     assert "lag          crawl-events: 7 records" in lines
 
 
+def continued(out: str) -> list[str]:
+    return shlex.split(out.splitlines()[-1].removeprefix("continue with: "))
+
+
 def test_a_savepoint_goes_where_latest_looks_and_the_command_to_continue_is_whole(stream: Stream) -> None:
     result = command("stream", "stop", "--brokers", "b:9092", "--job-server", "j:8099", "--name", "my crawl")
     assert result.code == 0, result
-    assert stream.folder == "file:/var/streams/opicflow/savepoints"
-    stopped, again = result.out.splitlines()
-    assert stopped == "stopped, with a savepoint: file:/var/streams/opicflow/savepoints/savepoint-1"
-    assert shlex.split(again.removeprefix("continue with: ")) == [
+    assert stream.folder == "file:/var/streams/my%20crawl/savepoints"
+    assert result.out.splitlines()[0] == f"stopped, with a savepoint: {stream.folder}/savepoint-1"
+    assert continued(result.out) == [
         "opicflow",
         "stream",
         *("--brokers", "b:9092"),
@@ -196,51 +206,50 @@ def test_a_savepoint_goes_where_latest_looks_and_the_command_to_continue_is_whol
         *("--job-server", "j:8099"),
         *("--name", "my crawl"),
         *("--checkpoints", "file:/var/streams"),
-        *("--from-savepoint", "file:/var/streams/opicflow/savepoints/savepoint-1"),
+        *("--from-savepoint", f"{stream.folder}/savepoint-1"),
     ]
 
 
 def test_a_folder_for_checkpoints_that_is_given_is_used(stream: Stream) -> None:
     result = command("stream", "stop", "--checkpoints", "s3://bucket/streams")
     assert stream.folder == "s3://bucket/streams/opicflow/savepoints"
-    assert "--brokers HOST:PORT" in result.out and "--checkpoints s3://bucket/streams --from-savepoint" in result.out
+    assert "--checkpoints s3://bucket/streams" in result.out and "--brokers HOST:PORT --from-savepoint" in result.out
 
 
-@pytest.mark.parametrize("name", ["savepoints/savepoint-1f-2", "2a2a/chk-7"])
-def test_a_job_without_a_checkpoint_of_its_own_stops_into_the_folder_that_it_continued_from(
-    stream: Stream, name: str
-) -> None:
-    stream.retained, stream.restored_path = (), f"file:/var/streams/opicflow/{name}"
-    assert "--checkpoints file:/var/streams --from-savepoint" in command("stream", "stop").out
-    assert stream.folder == "file:/var/streams/opicflow/savepoints"
-
-
-def test_a_job_without_a_checkpoint_stops_into_the_folder_of_the_cluster(stream: Stream) -> None:
-    stream.retained = ()
+def test_a_job_that_shows_no_folder_stops_into_the_folder_of_the_cluster(stream: Stream) -> None:
+    stream.beam_options = {}
     result = command("stream", "stop")
     assert stream.folder is None
     assert "--checkpoints URL --from-savepoint file:/default/savepoint-1" in result.out
 
 
-def test_the_command_to_continue_names_the_snapshots_of_the_job_from_its_first_moment_on(stream: Stream) -> None:
-    assert "--snapshots" not in command("stream", "stop").out
-    stream.metrics["snapshot_age_seconds_shard_1"] = 7.0  # of workers in containers
-    assert "--snapshots URL --from-savepoint" in command("stream", "stop").out
-    stream.metrics.clear()
-    stream.variables = {"OPICFLOW_SNAPSHOTS": "s3://bucket/snapshots"}
-    assert "--snapshots s3://bucket/snapshots --from-savepoint" in command("stream", "stop").out
-    assert "--snapshots s3://other --from-savepoint" in command("stream", "stop", "--snapshots", "s3://other").out
+def test_the_command_to_continue_has_the_options_that_the_stream_was_started_with(
+    stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    start = ["--brokers", "b:9092", "--job-server", "j:8099", "--checkpoints", "streams", "--snapshots", "s3://b/s"]
+    start += ["--ledger", "page-ledger-6", "--snapshot-mb", "64", "--keep-snapshots", "9", "--workers", "2", "--hosted"]
+    start += ["--beam-option=--one", "--beam-option=--two"]
+    options = parse(["stream", *start])
+    stream.beam_options["opicflowStartedWith"] = json.dumps(started_with(options))
+    assert continued(command("stream", "stop", "--brokers", "c:9092").out) == [
+        *("opicflow", "stream", "--ledger", "page-ledger-6", "--brokers", "c:9092", "--hosted"),
+        *("--flink-master", "localhost:8081", "--job-server", "j:8099", "--checkpoints", f"{tmp_path}/streams"),
+        *("--snapshot-mb", "64.0", "--snapshots", "s3://b/s", "--keep-snapshots", "9"),
+        *("--beam-option=--one", "--beam-option=--two"),
+        *("--from-savepoint", "file:/var/streams/opicflow/savepoints/savepoint-1"),
+    ]
 
 
-def test_a_job_is_given_the_url_of_its_snapshots_as_a_variable_of_its_workers() -> None:
+def test_flink_shows_the_options_that_a_job_was_started_with() -> None:
     with fake_flink() as flink:
-        job = FlinkJob(flink.master, checkpoints="/c", worker_command="/w", snapshots="s3://bucket/snapshots")
-        (given,) = [one for one in _beam_options(job, 1, None) if one.startswith("--environment_config=")]
-        shown = {"environmentConfig": given.partition("=")[2]}
+        job = FlinkJob(flink.master, checkpoints="/c", worker_command="/w", started_with={"ledger": "page-ledger-6"})
+        options = PipelineOptions(_beam_options(job, 1, None)).get_all_options()
+        shown = {"opicflowStartedWith": options["opicflow_started_with"], "stateBackendStoragePath": "file:/c/opicflow"}
         flink.answers[f"GET /jobs/{'1f' * 16}/config"] = {"execution-config": {"user-config": shown}}
-        assert job.cluster.worker_variables("1f" * 16) == {"OPICFLOW_SNAPSHOTS": "s3://bucket/snapshots"}
-        shown["environmentConfig"] = "registry/image:1"
-        assert job.cluster.worker_variables("1f" * 16) == {}
+        assert started_job(job, "1f" * 16) == ({"ledger": "page-ledger-6"}, "file:/c")
+        flink.answers[f"GET /jobs/{'1f' * 16}/config"] = {}
+        assert started_job(job, "1f" * 16) == ({}, "")
 
 
 # -- an upgrade ------------------------------------------------------------------------------------------------------
@@ -255,15 +264,17 @@ def ready(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(cli_stream, "shards_of", lambda options, connection: 4)
     kept = Origin(LedgerConfig(), ShardRanges.equal(4))
     monkeypatch.setattr(origin, "origin_of", lambda connection, topic, snapshots: kept)
+    monkeypatch.setattr(resharding, "ran_since", lambda connection, prefix, topic: 0)
     monkeypatch.setattr(FlinkCluster, "overview", lambda _: Overview("1.19", 1, 4, 1))
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        yield f"127.0.0.1:{server.getsockname()[1]}"
+    with fake_job_server() as address:
+        yield address
 
 
 @pytest.mark.parametrize(
     ("options", "why"),
     [
         (("--from-savepoint", "latest"), "upgrade continues from a savepoint of its own: omit --from-savepoint"),
+        (("--ledger", "audit"), "--ledger audit: this topic holds something else: name the topic of the ledgers' logs"),
         (("--damping", "0.7"), "its ledgers count with other options (damping: 0.85"),
         (("--parallelism", "4"), "3 slots are free and 4 are needed"),
         (("--job-server", NOBODY), f"--job-server {NOBODY}: it cannot be reached"),
@@ -276,6 +287,61 @@ def test_what_a_start_would_refuse_is_refused_before_the_running_stream_is_stopp
     result = command(*UPGRADE, *(() if "--job-server-jar" in options else ("--job-server", ready)), *options)
     assert result.code == 2 and why in result.err, result
     assert len(result.err.splitlines()) == 1
+    assert stream.folder == "not stopped"
+
+
+def test_logs_that_begin_with_snapshots_need_their_folder(
+    stream: Stream, ready: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Origin(LedgerConfig(), ShardRanges.equal(4), continues=Continuation("page-ledger", "id", ("f",) * 4, {}))
+    monkeypatch.setattr(origin, "origin_of", lambda connection, topic, snapshots: kept)
+    result = command(*UPGRADE, "--job-server", ready)
+    assert result.code == 2
+    assert "continue those of page-ledger, and begin with snapshots: name the folder of these with" in result.err
+    assert stream.folder == "not stopped"
+
+
+def test_logs_that_a_stream_has_left_behind_are_named(
+    stream: Stream, ready: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resharding, "ran_since", lambda connection, prefix, topic: 6)
+    result = command(*UPGRADE, "--job-server", ready, "--parallelism", "4")
+    assert result.code == 2
+    assert "a stream of 6 shards has run since the logs in page-ledger ended: if you mean its logs, name" in result.err
+
+
+def test_another_server_is_no_job_server(stream: Stream, ready: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submit, "_CONNECT_SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        result = command(*UPGRADE, "--job-server", f"127.0.0.1:{server.getsockname()[1]}")
+    assert result.code == 2 and "it is no job server of Beam: check its address" in result.err
+    assert stream.folder == "not stopped"
+
+
+def test_a_job_server_that_cannot_be_fetched_is_named_before_the_running_stream_is_stopped(
+    stream: Stream, ready: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fetch(*arguments: Any) -> str:
+        raise URLError(OSError("Name or service not known"))
+
+    monkeypatch.setattr(FlinkJarJobServer, "local_jar", fetch)
+    result = command(*UPGRADE)
+    assert result.code == 2 and "no job server: the one of Beam for Flink 1.19 cannot be fetched" in result.err
+    assert "(Name or service not known): name one that runs with --job-server" in result.err
+    assert len(result.err.splitlines()) == 1
+    assert stream.folder == "not stopped"
+
+
+@pytest.mark.parametrize("action", ["upgrade", "reshard"])
+def test_a_stream_is_not_stopped_for_logs_that_are_not_its_own(
+    stream: Stream, ready: str, action: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FlinkCluster, "jobs", lambda _, name=None: [stream.job])
+    monkeypatch.setattr(Resharding, "has_begun", lambda _: False)
+    stream.beam_options["opicflowStartedWith"] = json.dumps({"ledger": "page-ledger-6"})
+    new = ("--shards", "9", "--snapshots", str(tmp_path)) if action == "reshard" else ()
+    result = command("stream", action, *UPGRADE[2:], "--job-server", ready, *new)
+    assert result.code == 2 and "runs on the logs in page-ledger-6, not page-ledger: give --ledger" in result.err
     assert stream.folder == "not stopped"
 
 

@@ -314,6 +314,9 @@ def test_one_process_of_a_service_can_be_killed_and_restarted_alone(
     one, two = services.status()["listener"].processes
     assert (one, services.instance("listener")) == (before[0], instance)
     assert one.lives and two.lives and two.name == "two"
+    services.kill("listener", "two")
+    assert services.start(["listener"]) == ["listener"]
+    assert services.status()["listener"].processes[0] == before[0] and services.status()["listener"].runs
     services.kill("listener")
     assert services.revive("listener") == ["one", "two"]
     assert services.revive("listener") == []

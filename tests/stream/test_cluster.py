@@ -192,25 +192,13 @@ def test_an_upgrade_and_the_command_that_stop_prints_continue_where_the_stream_s
     )
     assert status.code == 0 and "RUNNING, 0 restarts" in status.out, status
     assert "brokers      answer" in status.out
-    stopped = command("stream", "stop", *named, "--job-server", stream.cluster.job_server)
+    stopped = command("stream", "stop", *named)
     assert stopped.code == 0, stopped
     again = shlex.split(stopped.out.splitlines()[-1].removeprefix("continue with: opicflow "))
     newest = newest_checkpoint(stream.checkpoints)
     assert newest is not None and newest.name.startswith("savepoint-") and again[-1].endswith(newest.name)
     assert stream.snapshots is not None and again[again.index("--snapshots") + 1] == stream.snapshots.as_uri()
-    more = (
-        "--snapshot-mb",
-        "0.05",
-        "--worker-logs",
-        stream.worker_logs,
-        "--parallelism",
-        "2",
-        "--workers",
-        "1",
-        "--checkpoint-seconds",
-        "2",
-    )
-    result = stream.submit(*again, *more)
+    result = stream.submit(*again)
     assert result.code == 0, f"{result}\n{stream.diagnostics()}"
     stream.wait_for_checkpoint()
     newest = newest_checkpoint(stream.checkpoints)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import apache_beam as beam
@@ -16,6 +17,7 @@ from opicflow.connectors.flink.rest import FlinkRefused
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.partitions import PartitionRange
 from opicflow.connectors.kafka.polls import NO_END, WatchedTopic
+from opicflow.pipelines.stream import submit as submit_module
 from opicflow.pipelines.stream.pipeline import Stream, StreamConfig
 from opicflow.pipelines.stream.submit import (
     MOST_SLOTS,
@@ -24,6 +26,7 @@ from opicflow.pipelines.stream.submit import (
     submit,
 )
 from support.fake_flink import fake_flink
+from support.fake_job_server import fake_job_server
 from support.operator_ids import ENVIRONMENTS, operator_id
 from support.stored_stream import ARCHIVES, HISTORIES, contents
 
@@ -156,6 +159,62 @@ def test_beam_starts_a_job_server_for_the_flink_that_runs_and_all_jobs_have_as_m
     assert options.view_as(FlinkRunnerOptions).max_parallelism == MOST_SLOTS == 128
     monkeypatch.setattr(FlinkJarJobServer, "path_to_beam_jar", lambda _, target: target)
     assert FlinkJarJobServer(options).path_to_jar() == ":runners:flink:1.19:job-server:shadowJar"
+
+
+def submit_among(jobs: list[dict[str, Any]], answers: dict[str, Any], patch: pytest.MonkeyPatch) -> None:
+    """Submit a job to a cluster that has these jobs then."""
+    size = {"flink-version": "1.19.0", "taskmanagers": 1, "slots-total": 2, "slots-available": 2}
+    with fake_flink() as fake, fake_job_server() as at:
+        fake.answers |= {"GET /jobs/overview": {"jobs": []}, "GET /overview": size, **answers}
+
+        def run(pipeline: beam.Pipeline) -> Any:
+            fake.answers["GET /jobs/overview"] = {"jobs": jobs}
+            return SimpleNamespace(state="RUNNING")
+
+        patch.setattr(beam.Pipeline, "run", run)
+        submit(FlinkJob(fake.master, job_server=at, checkpoints="/c"), lambda slots: beam.Create([slots]))
+
+
+def job_of(digit: str, state: str = "RUNNING") -> dict[str, Any]:
+    return {"jid": digit * 32, "name": "opicflow", "state": state, "start-time": 5}
+
+
+def test_a_start_beside_another_one_of_the_same_name_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(FlinkRefused, match=r"2 jobs 'opicflow' run there .*: cancel all but one on its page"):
+        submit_among([job_of("1"), job_of("2")], {}, monkeypatch)
+
+
+def test_a_server_of_grpc_that_is_no_job_server_is_reported() -> None:
+    size = {"flink-version": "1.19.0", "taskmanagers": 1, "slots-total": 2, "slots-available": 2}
+    with fake_flink() as fake, fake_job_server() as at:
+        fake.answers |= {"GET /jobs/overview": {"jobs": []}, "GET /overview": size}
+        with pytest.raises(
+            FlinkRefused, match=rf"^{at}: it did not take the job \(Method not found!\): check --job-server"
+        ):
+            submit(FlinkJob(fake.master, job_server=at, checkpoints="/c"), lambda slots: beam.Create([slots]))
+
+
+def test_a_job_that_does_not_come_to_run_is_reported_with_its_trouble(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = f"GET /jobs/{'1' * 32}"
+    answers = {
+        job: {**job_of("1", "RESTARTING"), "vertices": [], "timestamps": {"RUNNING": 0}, "now": 7},
+        f"{job}/exceptions": {"root-exception": 'IOException: Cannot run program "/nope"', "timestamp": 6},
+        f"{job}/metrics?get=numRestarts": [],
+    }
+    monkeypatch.setattr(submit_module, "_SUBMIT_SECONDS", 0.2)
+    with pytest.raises(FlinkRefused, match=r"and goes on trying: IOException: Cannot run program \"/nope\"$"):
+        submit_among([job_of("1", "RESTARTING")], answers, monkeypatch)
+
+    class Interrupted:
+        def wait(self, seconds: float) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(submit_module, "Event", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        submit_among([job_of("1", "RESTARTING")], answers, monkeypatch)
+    assert "opicflow: the job was submitted, and goes on: " in capsys.readouterr().err
 
 
 def test_more_slots_than_groups_of_keys_are_refused() -> None:

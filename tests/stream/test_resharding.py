@@ -140,6 +140,10 @@ def test_what_cannot_be_divided_is_refused(kafka: LocalKafka, topic_prefix: str,
         assert "shard 1 has other rules or policies" in refused(stream.to(3))
         publisher.deliver(stream.topic, [encode_entry(entry)], 1)
     assert "begins with another entry" in refused(stream.to(3), KafkaRefused)
+    with pytest.raises(
+        KafkaRefused, match="it has records, perhaps of a reshard that was interrupted, after which the"
+    ):
+        stream.to(3).check(is_running=True)
     assert "it has 3 partitions, not 4" in refused(stream.to(4, made.topic), KafkaRefused)
     assert "it has 2 shards already" in refused(stream.to(2, "another"), KafkaRefused)
     for log in resolve(stream.connection, made.topic):
@@ -164,6 +168,18 @@ def test_a_number_of_shards_that_audits_would_mix_up_is_refused(
     assert {one.shards for one in audits if isinstance(one, Audit)} == {2}, "what the old ledgers publish at last"
     back = replace(stream.to(2, f"{stream.topic}-back"), topic=made.topic)
     assert "audit has records of other ledgers of 2 shards" in refused(back, KafkaRefused)
+
+
+def test_logs_that_another_number_of_shards_has_left_behind_are_refused(
+    kafka: LocalKafka, topic_prefix: str, tmp_path: Path
+) -> None:
+    stream = Stopped(kafka, topic_prefix, tmp_path, INTERPOLATION, 2)
+    made = stream.to(4).run()
+    stream.to(5).run()  # publishes audits of two shards
+    of_new_logs = replace(stream.to(3), topic=made.topic)
+    assert "a stream of 2 shards has run since these logs ended: name its logs with --ledger" in refused(
+        of_new_logs, KafkaRefused
+    )
 
 
 def test_a_run_that_was_killed_when_the_stream_had_begun_is_not_made_again(

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opicflow.connectors.kafka.partitions import PartitionRange
-from opicflow.connectors.storage.folder import StorageFolder
+from opicflow.connectors.storage.folder import StorageFolder, StorageRefused
 from opicflow.pipelines.ledger import LedgerConfig, TickEntry
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.stream import ledgers, snapshot_reader, snapshot_store, snapshot_writer, trim
@@ -99,6 +99,26 @@ def test_a_snapshot_that_was_not_finished_is_never_used(tmp_path: Path) -> None:
     assert store.head(3, snapshot) is None
 
 
+@pytest.mark.parametrize("failing", ["part-00001", "manifest.json"])
+def test_nothing_is_left_of_a_snapshot_that_could_not_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    store = store_in(tmp_path)
+    before = write(store, [b"one"])
+    write_file = StorageFolder.write
+
+    def fill(self: StorageFolder, name: str, data: bytes) -> None:
+        write_file(self, name, data[: len(data) // 2] if name.endswith(failing) else data)
+        if name.endswith(failing):
+            raise StorageRefused("no space left")
+
+    monkeypatch.setattr(StorageFolder, "write", fill)
+    monkeypatch.setattr(snapshot_store, "PART_BYTES", 1)
+    with pytest.raises(StorageRefused, match="no space left"):
+        write(store, [b"one", b"two"], replace(HEAD, next=99))
+    assert [one.name for one in store.newest_first(3)] == [before]
+
+
 def test_a_file_that_was_changed_is_refused_by_its_name(tmp_path: Path) -> None:
     store = store_in(tmp_path)
     name = write(store, [b"one", b"two"])
@@ -176,6 +196,18 @@ def test_a_snapshot_that_is_removed_while_it_is_read_for_trimming_is_not_a_damag
     else:
         with pytest.raises(SnapshotDamaged, match=r"part-00000: the file is missing"):
             trim.find_trims(UNUSED, store.topic, store.where)
+
+
+def test_of_a_log_without_a_snapshot_nothing_is_deleted_and_all_must_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = store_in(tmp_path)
+    log = PartitionRange("kafka/id/3", UNUSED, store.topic, store.topic_id, 3, 0, 9)
+    monkeypatch.setattr(trim, "resolve", lambda connection, topic: [log])
+    with pytest.raises(LogRefused, match=r"partition 3: .* has no snapshot of its ledger: name the folder of its snap"):
+        trim.find_trims(UNUSED, store.topic, store.where)
+    found = trim.find_trims(UNUSED, store.topic, store.where, reads=False)
+    assert found == [trim.Trim(3, 0, 0, 9)]
 
 
 # -- the writer

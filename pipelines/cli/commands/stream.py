@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opicflow.pipelines.cli.options import connection_of, whole
 from opicflow.pipelines.cli.stream_options import (
@@ -19,6 +20,7 @@ from opicflow.pipelines.cli.stream_options import (
     requested_origin,
     shards_of,
     snapshots_of,
+    started_with,
     submit_stream,
 )
 from opicflow.pipelines.stream.status import StreamStatus
@@ -87,7 +89,9 @@ def _start(options: argparse.Namespace) -> int:
     running = _submit(options, job, ready, savepoint_path(job, options.from_savepoint))
     if not options.json:
         print(f"the stream runs: job {running.name!r} ({running.id})")
-        print(f"see: opicflow stream status --flink-master {job.flink_master}, or http://{job.flink_master}")
+        where = {"brokers": options.brokers, "properties": options.properties, "flink_master": job.flink_master}
+        see = _command("status", {**where, "name": options.name})
+        print(f"see: {see}, or http://{job.flink_master}")
     return 0
 
 
@@ -105,15 +109,15 @@ def _upgrade(options: argparse.Namespace) -> int:
     check_runner(options, job)
     connection = connection_of(options)
     old = job.cluster.find(job.name)
+    _check_ledger(options, job, old)
     ready = _prepare(options, connection)
     check_place(job, max(vertex.parallelism for vertex in job.cluster.details(old.id).vertices))
-    folder = savepoint_folder(job)
-    path = job.cluster.stop(old.id, folder)
+    path = job.cluster.stop(old.id, savepoint_folder(job))
     print(f"stopped, with a savepoint: {path}", file=sys.stderr, flush=True)
     try:
         running = _submit(options, job, ready, path)
     except BaseException:
-        again = shlex.join(_start_again(options, folder, path))
+        again = _command("", {**started_with(options), "from_savepoint": path})
         print(f"opicflow: the stream is stopped; continue with: {again}", file=sys.stderr)
         raise
     if not options.json:
@@ -122,16 +126,18 @@ def _upgrade(options: argparse.Namespace) -> int:
 
 
 def _stop(options: argparse.Namespace) -> int:
-    from opicflow.pipelines.stream.submit import SNAPSHOTS_VARIABLE, savepoint_folder
+    from opicflow.pipelines.stream.submit import savepoint_folder, started_job
 
     job = flink_job_of(options)
     running = job.cluster.find(job.name)
-    folder = savepoint_folder(job, job.cluster.checkpoints(running.id))
-    snapshots = job.cluster.worker_variables(running.id).get(SNAPSHOTS_VARIABLE)
-    if snapshots is None and any("snapshot_age_seconds" in name for name in job.cluster.beam_metrics(running.id)):
-        snapshots = "URL"  # of workers in containers the job does not show it
-    path = job.cluster.stop(running.id, folder)
-    again = shlex.join(_start_again(options, folder, path, snapshots))
+    started = started_job(job, running.id)
+    given = {**started.options, **started_with(options)}
+    if not given.keys() & {"brokers", "properties"}:
+        given["brokers"] = "HOST:PORT"
+    given.setdefault("checkpoints", started.checkpoints or "URL")
+    place = options.checkpoints or started.checkpoints
+    path = job.cluster.stop(running.id, savepoint_folder(replace(job, checkpoints=place)) if place else None)
+    again = _command("", {**given, "from_savepoint": path})
     print_json(options, {"job": running.id, "name": running.name, "savepoint": path, "continue": again})
     if not options.json:
         print(f"stopped, with a savepoint: {path}")
@@ -139,27 +145,27 @@ def _stop(options: argparse.Namespace) -> int:
     return 0
 
 
-def _start_again(
-    options: argparse.Namespace, folder: str | None, savepoint: str, snapshots: str | None = None
-) -> list[str]:
-    """Return the command that continues from a savepoint; options that `stop` was not given are shown by their form."""
-    from opicflow.pipelines.stream.submit import checkpoints_of
+def _command(action: str, options: Mapping[str, Any]) -> str:
+    """Return a command of the stream for a shell. Options without a value are omitted."""
+    words = ["opicflow", "stream", *([action] if action else [])]
+    for name, value in options.items():
+        option = f"--{name.replace('_', '-')}"
+        if isinstance(value, bool):
+            words += [option] if value else []
+        else:
+            for one in value if isinstance(value, list) else [value] if value not in (None, "") else []:
+                words += [f"{option}={one}"] if str(one).startswith("-") else [option, str(one)]
+    return shlex.join(words)
 
-    checkpoints = options.checkpoints or (folder and checkpoints_of(folder)) or "URL"
-    given = {
-        "--brokers": options.brokers or (None if options.properties else "HOST:PORT"),
-        "--properties": options.properties,
-        "--registry": options.registry,
-        "--prefix": options.prefix,
-        "--ledger": options.ledger,
-        "--flink-master": options.flink_master,
-        "--job-server": options.job_server,
-        "--name": options.name,
-        "--checkpoints": checkpoints,
-        "--snapshots": options.snapshots or snapshots,
-        "--from-savepoint": savepoint,
-    }
-    return ["opicflow", "stream", *(part for name, value in given.items() if value for part in (name, str(value)))]
+
+def _check_ledger(options: argparse.Namespace, job: FlinkJob, running: Job) -> None:
+    """Refuse to stop a stream in favour of logs that are not its own, such as those from before a reshard."""
+    from opicflow.connectors.kafka.connection import KafkaRefused
+    from opicflow.pipelines.stream.submit import started_job
+
+    topic, kept = ledger_topic_of(options), started_job(job, running.id).options.get("ledger")
+    if kept is not None and kept != topic:
+        raise KafkaRefused(f"job {running.name!r} runs on the logs in {kept}, not {topic}: give --ledger {kept}")
 
 
 class _Ready(NamedTuple):
@@ -174,10 +180,22 @@ def _prepare(options: argparse.Namespace, connection: Connection) -> _Ready:
     """Check the topics, the storage of snapshots, and that the options are those of the logs."""
     from opicflow.connectors.kafka.connection import KafkaRefused
     from opicflow.pipelines.stream.origin import origin_of
+    from opicflow.pipelines.stream.resharding import ran_since
 
     topic, shards = ledger_topic_of(options), shards_of(options, connection)
     snapshots = snapshots_of(options)
     kept = origin_of(connection, topic, snapshots)
+    if kept is not None and (others := ran_since(connection, options.prefix, topic)):
+        print(
+            f"opicflow: a stream of {others} shards has run since the logs in {topic} ended: if you mean its logs, "
+            "name them with --ledger",
+            file=sys.stderr,
+        )
+    if kept is not None and kept.continues is not None and snapshots is None:
+        raise KafkaRefused(
+            f"{topic}: its logs continue those of {kept.continues.topic}, and begin with snapshots: name the folder of "
+            "these with --snapshots"
+        )
     requested = requested_origin(options, kept, shards)
     if kept is not None and requested is not None and _difference(requested, kept):
         raise KafkaRefused(
@@ -232,7 +250,7 @@ def _reshard(options: argparse.Namespace) -> int:
     from opicflow.connectors.kafka.topics import names
     from opicflow.pipelines.stream.resharding import Resharding, ReshardProgress
     from opicflow.pipelines.stream.snapshot_store import NoSnapshots
-    from opicflow.pipelines.stream.submit import check_place, savepoint_folder
+    from opicflow.pipelines.stream.submit import check_place, savepoint_folder, started_job
 
     job = flink_job_of(options)
     check_runner(options, job)
@@ -247,11 +265,13 @@ def _reshard(options: argparse.Namespace) -> int:
     resharding = Resharding(
         connection, options.prefix, topic, to_topic, options.shards, snapshots, options.replication, options.hosted
     )
-    again = ["opicflow", *sys.argv[1:]]
+    again = shlex.join(["opicflow", *sys.argv[1:]])
     running = [one for one in job.cluster.jobs(job.name) if not one.ended]
     has_begun = resharding.has_begun()
     if not has_begun:
-        resharding.check()
+        if running:
+            _check_ledger(options, job, running[0])
+        resharding.check(bool(running))
     elif running:
         print_json(options, {"job": running[0].id, "name": running[0].name, "ledger": to_topic})
         if not options.json:
@@ -259,10 +279,10 @@ def _reshard(options: argparse.Namespace) -> int:
         return 0
     if running:
         check_place(job, max(vertex.parallelism for vertex in job.cluster.details(running[0].id).vertices))
-        folder = savepoint_folder(job)
-        path = job.cluster.stop(running[0].id, folder)
+        kept = started_job(job, running[0].id).options
+        path = job.cluster.stop(running[0].id, savepoint_folder(job))
         print(f"stopped, with a savepoint: {path}", file=sys.stderr, flush=True)
-        again = _start_again(options, folder, path)
+        again = _command("", {**kept, **started_with(options), "from_savepoint": path})
 
     def show(progress: ReshardProgress) -> None:
         print(f"{progress.step}: {progress.shard} of {progress.shards}", file=sys.stderr, flush=True)
@@ -272,7 +292,7 @@ def _reshard(options: argparse.Namespace) -> int:
         try:
             pages = resharding.run(show).pages
         except BaseException:
-            print(f"opicflow: the old logs are as they were; continue with: {shlex.join(again)}", file=sys.stderr)
+            print(f"opicflow: the old logs are as they were; continue with: {again}", file=sys.stderr)
             raise
     options.ledger = to_topic
     print(f"the new logs are complete: from now on give --ledger {to_topic}", file=sys.stderr, flush=True)

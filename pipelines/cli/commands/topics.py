@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from opicflow.pipelines.cli.boundaries import add_boundary_options, chosen_ranges
 from opicflow.pipelines.cli.options import add_json, add_kafka_options, connection_of, whole
 from opicflow.pipelines.cli.parser import add_command
-from opicflow.pipelines.cli.stream_options import add_hosted, add_snapshots, snapshots_of
+from opicflow.pipelines.cli.stream_options import add_hosted, add_ledger, add_snapshots, ledger_topic_of, snapshots_of
 
 if TYPE_CHECKING:
     from opicflow.connectors.kafka.connection import Connection
@@ -37,6 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     check = add_command(actions, "check", "check all topics; exit code 2 if one would lose data")
     for action in (create, check):
         action.add_argument("--shards", type=whole, metavar="N", help="partitions of page-ledger (8)")
+        add_ledger(action)
         add_json(action)
         add_kafka_options(action)
         add_hosted(action)
@@ -63,7 +64,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Check all topics; with `create`, create the missing ones first."""
-    from opicflow.connectors.kafka.topics import findings, make, names, read_cluster, specs
+    from opicflow.connectors.kafka.topics import findings, make, read_cluster, specs
 
     connection = connection_of(options)
     wanted = specs(
@@ -73,6 +74,7 @@ def run(options: argparse.Namespace) -> int:
         options.event_partitions,
         options.snapshots is not None,
         options.hosted,
+        ledger_topic_of(options),
     )
     new: frozenset[str] = frozenset()
     chosen = ""
@@ -82,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
         if placement is not None:
             from opicflow.pipelines.stream.origin import reserve_logs
 
-            reserve_logs(connection, names(options.prefix).page_ledger, placement)
+            reserve_logs(connection, ledger_topic_of(options), placement)
     else:
         cluster = read_cluster(connection, [spec.name for spec in wanted])
     found = [finding for spec in wanted for finding in findings(cluster.topics.get(spec.name), spec, cluster.brokers)]
@@ -111,10 +113,9 @@ def _print_first_offsets(options: argparse.Namespace, connection: Connection) ->
     snapshots = snapshots_of(options)
     if snapshots is None:
         return
-    from opicflow.connectors.kafka.topics import names
     from opicflow.pipelines.stream.trim import find_trims
 
-    topic = names(options.prefix).page_ledger
+    topic = ledger_topic_of(options)
     for one in find_trims(connection, topic, snapshots, reads=False):
         print(f"{topic}, partition {one.shard}: offset {one.keep_from:,} and what follows must stay")
 

@@ -203,6 +203,15 @@ opicflow.connectors.kafka.properties.KafkaRefused: no answer from b:9092 for 120
 """
 
 
+NO_PROGRAM = """java.lang.RuntimeException: failed
+\tat a.B.c(B.java:1)
+Caused by: java.io.IOException: Cannot run program "/nope": error=2, No such file or directory
+\t... 17 more
+Caused by: java.io.IOException: error=2, No such file or directory
+\t... 31 more
+"""
+
+
 def test_the_cause_in_a_python_worker_is_its_error_and_not_its_traceback(
     flink: FakeFlink, cluster: FlinkCluster
 ) -> None:
@@ -284,6 +293,10 @@ def test_a_job_that_ends_with_a_savepoint_has_ended(how: str, flink: FakeFlink, 
             "IOException: Failed to create savepoint directory",
         ),
         ({"failure-cause": {"class": "x.E"}}, "x.E"),
+        (
+            {"failure-cause": {"class": "x.E", "stack-trace": NO_PROGRAM}},
+            'IOException: Cannot run program "/nope": error=2, No such file or directory: check the folder',
+        ),
         ({}, "no reason given"),
         (None, "no reason given"),
     ],

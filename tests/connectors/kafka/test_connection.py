@@ -351,6 +351,19 @@ def test_brokers_are_those_of_the_option_or_of_the_file(properties: Callable[[st
 # -- secrets -----------------------------------------------------------------------------------------------------------
 
 
+def test_a_partition_that_the_brokers_do_not_have_is_named_in_one_line() -> None:
+    connection = Connection("b:9092")
+    with (
+        pytest.raises(
+            KafkaRefused, match=r"^b:9092: reading audit: audit has no partition 7: if the topic was deleted, "
+        ),
+        connection.doing("reading audit"),
+    ):
+        raise KeyError(TopicPartition("audit", 7))
+    with pytest.raises(KeyError, match="a bug"), connection.doing("reading audit"):
+        raise KeyError("a bug")
+
+
 def test_a_secret_is_in_no_repr_and_no_pickle(properties: Callable[[str], str]) -> None:
     path = properties(f"{LOGIN}sasl.password=hush\nschema.registry.url=http://r\nbasic.auth.user.info=u:hush")
     found = Connection("h:1", path)
