@@ -588,7 +588,7 @@ class CountingKeeper(LogKeeper):
 
     def take(self, batch: MessageBatch) -> Iterator[Output]:
         for begin, end in zip(batch.begins.tolist(), batch.ends.tolist(), strict=True):
-            entry: Any = decode_entry(batch.text[begin:end].tobytes()).entry
+            entry: Any = decode_entry(batch.text[begin:end]).entry
             if hasattr(entry, "items"):
                 self.counts["visits"] += int((entry.items.kind == 0).sum())
         self.head = LogHead(next=batch.end, chain="none")
