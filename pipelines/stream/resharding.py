@@ -16,7 +16,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import IO, NamedTuple
@@ -24,11 +24,11 @@ from typing import IO, NamedTuple
 import xxhash
 
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
-from opicflow.connectors.kafka.partitions import PartitionRange, resolve
+from opicflow.connectors.kafka.partitions import PartitionRange, described, resolve
 from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.record_reader import batches
 from opicflow.connectors.kafka.source import read_range
-from opicflow.connectors.kafka.topics import make, read_cluster
+from opicflow.connectors.kafka.topics import make
 from opicflow.pipelines.ledger import EntryRefused, Ledger, TransfersEntry
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.ledger.reshard import ReshardRefused, even_ranges, exchange, reshard, source_offsets
@@ -83,7 +83,7 @@ class Resharding:
 
         It may have been started by a command that was killed before it could say so.
         """
-        if self.to_topic not in read_cluster(self.connection, [self.to_topic]).topics:
+        if not self._is_there():
             return False
         old, new = (resolve(self.connection, topic) for topic in (self.topic, self.to_topic))
         if all(log.end <= 1 for log in new) or _newest_ms(new) <= _newest_ms(old):
@@ -146,8 +146,13 @@ class Resharding:
                 "--ledger, or start the stream on these first"
             )
 
+    def _is_there(self) -> bool:
+        """Whether there is a topic for the new logs."""
+        with self.connection.doing(f"reading {self.to_topic}"), closing(self.connection.admin()) as admin:
+            return described(admin, self.to_topic) is not None
+
     def _check_target(self, is_running: bool) -> None:
-        if self.to_topic not in read_cluster(self.connection, [self.to_topic]).topics:
+        if not self._is_there():
             return
         logs = resolve(self.connection, self.to_topic)
         if len(logs) != self.shards:

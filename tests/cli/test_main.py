@@ -567,7 +567,11 @@ def test_an_interrupted_replay_leaves_no_partial_file(
         "4",
     ]
     process = subprocess.Popen(
-        [*COMMAND, *arguments, "--quiet"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*COMMAND, *arguments, "--quiet"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal_, signal.SIG_DFL),  # these tests may run under nohup
     )
     try:
         process.communicate(timeout=after_seconds)

@@ -180,6 +180,13 @@ class MemoryConsumer:
     def end_offsets(self, partitions: list[TopicPartition], timeout_ms: int = 0) -> dict[TopicPartition, int]:
         return {one: self._of(one).end for one in partitions}
 
+    def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, Record | None]:
+        """Return the first record of each partition at or after a time: as of kafka-python's, its offset is used."""
+        return {
+            one: next((record for record in self._of(one).records if record.timestamp >= time_ms), None)
+            for one, time_ms in times.items()
+        }
+
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         self._assigned = list(partitions)
 
