@@ -54,9 +54,7 @@ class RejectWriter:
     def add(self, reason: Reason, detail: str, offset: int, original: bytes) -> None:
         """Add a reject. `detail` is one line for people."""
         if self._is_listed(reason):
-            if len(original) > MOST_REJECTED_BYTES:
-                detail = f"{detail} (the first {MOST_REJECTED_BYTES} of {len(original)} bytes are kept)"
-            self.rejects.append(Reject(reason, detail, self.source, offset, original[:MOST_REJECTED_BYTES]))
+            self.rejects.append(_with_first_bytes(reason, detail, self.source, offset, original, len(original)))
 
     def take(self, reject: Reject) -> None:
         """Add a reject that was made elsewhere."""
@@ -87,7 +85,13 @@ def reject_of(
 ) -> Reject:
     """Return the reject for a refused record of `size_bytes` bytes, of which `original` are at hand."""
     size_bytes = len(original) if size_bytes is None else size_bytes
-    detail = " ".join(str(refused).split())
+    return _with_first_bytes(refused.reason, " ".join(str(refused).split()), source, offset, original, size_bytes)
+
+
+def _with_first_bytes(
+    reason: Reason, detail: str, source: str, offset: int, original: bytes, size_bytes: int
+) -> Reject:
+    """Return a reject with the first bytes of a record of `size_bytes`; its detail says so if there are more."""
     if size_bytes > MOST_REJECTED_BYTES:
         detail = f"{detail} (the first {MOST_REJECTED_BYTES} of {size_bytes} bytes are kept)"
-    return Reject(refused.reason, detail, source, offset, original[:MOST_REJECTED_BYTES])
+    return Reject(reason, detail, source, offset, original[:MOST_REJECTED_BYTES])

@@ -137,12 +137,17 @@ class TopicEnds:
 
 
 def partitions_of_topic(connection: Connection, topic: str) -> tuple[str, int]:
-    """Return the id of a topic and its number of partitions."""
-    with connection.doing(f"reading {topic}"), closing(connection.admin()) as admin:
-        found = described(admin, topic)
+    """Return the id of a topic and its number of partitions. Raises `KafkaRefused` if there is no such topic."""
+    found = find_topic(connection, topic)
     if found is None:
         raise KafkaRefused(f"there is no topic {topic}: create it with opicflow topics create, or name another one")
     return found
+
+
+def find_topic(connection: Connection, topic: str) -> tuple[str, int] | None:
+    """Return the id of a topic and its number of partitions; None if there is no such topic."""
+    with connection.doing(f"reading {topic}"), closing(connection.admin()) as admin:
+        return described(admin, topic)
 
 
 def consumer_settings(consumers: int = 1) -> dict[str, Any]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -47,34 +48,26 @@ def natural(text: str) -> int:
 
 def positive(text: str) -> float:
     """Return a number from 0.001."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 1e-3 <= number <= 1e9:
-        raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a number from 0.001")
-    return number
+    return _number(text, 1e-3, 1e9, "a number from 0.001")
 
 
 def not_negative(text: str) -> float:
     """Return a number from 0."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0.0 <= number <= 1e9:
-        raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a number from 0")
-    return number
+    return _number(text, 0.0, 1e9, "a number from 0")
 
 
 def share(text: str) -> float:
     """Return a share from 0 to 1."""
+    return _number(text, 0.0, 1.0, "a share from 0 to 1")
+
+
+def _number(text: str, least: float, most: float, called: str) -> float:
     try:
         number = float(text)
     except ValueError:
-        number = -1.0
-    if not 0.0 <= number <= 1.0:
-        raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a share from 0 to 1")
+        number = math.nan
+    if not least <= number <= most:
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is not {called}")
     return number
 
 

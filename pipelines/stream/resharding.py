@@ -16,7 +16,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import IO, NamedTuple
@@ -24,7 +24,7 @@ from typing import IO, NamedTuple
 import xxhash
 
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
-from opicflow.connectors.kafka.partitions import PartitionRange, described, resolve
+from opicflow.connectors.kafka.partitions import PartitionRange, find_topic, resolve
 from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.record_reader import batches
 from opicflow.connectors.kafka.source import read_range
@@ -83,7 +83,7 @@ class Resharding:
 
         It may have been started by a command that was killed before it could say so.
         """
-        if not self._is_there():
+        if find_topic(self.connection, self.to_topic) is None:
             return False
         old, new = (resolve(self.connection, topic) for topic in (self.topic, self.to_topic))
         if all(log.end <= 1 for log in new) or _newest_ms(new) <= _newest_ms(old):
@@ -146,13 +146,8 @@ class Resharding:
                 "--ledger, or start the stream on these first"
             )
 
-    def _is_there(self) -> bool:
-        """Whether there is a topic for the new logs."""
-        with self.connection.doing(f"reading {self.to_topic}"), closing(self.connection.admin()) as admin:
-            return described(admin, self.to_topic) is not None
-
     def _check_target(self, is_running: bool) -> None:
-        if not self._is_there():
+        if find_topic(self.connection, self.to_topic) is None:
             return
         logs = resolve(self.connection, self.to_topic)
         if len(logs) != self.shards:

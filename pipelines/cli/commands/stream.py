@@ -158,14 +158,19 @@ def _command(action: str, options: Mapping[str, Any]) -> str:
     return shlex.join(words)
 
 
-def _check_ledger(options: argparse.Namespace, job: FlinkJob, running: Job) -> None:
-    """Refuse to stop a stream in favour of logs that are not its own, such as those from before a reshard."""
+def _check_ledger(options: argparse.Namespace, job: FlinkJob, running: Job) -> Mapping[str, Any]:
+    """Refuse to stop a stream in favour of logs that are not its own, such as those from before a reshard.
+
+    Returns the options that the stream was started with.
+    """
     from opicflow.connectors.kafka.connection import KafkaRefused
     from opicflow.pipelines.stream.submit import started_job
 
-    topic, kept = ledger_topic_of(options), started_job(job, running.id).options.get("ledger")
+    topic, started = ledger_topic_of(options), started_job(job, running.id).options
+    kept = started.get("ledger")
     if kept is not None and kept != topic:
         raise KafkaRefused(f"job {running.name!r} runs on the logs in {kept}, not {topic}: give --ledger {kept}")
+    return started
 
 
 class _Ready(NamedTuple):
@@ -250,7 +255,7 @@ def _reshard(options: argparse.Namespace) -> int:
     from opicflow.connectors.kafka.topics import names
     from opicflow.pipelines.stream.resharding import Resharding, ReshardProgress
     from opicflow.pipelines.stream.snapshot_store import NoSnapshots
-    from opicflow.pipelines.stream.submit import check_place, savepoint_folder, started_job
+    from opicflow.pipelines.stream.submit import check_place, savepoint_folder
 
     job = flink_job_of(options)
     check_runner(options, job)
@@ -268,9 +273,10 @@ def _reshard(options: argparse.Namespace) -> int:
     again = shlex.join(["opicflow", *sys.argv[1:]])
     running = [one for one in job.cluster.jobs(job.name) if not one.ended]
     has_begun = resharding.has_begun()
+    kept: Mapping[str, Any] = {}
     if not has_begun:
         if running:
-            _check_ledger(options, job, running[0])
+            kept = _check_ledger(options, job, running[0])
         resharding.check(bool(running))
     elif running:
         print_json(options, {"job": running[0].id, "name": running[0].name, "ledger": to_topic})
@@ -279,7 +285,6 @@ def _reshard(options: argparse.Namespace) -> int:
         return 0
     if running:
         check_place(job, max(vertex.parallelism for vertex in job.cluster.details(running[0].id).vertices))
-        kept = started_job(job, running[0].id).options
         path = job.cluster.stop(running[0].id, savepoint_folder(job))
         print(f"stopped, with a savepoint: {path}", file=sys.stderr, flush=True)
         again = _command("", {**kept, **started_with(options), "from_savepoint": path})

@@ -6,7 +6,7 @@ import numpy as np
 
 from opicflow.pipelines.ledger.layout import Book, Bool, Int, Table
 from opicflow.schemas.arrays import Array
-from opicflow.schemas.hashing import byte_at, is_same, keyed_hash
+from opicflow.schemas.hashing import byte_at, find_byte, is_same, keyed_hash
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
 
@@ -83,7 +83,4 @@ def hash_hosts(table: Table, book: Book, slots: Array, key: Array, out: Array) -
             if end - start < 10:  # too short for a host: what follows belongs to other pages
                 continue
             first = start + 1 + 7 + (byte_at(book.urls, start + 1 + 4) == 115)  # past http:// or https://
-            last = first
-            while last < end and byte_at(book.urls, last) != 47:
-                last += 1
-            out[i] = keyed_hash(key, book.urls, first, last)
+            out[i] = keyed_hash(key, book.urls, first, find_byte(book.urls, first, end, 47))
