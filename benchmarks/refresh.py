@@ -83,7 +83,12 @@ def in_the_ledger(sizes: Sizes) -> Iterator[Figure]:
         ledger.apply(TickEntry((20_000 + day) * DAY_S))
         ledger.apply(_visits(pages, day, random.integers(0, 2, pages).astype(np.uint64)))
     of = f"{pages:,} pages, visited {day + 1} times"
-    yield Figure("refresh.bytes_per_page", ledger.refresh_bytes_per_page(), "bytes", f"{of}; 48 are allowed")
+    yield Figure(
+        "refresh.bytes_per_page",
+        ledger.refresh_bytes_per_page(),
+        "bytes",
+        f"{of}; a page that was neither visited nor ordered takes 6",
+    )
     planned = ledger.preview()
     wanted, bandwidth = planned.survey.wanted, planned.shared.refresh_per_day
     check(abs(planned.shared.plan.frequencies.sum() / bandwidth - 1) < 1e-9, "the plan uses the bandwidth")

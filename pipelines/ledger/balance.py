@@ -13,6 +13,7 @@ from opicflow.pipelines.ledger.entry_checks import exact_sum
 from opicflow.pipelines.ledger.errors import LedgerBroken
 from opicflow.pipelines.ledger.kernels import certified, observations, reads
 from opicflow.pipelines.ledger.layout import Book, Table
+from opicflow.pipelines.ledger.refresh_rows import are_apart
 from opicflow.schemas.arrays import Ids, Ints
 from opicflow.schemas.pages import SITE_BITS
 
@@ -77,6 +78,7 @@ def audit(table: Table, book: Book, shard: int) -> Balance:
         "minted cash is a whole number of births": balance.minted == UNITS_PER_PAGE * int(counts.births),
         "shares equal their sum": observations.sum_shares(table, book) == counts.shares,
         "cash in the outbox was sent": waiting_outside <= balance.sent,
+        "every page has a refresh row of its own, or the empty one": are_apart(table, book),
         **_laws_of_domains(table, book),
     }
     _refuse_broken(laws, shard)
@@ -179,6 +181,7 @@ def _audit_certified(table: Table, book: Book, shard: int) -> Balance:
         and classes.sum() == counts.pages == counts.slots - counts.free,
         "minted cash is a whole number of births": int(counts.minted) == UNITS_PER_PAGE * int(counts.births),
         "shares equal their sum": observations.sum_shares(table, book) == counts.shares,
+        "every page has a refresh row of its own, or the empty one": are_apart(table, book),
         **_laws_of_domains(table, book),
     }
     _refuse_broken(laws, shard)

@@ -1,7 +1,8 @@
 """The memory layout of a ledger: the columns of its pages and the accounts of the shard, as kernels use them.
 
 A transfer touches only `hot` (page id and cash, 16 bytes that never straddle a cache line) and the id index; a visit
-touches in addition one row of `pages` and one of its history policy (docs/decisions/rows.md).
+touches in addition one row of `pages`, one of its history policy, and one of `refresh`, which only pages have that were
+visited or ordered (docs/decisions/rows.md).
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ REFRESH_ROW = np.dtype(
         ("modified", np.uint32),  # the latest date of change, in seconds; 0 = none
         ("share", np.float32),  # its part of the sum by which bandwidth is shared
         ("ordered", np.uint32),  # the second of an order that no visit has answered; 0 = none
-        ("interval", np.uint16),  # as last published, packed; 0 = never
+        ("interval", np.uint16),  # in snapshots; in memory it is a column of its own
         ("failures", np.uint8),  # visits in a row that did not answer
         ("notes", np.uint8),  # mistrust and flags
         ("earlier", np.uint32),  # short digests of the contents before, the latest lowest
@@ -208,6 +209,7 @@ STORE = _accounts(
     "slide_to",
     "multiplier",  # of the hash tables by page id (kernels/index.py), as bits
     "latest_ms",  # no visit can have been later: a week after the last tick; 0 before the first one
+    "refresh_rows",  # rows of `refresh` that pages have
 )
 """How links are stored, and pages found, and what follows from times: no part of the ledger's state."""
 
@@ -261,7 +263,9 @@ class Table(NamedTuple):
 
     hot: Array  # int64 [n, 2]: page id as bits; cash, or ~cash until the page has had its first transfer
     pages: Any  # PAGE_ROW [n]: kernels read the fields of a row as attributes
-    refresh: Any  # REFRESH_ROW [n]
+    refresh_row: Array  # int32 [n]: which row of `refresh` the page has; 0 = none yet
+    interval: Array  # uint16 [n]: between two fetches, as last published, packed (refresh/orders.py); 0 = never
+    refresh: Any  # REFRESH_ROW: the rows of pages; row 0 is all zero, as for pages without a row of their own
     spans: Array  # float32 [n, 2]: rate and span (interpolation)
     totals: Array  # int64 [n]: earned units (all), amounts (absorbing), units paid (certified)
     held: Array  # float64 [n]: paper's interpolation

@@ -346,7 +346,7 @@ class Ledger:
                 url_bytes = int(items.url_starts[done + 1] - items.url_starts[done])
                 outgoing = 0 if self.shards == 1 else 2 * (row_links + 2 * int(room.book.modes[0].longest))
                 words = links.most_words(row_links, self.shards == 1)
-                room.make(row_links + 1, outgoing, words, url_bytes)
+                room.make(row_links + 1, outgoing, words, url_bytes, len(items) - done)
             else:
                 break
         self._busy.note(items, fates)
@@ -875,7 +875,8 @@ class Ledger:
 
     def refresh_bytes_per_page(self) -> float:
         """Memory that refreshing takes a page, room to grow included."""
-        return float(self._room.table.refresh.nbytes) / max(self.pages, 1)
+        table = self._room.table
+        return float(table.refresh.nbytes + table.refresh_row.nbytes + table.interval.nbytes) / max(self.pages, 1)
 
     @property
     def policies(self) -> Policies:

@@ -31,7 +31,8 @@ from opicflow.pipelines.ledger.ledger_state import (
     encode_state,
     judged_columns,
 )
-from opicflow.pipelines.ledger.room import columns_used, new_book, recent_visits, set_rules
+from opicflow.pipelines.ledger.refresh_rows import field_of, rows_of
+from opicflow.pipelines.ledger.room import new_book, recent_visits, set_rules
 from opicflow.pipelines.ledger.snapshot import (
     ANNOUNCED_COLUMNS,
     BOOK_COLUMNS,
@@ -40,6 +41,7 @@ from opicflow.pipelines.ledger.snapshot import (
     RECENT_COLUMNS,
     SnapshotContent,
     links_of,
+    stored_columns,
 )
 from opicflow.pipelines.ledger.space import in_memory
 from opicflow.pipelines.ledger.whole_web import WholeWeb
@@ -75,7 +77,8 @@ class NewShard:
         self._class_pages = np.bincount(rows["class_"], minlength=len(like.class_pages))
         self._weighted = int(like.class_weights @ self._class_pages)
         self._read_before = int(((rows["flags"] & at.READ_BEFORE) != 0).sum())
-        shares = self._gather("refresh")["share"].astype(np.float64)
+        fields = [field_of(one.table, "share", one.slots(number)) for one in self._old]
+        shares = np.concatenate(fields).astype(np.float64)
         self._shares = int((shares * SHARE_UNITS + 0.5).astype(np.int64).sum())
         self.held = self._divided["absorbed"]
         self._openings, self._residuals = 0, ResidualSums(0, 0, 0, 0, 0)
@@ -92,7 +95,9 @@ class NewShard:
     # -- pages ---------------------------------------------------------------------------------------------------------
 
     def _gather(self, name: str) -> Any:
-        """Return a column of its pages."""
+        """Return a column of its pages, as a snapshot stores it."""
+        if name == "refresh":
+            return np.concatenate([rows_of(one.table, one.slots(self.number)) for one in self._old])
         return np.concatenate([getattr(one.table, name)[one.slots(self.number)] for one in self._old])
 
     def _cash(self) -> Ints:
@@ -106,7 +111,7 @@ class NewShard:
         return np.concatenate(found)
 
     def _page_columns(self) -> dict[str, Array]:
-        columns = {name: self._gather(name) for name in columns_used(self._whole.config)}
+        columns = {name: self._gather(name) for name in stored_columns(self._whole.config)}
         columns["hot"][:, 1] = self._cash()
         columns["pages"]["seen"] = 0
         columns["pages"]["flags"] &= ~at.IN_URL_ORDER  # the order of URLs is made again

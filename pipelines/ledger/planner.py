@@ -226,9 +226,10 @@ class Planner:
         credits.discovery = discovery % 1.0
         credits.refresh = (overdrawn or both % 1.0) - credits.discovery  # parts of a fetch are for the next cycle
         publish = self._to_publish(surveyed, shared, most_moved, least_move)
-        rows = self._room.table.refresh
-        rows["ordered"][surveyed.slots[orders.rows]] = min(max(surveyed.second, 1), _MOST_U32)
-        rows["interval"][surveyed.slots[publish]] = packed_intervals(shared.intervals[publish])
+        rows = self._room.refresh_rows_of(surveyed.slots[orders.rows])
+        table = self._room.table
+        table.refresh["ordered"][rows] = min(max(surveyed.second, 1), _MOST_U32)
+        table.interval[surveyed.slots[publish]] = packed_intervals(shared.intervals[publish])
         times.planned_second = surveyed.second
         if config.first_cycle_minutes is not None and times.first_planned_second < 0:
             times.first_planned_second = surveyed.second
@@ -284,11 +285,12 @@ class Planner:
             shares[rows[wanted.pinned > 0]] = 0.0
         rate_set = np.zeros(len(surveyed), np.bool_)
         rate_set[rows] = surveyed.known_from[rows] == BY_POLICY
+        self._room.refresh_rows_of(surveyed.slots[(shares > 0) | rate_set])
         observations.set_all_shares(self._room.table, self._room.book, surveyed.slots, shares, rate_set)
 
     def _to_publish(self, surveyed: Survey, shared: Sharing, most_moved: int, least_move: float) -> Ints:
         """Rows visited since the last plan, and at most `most_moved` whose interval moved by more than `least_move`."""
-        published = unpacked_intervals(self._room.table.refresh["interval"][surveyed.slots])
+        published = unpacked_intervals(self._room.table.interval[surveyed.slots])
         intervals = unpacked_intervals(packed_intervals(shared.intervals))  # rounded as published ones are
         with np.errstate(divide="ignore", invalid="ignore"):
             moved = np.abs(np.log(intervals / published))

@@ -17,6 +17,7 @@ from opicflow.pipelines.ledger.kernels import domain_counts, index, links, reads
 from opicflow.pipelines.ledger.kernels.observations import BELIEVED
 from opicflow.pipelines.ledger.kernels.payers import find_payers, find_payers_of
 from opicflow.pipelines.ledger.peers import Peers
+from opicflow.pipelines.ledger.refresh_rows import rows_of
 from opicflow.pipelines.ledger.residuals import residual_sums
 from opicflow.pipelines.ledger.room import Room
 from opicflow.pipelines.refresh.rates import kept_intervals
@@ -253,7 +254,7 @@ class Reader:
 
     def seen_changes(self, page: int) -> SeenChanges:
         """The observations of visits to a page, and its changes."""
-        row = self._room.table.refresh[int(self.slots_of(np.array([page], np.uint64))[0])]
+        row = rows_of(self._room.table, self.slots_of(np.array([page], np.uint64)))[0]
         intervals, dated = (kept_intervals(np.array([row[name]], np.uint64)) for name in ("intervals", "dated"))
         return SeenChanges(
             intervals=int(intervals.is_interval.sum()) + int(row["run"]),

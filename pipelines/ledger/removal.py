@@ -11,6 +11,7 @@ from opicflow.pipelines.ledger.kernels import observations, spending, url_arena
 from opicflow.pipelines.ledger.ledger_state import Reviews
 from opicflow.pipelines.ledger.qualities import Qualities
 from opicflow.pipelines.ledger.reader import Reader
+from opicflow.pipelines.ledger.refresh_rows import field_of
 from opicflow.pipelines.ledger.room import Room
 from opicflow.pipelines.refresh.orders import rank_within
 from opicflow.pipelines.refresh.policies import Prefixes, matches_ragged
@@ -152,10 +153,10 @@ class Removal:
             return
         counts.long_gone = 0
         ids, slots = self._reader.live()
-        rows, refresh = table.pages[slots], table.refresh[slots]
-        is_gone = ((refresh["notes"] & observations.WAS_GONE) != 0) & (refresh["failures"] >= config.gone_visits)
-        since = rows["last_visit_ms"] // 1000 - refresh["checked"]
-        is_long = (refresh["checked"] != 0) & (since >= config.seconds_to_be_gone)
+        notes, failures, checked = (field_of(table, name, slots) for name in ("notes", "failures", "checked"))
+        is_gone = ((notes & observations.WAS_GONE) != 0) & (failures >= config.gone_visits)
+        since = table.pages["last_visit_ms"][slots] // 1000 - checked
+        is_long = (checked != 0) & (since >= config.seconds_to_be_gone)
         self.drop(ids[is_gone & is_long], RemovalReason.GONE)
 
     def evict(self) -> None:

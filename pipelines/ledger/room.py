@@ -25,6 +25,7 @@ from opicflow.pipelines.ledger.config import (
 )
 from opicflow.pipelines.ledger.kernels import announcements, index, links, numbers, recent, url_arena
 from opicflow.pipelines.ledger.layout import Book, Scratch, Table, link_numbers
+from opicflow.pipelines.ledger.refresh_rows import take_stored
 from opicflow.pipelines.ledger.space import LongColumn, Space, copy_rows, in_memory, moved
 from opicflow.pipelines.refresh.rates import DEFAULT_CHANGES_PER_DAY, ESTIMATORS
 from opicflow.schemas.arrays import Array, Ints
@@ -35,7 +36,7 @@ _FEWEST_OUTGOING = 1 << 14
 _FEWEST_STALE = 1 << 12
 _BYTES_OF_A_LINK = 4
 _EVERY_ID = (0, (1 << 64) - 1)
-_OF_OPTIONS = ("refresh", "url_start", "link_start", "link_count", "found_by")
+_OF_OPTIONS = ("refresh_row", "interval", "url_start", "link_start", "link_count", "found_by")
 
 
 def measures_kept(config: LedgerConfig) -> tuple[int, int]:
@@ -64,7 +65,7 @@ def policy_code(config: LedgerConfig) -> int:
 
 
 def columns_used(config: LedgerConfig) -> tuple[str, ...]:
-    """The columns that a configuration needs; the others stay without rows."""
+    """The columns with a row for each page that a configuration needs; the others stay without rows."""
     used = {
         at.P_ALL: ("totals",),
         at.P_ABSORBING: ("totals",),
@@ -74,7 +75,7 @@ def columns_used(config: LedgerConfig) -> tuple[str, ...]:
     }.get(policy_code(config), ("measure_cash", "measure_theta", "before_theta"))
     links = ("link_start", "link_count") if config.remember_links else ()
     found_by = ("found_by",) if config.learns_discovery else ()
-    return ("hot", "pages", "refresh", *used, "url_start", *links, *found_by)
+    return ("hot", "pages", "refresh_row", "interval", *used, "url_start", *links, *found_by)
 
 
 def new_table(config: LedgerConfig, multiplier: int = 1) -> Table:
@@ -83,7 +84,9 @@ def new_table(config: LedgerConfig, multiplier: int = 1) -> Table:
     return Table(
         hot=np.zeros((0, 2), np.int64),
         pages=np.zeros(0, at.PAGE_ROW),
-        refresh=np.zeros(0, at.REFRESH_ROW),
+        refresh_row=np.zeros(0, np.int32),
+        interval=np.zeros(0, np.uint16),
+        refresh=np.zeros(1, at.REFRESH_ROW),
         spans=np.zeros((0, 2), np.float32),
         totals=np.zeros(0, np.int64),
         held=np.zeros(0, np.float64),
@@ -248,14 +251,15 @@ class Room:
             self.table.pages["flags"] &= at.OF_THE_LEDGER
             self.book = self.book._replace(url_order=np.zeros(0, np.int32))
 
-    def make(self, births: int = 0, outgoing: int = 0, words: int = 0, url_bytes: int = 0) -> None:
-        """Room for so many births, transfers to other shards, words of links, bytes of URLs."""
+    def make(self, births: int = 0, outgoing: int = 0, words: int = 0, url_bytes: int = 0, visits: int = 0) -> None:
+        """Room for so many births, transfers to other shards, words of links, bytes of URLs, and visits."""
         self.take_up()
         counts, table, book = self.book.counts[0], self.table, self.book
         rows = int(counts.slots - counts.free) + births
         if rows > table.hot.shape[0]:
             for name in self._used:
                 grow(getattr(table, name), rows, 32)
+        self._make_refresh_rows(visits)
         pages = int(counts.pages) + births
         capacity = table.id_index.shape[0] - 1
         if pages > index.FULLEST * capacity:
@@ -273,6 +277,21 @@ class Room:
             self.make_numbers(births, births)
         if not recent.has_room_for_a_visit(book):
             self.set_recent(*recent_visits(book), 2 * book.recent.shape[1])
+
+    def _make_refresh_rows(self, more: int) -> None:
+        """Room for so many more refresh rows."""
+        grow(self.table.refresh, 1 + int(self.book.store[0].refresh_rows) + more, 32)
+
+    def refresh_rows_of(self, slots: Ints) -> Ints:
+        """Which refresh rows the pages at some slots have; those without one get one, in the order of slots."""
+        self.take_up()
+        without = np.unique(slots[self.table.refresh_row[slots] == 0])
+        self._make_refresh_rows(len(without))
+        first = 1 + int(self.book.store[0].refresh_rows)
+        self.table.refresh_row[without] = np.arange(first, first + len(without))
+        self.book.store[0].refresh_rows += len(without)
+        rows: Ints = self.table.refresh_row[slots]
+        return rows
 
     def _make_words(self, rows: int) -> None:
         """Room for so many words of remembered links."""
@@ -323,11 +342,17 @@ class Room:
 
     def _move_columns(self, to: Space) -> None:
         """Move the columns of pages, one after the other."""
-        for name in (*self._used, "id_index"):
+        for name in (*self._used, "refresh", "id_index"):
             self.table = self.table._replace(**{name: moved(getattr(self.table, name), to)})
 
     def adopt_columns(self, columns: dict[str, Array], urls: LongColumn) -> None:
-        """Take over the columns of a snapshot, which are aside, and its URLs."""
+        """Take over the columns of a snapshot, which are aside, and its URLs.
+
+        Its refresh rows are those of all slots, as a snapshot stores them.
+        """
+        space = in_memory if self.is_in_memory else self._space
+        columns = {**columns, **take_stored(columns["refresh"], space)}
+        self.book.store[0].refresh_rows = len(columns["refresh"]) - 1
         self.book = self.book._replace(**{name: column for name, column in columns.items() if name in Book._fields})
         self.table = self.table._replace(**{name: column for name, column in columns.items() if name in Table._fields})
         self._urls = urls
@@ -545,9 +570,10 @@ class Room:
         """The bytes of pages, URLs and remembered links, without room to grow and without the index."""
         counts, table = self.book.counts[0], self.table
         of_a_page = sum(int(getattr(table, name)[:1].nbytes) for name in self._used)
+        read = int(self.book.class_pages[1::2].sum())
         links = int(link_numbers(table.link_count[: int(counts.slots)]).sum(dtype=np.int64))
         urls = int(counts.url_end) - int(counts.url_stale)
-        return of_a_page * int(counts.pages) + urls + _BYTES_OF_A_LINK * links
+        return of_a_page * int(counts.pages) + table.refresh.itemsize * read + urls + _BYTES_OF_A_LINK * links
 
     def link_bytes(self) -> float:
         """The memory that a remembered link takes, room to grow and page numbers included."""

@@ -26,6 +26,7 @@ from opicflow.pipelines.ledger.kernels import links
 from opicflow.pipelines.ledger.kernels.spans import copy_spans
 from opicflow.pipelines.ledger.layout import Book, Table
 from opicflow.pipelines.ledger.ledger_state import Reviews, judged_columns
+from opicflow.pipelines.ledger.refresh_rows import stored_rows
 from opicflow.pipelines.ledger.room import columns_used, new_book, new_table, recent_visits
 from opicflow.pipelines.ledger.space import LongColumn, Space, in_memory
 from opicflow.schemas.arrays import Array, Ints
@@ -165,7 +166,7 @@ def read(chunks: Iterable[bytes], space: Space = in_memory) -> SnapshotContent:
     if (needed, _chunks_for(url_bytes)) != (len(checksums), len(url_checksums)):
         raise _no_ledger("its columns do not have the chunks that they need")
     number, columns = 0, {}
-    of_pages = {"links", *columns_used(config)}
+    of_pages = {"links", *stored_columns(config)}
     for name, shape in shapes.items():
         its_space = space if name in of_pages else in_memory
         columns[name] = _room_for(its_space(np.empty((0, *shape[1:]), kinds[name])), shape[0])
@@ -273,6 +274,12 @@ def _bytes_of(column: Array) -> memoryview:
     return column.reshape(-1).view(np.uint8).data
 
 
+def stored_columns(config: LedgerConfig) -> tuple[str, ...]:
+    """The columns of pages in a snapshot: the refresh rows of all slots, and the others as they are in memory."""
+    columns = ("refresh" if name == "refresh_row" else name for name in columns_used(config))
+    return tuple(name for name in columns if name != "interval")
+
+
 def _columns(
     config: LedgerConfig, table: Table, book: Book, judged: dict[str, Array], quality: Array
 ) -> dict[str, Array]:
@@ -286,7 +293,7 @@ def _columns(
         "links": _NO_WORDS,
         **dict(zip(RECENT_COLUMNS, recent_visits(book), strict=True)),
         "free": table.free[: int(counts.free)],
-        **{name: getattr(table, name)[: int(counts.slots)] for name in columns_used(config)},
+        **{name: getattr(table, name)[: int(counts.slots)] for name in stored_columns(config)},
         **({"url_order": book.url_order, **judged} if config.learns_discovery else {}),
         **(_announced_columns(book) if book.announced.any() else {}),
         **({"domains": book.domains} if len(book.domains) else {}),
@@ -303,7 +310,7 @@ def _announced_columns(book: Book) -> dict[str, Array]:
 def _sources(
     config: LedgerConfig, table: Table, book: Book, judged: dict[str, Array], quality: Array
 ) -> dict[str, _Source]:
-    """All columns as they are stored: remembered links in the order of their slots, as page ids."""
+    """All columns as they are stored: remembered links in the order of their slots, as page ids, and refresh rows."""
     slots, words = int(book.counts[0].slots), 0
     if config.remember_links:
         words = sum(block.words for block in _link_blocks(table, book))
@@ -311,6 +318,7 @@ def _sources(
     counts[0].link_end, counts[0].link_stale = words, 0
     arrays = _columns(config, table, book._replace(counts=counts), judged, quality)
     sources = {name: _Source(column.dtype, column.shape, partial(_alone, column)) for name, column in arrays.items()}
+    sources["refresh"] = _Source(table.refresh.dtype, (slots,), partial(stored_rows, table, slots))
     if config.remember_links:
         sources["links"] = _Source(_WORD, (words,), lambda: _stored_links(table, book))
         sources["link_start"] = _Source(_WORD, (slots,), lambda: (block.starts for block in _link_blocks(table, book)))

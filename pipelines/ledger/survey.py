@@ -14,6 +14,7 @@ from opicflow.pipelines.ledger.entries import Outcome
 from opicflow.pipelines.ledger.kernels.announcements import IN_USE, find_rows
 from opicflow.pipelines.ledger.kernels.observations import BELIEVED, WAS_GONE
 from opicflow.pipelines.ledger.layout import Book, Table
+from opicflow.pipelines.ledger.refresh_rows import field_of
 from opicflow.pipelines.ledger.unread_pages import Worth
 from opicflow.pipelines.refresh.orders import back_off_seconds, gaps
 from opicflow.pipelines.refresh.policies import Directives, HostCaps, Policies, directives, host_caps
@@ -204,16 +205,16 @@ def survey(
         return table.pages[field][taken]
 
     def of_refresh(field: str) -> Any:
-        return table.refresh[field][taken]
+        return field_of(table, field, taken)
 
     categories = (of_page("class_") >> 1).astype(np.uint8)
     stated = directives(policies, book.urls, table.url_start[taken], pages, categories)
     notes, failures, fetched = of_refresh("notes"), of_refresh("failures"), of_page("last_visit_ms") // 1000
     sent_away = np.flatnonzero(of_page("outcome") == Outcome.BUSY)
-    fetched[sent_away] = table.refresh["checked"][slots[sent_away]]
+    fetched[sent_away] = field_of(table, "checked", slots[sent_away])
     fetched[fetched > second + MOST_AHEAD_DAYS * DAY] = 0  # by a wrong clock: the real time is unknown
     believed = (notes & at.MISTRUST) <= BELIEVED
-    found = _change_rates(table.refresh[taken], believed, config, categories, budget.shard, pages)
+    found = _change_rates(table, taken, believed, config, categories, budget.shard, pages)
     is_set = ~np.isnan(stated.changes_per_day)
     valued = importance if quality is None else importance * quality
 
@@ -283,7 +284,7 @@ def survey(
         known_from=_set(found.known_from, is_set, np.uint8(BY_POLICY)),
         decided_by=decided_by,
         fetched=fetched,
-        ordered=_copy_of(of_refresh("ordered")),
+        ordered=_without_memory_for_zeros(of_refresh("ordered")),
         requested=(stated.requested_second >= 0)
         & (fetched < np.maximum(stated.requested_second, 1))
         & (decided_by != FORBIDDEN),
@@ -302,9 +303,9 @@ def survey(
     )
 
 
-def _copy_of(column: Array) -> Array:
-    """A copy of a column, without memory for it if it is 0 everywhere."""
-    return column.copy() if column.any() else np.broadcast_to(column.dtype.type(0), len(column))
+def _without_memory_for_zeros(column: Array) -> Array:
+    """The column, or one that takes no memory if it is 0 everywhere."""
+    return column if column.any() else np.broadcast_to(column.dtype.type(0), len(column))
 
 
 def _set(column: Array, is_set: Bools, values: Any) -> Any:
@@ -338,12 +339,14 @@ def _worth_of_announcements(book: Book, pages: Ids) -> tuple[Floats, Floats]:
 
 
 def _change_rates(
-    rows: Any, believed: Bools, config: RefreshConfig, categories: Bytes, shard: Shard, pages: Ids
+    table: Table, taken: Any, believed: Bools, config: RefreshConfig, categories: Bytes, shard: Shard, pages: Ids
 ) -> ChangeRates:
-    """The change rates of pages, from their refresh rows."""
+    """The change rates of the pages at the slots taken, from their refresh rows."""
     if config.rate_prior == "fixed" or config.estimator == "thesis":
-        return change_rates(rows["intervals"], rows["dated"], believed, config.estimator)
-    return learnt_rates(rows, believed, config.estimator, categories, shard.page_ids.sites_of(pages))
+        intervals, dated = (field_of(table, name, taken) for name in ("intervals", "dated"))
+        return change_rates(intervals, dated, believed, config.estimator)
+    sites = shard.page_ids.sites_of(pages)
+    return learnt_rates(table.refresh, believed, config.estimator, categories, sites, table.refresh_row[taken])
 
 
 def _affordable(intervals: Floats, stated: Directives, budget: Budget) -> tuple[Floats, str]:

@@ -151,10 +151,12 @@ def learnt_rates(
     estimator: str = "likelihood",
     categories: Bytes | None = None,
     sites: Array | None = None,
+    row_of: Array | None = None,
 ) -> ChangeRates:
     """Return the change rates of pages, with priors learnt from all pages, by category and site where they are given.
 
-    `seen` are rows with the fields of `SEEN`; `use_dates` is true for pages whose dates are used. Estimators:
+    `seen` are rows with the fields of `SEEN`, `row_of` which of them each page has (None: every row is that of one
+    page), and `use_dates` is true for pages whose dates are used. Estimators:
     `"likelihood"` uses dates, `"existence"` none. Pages without data get the mean of their prior, its spread as the
     error, and the source DEFAULT. As long as a page has only a date, and no interval between visits, a lower rate than
     that is not used.
@@ -163,15 +165,17 @@ def learnt_rates(
     """
     if estimator not in ESTIMATORS or ESTIMATORS[estimator] == THESIS:
         raise ValueError(f"the estimator {estimator!r} uses no prior: choose likelihood or existence")
-    pages, seen = len(seen), np.ascontiguousarray(seen)
+    seen = np.ascontiguousarray(seen)
+    row_of = np.arange(len(seen), dtype=np.int32) if row_of is None else np.ascontiguousarray(row_of, np.int32)
+    pages = len(row_of)
     use_dates = np.zeros(pages, np.bool_) if ESTIMATORS[estimator] == EXISTENCE else np.ascontiguousarray(use_dates)
-    intervals = seen["intervals"]
+    intervals = seen["intervals"][row_of]
     has_intervals = (intervals & _LENGTHS) != 0
     without_change = ((intervals & _LENGTHS) + _LENGTHS) & _CHANGES_SEEN & ~intervals
     confirmed = use_dates & has_intervals & (without_change == 0)
-    share = float(share_of_returns(seen))
+    share = float(share_of_returns(seen, row_of))
     of_crawl = learnt_prior(
-        seen, confirmed, np.flatnonzero(has_intervals), first_prior(), _FIRST_WEIGHT, _PASSES, share
+        seen, row_of, confirmed, np.flatnonzero(has_intervals), first_prior(), _FIRST_WEIGHT, _PASSES, share
     )
     found = ChangeRates(np.empty(pages), np.empty(pages), np.empty(pages, np.uint8))
     rows = _sorted(np.arange(pages), ~has_intervals)
@@ -182,13 +186,21 @@ def learnt_rates(
         prior = of_crawl
         if len(of_group) < pages:
             learn_from = of_group[has_intervals[of_group]]
-            prior = learnt_prior(seen, confirmed, learn_from, of_crawl, _GROUP_WEIGHT, _GROUP_PASSES, share)
-        _estimate(seen, use_dates, confirmed, of_group, site, share, prior, np.empty(CLASSES), *_rooms(), *found)
+            prior = learnt_prior(seen, row_of, confirmed, learn_from, of_crawl, _GROUP_WEIGHT, _GROUP_PASSES, share)
+        of_pages = (seen, row_of, use_dates, confirmed, of_group, site)
+        _estimate(*of_pages, share, prior, np.empty(CLASSES), *_rooms(), *found)
     return found
 
 
 def learnt_prior(
-    seen: Array, use_dates: Bools, rows: Ints, first: Floats, weight: float, passes: int, share: float = 0.0
+    seen: Array,
+    row_of: Ints,
+    use_dates: Bools,
+    rows: Ints,
+    first: Floats,
+    weight: float,
+    passes: int,
+    share: float = 0.0,
 ) -> Floats:
     """Return the prior learnt from these rows: after each pass the mean of the first and of all their posteriors.
 
@@ -196,7 +208,7 @@ def learnt_prior(
     evenly spaced are used.
     """
     prior = first.copy()
-    _learn(seen, use_dates, rows, 0, len(rows), _MOST_PAGES, share, weight, passes, *_rooms(), prior)
+    _learn(seen, row_of, use_dates, rows, 0, len(rows), _MOST_PAGES, share, weight, passes, *_rooms(), prior)
     return prior
 
 
@@ -219,6 +231,7 @@ def _rooms() -> tuple[Floats, Floats, Floats]:
 @lean_kernel
 def _learn(
     seen: Rows,
+    row_of: Array,
     use_dates: Array,
     rows: Array,
     begin: Int,
@@ -240,7 +253,7 @@ def _learn(
             total[k] = weight * first[k]
         pages = weight
         for place in range(begin, end, stride):
-            if _weigh(seen, use_dates, rows[place], share, prior, posterior) != DEFAULT:
+            if _weigh(seen[row_of[rows[place]]], use_dates[rows[place]], share, prior, posterior) != DEFAULT:
                 pages += 1.0
                 whole = 0.0
                 for k in range(CLASSES):
@@ -255,6 +268,7 @@ def _learn(
 @lean_kernel
 def _estimate(
     seen: Rows,
+    row_of: Array,
     use_dates: Array,
     confirmed: Array,
     rows: Array,
@@ -277,13 +291,14 @@ def _estimate(
     while begin < rows.shape[0]:
         end, known = begin, begin
         while end < rows.shape[0] and (not by_site or site[rows[end]] == site[rows[begin]]):
-            if by_site and keeps_any(seen[rows[end]].intervals):
+            if by_site and keeps_any(seen[row_of[rows[end]]].intervals):
                 known = end + 1
             end += 1
         _copy(of_category, prior)
         if known > begin:
             _learn(
                 seen,
+                row_of,
                 confirmed,
                 rows,
                 begin,
@@ -301,10 +316,10 @@ def _estimate(
         for place in range(begin, end):
             i = rows[place]
             rate, error = unseen_rate, unseen_error
-            source = _weigh(seen, use_dates, i, share, prior, posterior)
+            source = _weigh(seen[row_of[i]], use_dates[i], share, prior, posterior)
             if source != DEFAULT:
                 rate, error = _mean_of(posterior)
-                if rate < unseen_rate and not keeps_any(seen[i].intervals):
+                if rate < unseen_rate and not keeps_any(seen[row_of[i]].intervals):
                     rate, error, source = unseen_rate, unseen_error, DEFAULT  # one old date proves no low rate
             rates[i], errors[i], known_from[i] = rate, error, source
         begin = end
@@ -330,21 +345,20 @@ def _mean_of(weights: Array) -> tuple[Float, Float]:
 
 
 @inlined_kernel
-def _source_of(seen: Rows, use_dates: Array, i: Int) -> Int:
+def _source_of(row: Any, uses_dates: Bool) -> Int:
     """Return the source of a page's rate; DEFAULT: it has no observations."""
-    if use_dates[i] and keeps_any(seen[i].dated):
+    if uses_dates and keeps_any(row.dated):
         return LAST_MODIFIED
-    return INTERVALS if keeps_any(seen[i].intervals) else DEFAULT
+    return INTERVALS if keeps_any(row.intervals) else DEFAULT
 
 
 @inlined_kernel
-def _weigh(seen: Rows, use_dates: Array, i: Int, share: Float, prior: Array, posterior: Array) -> Int:
+def _weigh(row: Any, uses_dates: Bool, share: Float, prior: Array, posterior: Array) -> Int:
     """Fill in the posterior of a page of which anything was seen, in any unit, and return the source of its rate."""
-    source = _source_of(seen, use_dates, i)
+    source = _source_of(row, uses_dates)
     if source == DEFAULT:
         return source
     _copy(prior, posterior)
-    row = seen[i]
     if source == LAST_MODIFIED:
         _explain(row.dated, _QUIET, _DATED, 0, posterior)
     else:
@@ -372,16 +386,17 @@ def _changes_of(word: Word, returned: Int) -> tuple[Int, Int, Int]:
 
 
 @lean_kernel
-def share_of_returns(seen: Rows) -> Float:
-    """Return the share of changes that bring an earlier content back.
+def share_of_returns(seen: Rows, row_of: Array) -> Float:
+    """Return the share of changes of pages that bring an earlier content back; `row_of` is the row of each page.
 
     Counted for pages that changed in half of their intervals at most, whose changes are seen one by one, and of which
     more than two contents are known.
     """
     changes, returns = 0, 0
-    for i in range(seen.shape[0]):
-        if contents_of(seen[i].earlier) > 2:
-            intervals, changes_here, returns_here = _changes_of(seen[i].intervals, seen[i].returned)
+    for i in range(row_of.shape[0]):
+        row = seen[row_of[i]]
+        if contents_of(row.earlier) > 2:
+            intervals, changes_here, returns_here = _changes_of(row.intervals, row.returned)
             if 2 * changes_here <= intervals:
                 changes += changes_here
                 returns += returns_here

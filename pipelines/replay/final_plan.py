@@ -14,6 +14,7 @@ import numpy as np
 from opicflow.pipelines.ledger import ConfigRefused, Ledger, Planned, RefreshConfig, Settled
 from opicflow.pipelines.ledger.choice import EXPLORING
 from opicflow.pipelines.ledger.plan import cost_of
+from opicflow.pipelines.ledger.refresh_rows import field_of
 from opicflow.pipelines.ledger.survey import Survey
 from opicflow.pipelines.refresh.rates import latest_intervals
 from opicflow.pipelines.refresh.strategies import freshness_range
@@ -89,10 +90,11 @@ def plan_in_words(ledger: Ledger, planned: Planned, refresh: RefreshConfig | Non
 
 def _observed_freshness(ledger: Ledger, survey: Survey) -> float | None:
     """Return the part, by importance, of the pages visited twice whose last visit found nothing new."""
-    intervals, fresh, known = ledger.parts().table.refresh["intervals"], 0.0, 0.0
+    table, fresh, known = ledger.parts().table, 0.0, 0.0
     for first in range(0, len(survey), _PAGES_AT_ONCE):
         some = slice(first, first + _PAGES_AT_ONCE)
-        (is_known, is_change), importance = latest_intervals(intervals[survey.slots[some]]), survey.importance[some]
+        intervals, importance = field_of(table, "intervals", survey.slots[some]), survey.importance[some]
+        is_known, is_change = latest_intervals(intervals)
         fresh += float(importance[is_known & ~is_change].sum())
         known += float(importance[is_known].sum())
     return round(fresh / known, 6) if known else None

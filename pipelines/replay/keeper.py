@@ -339,9 +339,12 @@ class ReplayKeeper:
     def _pass_time(self, second: int, piece: Position) -> Iterator[Part]:
         """Apply a tick, and the policies that hold from then on."""
         swept = self.ledger.sweep_second
-        if self.ledger.is_review_due(second):
+        is_reviewed = self.ledger.is_review_due(second)
+        if is_reviewed:
             return_freed_memory()
         applied = self.ledger.apply(TickEntry(second))
+        if is_reviewed:
+            return_freed_memory()
         yield from self._publish_removed(applied, (*piece, AT_TICK))
         yield from self._apply_policies(1000 * second, (*piece, AT_POLICIES))
         if self.config.publications and self.ledger.is_plan_due(second):

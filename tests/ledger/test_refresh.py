@@ -326,7 +326,7 @@ def test_a_late_visit_answers_no_order_and_ends_no_row_of_failures() -> None:
 
 def rates_now(ledger: Ledger, estimator: str) -> dict[int, float]:
     ids, slots = ledger._reader.live()
-    rows = ledger._room.table.refresh[slots]
+    rows = ledger.parts().table.refresh[ledger.parts().table.refresh_row[slots]]
     rates = change_rates(rows["intervals"], rows["dated"], (rows["notes"] & at.MISTRUST) <= 1, estimator).rates
     return dict(zip(ids.tolist(), rates.tolist(), strict=True))
 

@@ -29,6 +29,7 @@ from opicflow.pipelines.ledger import (
     TickEntry,
 )
 from opicflow.pipelines.ledger.kernels.announcements import IN_USE
+from opicflow.pipelines.ledger.refresh_rows import rows_of
 from opicflow.pipelines.ledger.reshard import ReshardRefused, exchange, reshard
 from opicflow.pipelines.ledger.whole_web import divided
 from opicflow.pipelines.web.webs import page_ids, power_law_web
@@ -80,7 +81,7 @@ def pages_of(ledgers: list[Ledger]) -> dict[int, tuple[object, ...]]:
                 bytes(text[starts[row] : starts[row + 1]]),
                 list(zip(links[first:last].tolist(), weights[first:last].tolist(), strict=True)),
                 [int(kept[name]) for name in ("visits", "aside", "theta", "last_visit_ms", "class_", "outcome")],
-                table.refresh[slots[row]].tobytes(),
+                rows_of(table, slots[row : row + 1]).tobytes(),
                 ledger.quality(page),
             )
     return found

@@ -42,6 +42,7 @@ from opicflow.pipelines.ledger import (
 from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger import snapshot as snapshots
 from opicflow.pipelines.ledger.entries import Kind, transfer_digest
+from opicflow.pipelines.ledger.refresh_rows import rows_of
 from opicflow.schemas.shards import ShardRanges
 from support.thorough import thorough
 
@@ -635,7 +636,7 @@ def test_rows_of_older_snapshots_are_read_and_lack_runs_and_earlier_contents(con
     forged.columns["refresh"] = older
     forged.manifest["columns"]["refresh"][0] = "refresh-row-1"
     ledger = Ledger.restore(forged.chunks())
-    rows = ledger._room.table.refresh[: len(newer)]
+    rows = rows_of(ledger._room.table, slice(len(newer)))
     assert rows.dtype == at.REFRESH_ROW and older.dtype.itemsize == 40
     assert all((rows[field] == older[field]).all() for field in older.dtype.names or ())
     assert not any(rows[field].any() for field in ("earlier", "run_length", "run", "returned"))

@@ -148,7 +148,7 @@ def test_a_learnt_prior_is_the_mean_of_posteriors_computed_by_hand(
     intervals: list[list[Interval]], passes: int
 ) -> None:
     seen = pages(*({"intervals": page} for page in intervals))
-    found = learnt_prior(seen, not_dated(seen), np.arange(len(seen)), first_prior(), 16.0, passes)
+    found = learnt_prior(seen, np.arange(len(seen)), not_dated(seen), np.arange(len(seen)), first_prior(), 16.0, passes)
     first = expected = first_prior()
     for _ in range(passes):
         expected = (16 * first + posteriors(intervals, expected).sum(0)) / (16 + len(intervals))
@@ -158,7 +158,7 @@ def test_a_learnt_prior_is_the_mean_of_posteriors_computed_by_hand(
 @given(usual_intervals)
 def test_a_rate_is_the_mean_of_the_posterior_and_its_error_the_spread(intervals: list[Interval]) -> None:
     seen = pages({"intervals": intervals})
-    prior = learnt_prior(seen, not_dated(seen), np.arange(1), first_prior(), 16.0, 16)
+    prior = learnt_prior(seen, np.arange(1), not_dated(seen), np.arange(1), first_prior(), 16.0, 16)
     weights = posteriors([intervals], prior)[0]
     mean = float(weights @ np.log(RATES))
     found = learnt_rates(seen, not_dated(seen))
@@ -263,8 +263,8 @@ def test_the_share_of_returns_is_that_of_pages_whose_changes_are_seen_one_by_one
     slow = {"intervals": [(60, False)] * 6 + [(60, True)] * 2, "earlier": ALL_KNOWN, "returned": 0b01}
     fast = {"intervals": [(60, True)] * 8, "earlier": ALL_KNOWN}
     fresh = {"intervals": [(60, False)] * 7 + [(60, True)], "earlier": 1}
-    assert share_of_returns(pages(slow, fast, fresh)) == 0.5
-    assert share_of_returns(pages(fast, fresh)) == 0.0
+    assert share_of_returns(pages(slow, fast, fresh), np.arange(3)) == 0.5
+    assert share_of_returns(pages(fast, fresh), np.arange(2)) == 0.0
 
 
 # Poisson pages.

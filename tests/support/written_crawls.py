@@ -24,6 +24,7 @@ from opicflow.pipelines.ledger import (
 )
 from opicflow.pipelines.ledger.choice import WHY
 from opicflow.pipelines.ledger.planner import Planned
+from opicflow.pipelines.ledger.refresh_rows import rows_of
 from opicflow.pipelines.ledger.survey import DECIDED_BY
 from opicflow.schemas.pages import page_id
 from opicflow.schemas.records import Policy
@@ -115,7 +116,7 @@ class Crawl:
     def row(self, page: int) -> Any:
         slot = int(self.ledger._reader.slots_of(np.array([self.id(page)], np.uint64))[0])
         assert slot >= 0
-        return self.ledger._room.table.refresh[slot]
+        return rows_of(self.ledger._room.table, np.array([slot]))[0]
 
     def is_known(self, page: int) -> bool:
         return bool(self.ledger.estimate([self.id(page)]).known[0])

@@ -31,7 +31,7 @@ from opicflow.pipelines.ledger.kernels.links import (
     remember_links,
 )
 from opicflow.pipelines.ledger.kernels.numbers import absent_row, add_absent
-from opicflow.pipelines.ledger.kernels.observations import announce_change, observe
+from opicflow.pipelines.ledger.kernels.observations import announce_change, has_room_for_refreshing, observe
 from opicflow.pipelines.ledger.kernels.recent import has_room_for_a_visit, is_recent, keep_visit, visit_key
 from opicflow.pipelines.ledger.kernels.spending import (
     announce,
@@ -105,7 +105,7 @@ def apply_items(
         outgoing = np.int64(0) if alone else links + most_recalled(table, book)
         if not alone:
             outgoing *= 2  # a link may carry a bonus as well
-        if not has_room(
+        if not has_room_for_refreshing(table, book) or not has_room(
             table,
             book,
             links + 1,
@@ -147,7 +147,7 @@ def look_ahead(table: Table, book: Book, scratch: Scratch, items: Any, i: Int) -
         if slot >= 0:
             prefetch(table.pages, slot)
             prefetch(table.pages, slot + 1)  # a row is in two lines of the cache, mostly
-            prefetch(table.refresh, slot)
+            prefetch(table.refresh_row, slot)
             if items.url_starts[i + 3] > items.url_starts[i + 2]:
                 prefetch(table.url_start, slot)
             if table.spans.shape[0] > 0:
@@ -155,9 +155,10 @@ def look_ahead(table: Table, book: Book, scratch: Scratch, items: Any, i: Int) -
         for j in range(items.link_starts[i + 2], items.link_starts[i + 3]):
             prefetch(table.id_index, home(table.id_index, items.link_pages[j]))
     if i + 1 < rows:
-        if items.url_starts[i + 2] > items.url_starts[i + 1]:
-            slot = guess(table.id_index, table.hot, items.page[i + 1])
-            if slot >= 0:
+        slot = guess(table.id_index, table.hot, items.page[i + 1])
+        if slot >= 0:
+            prefetch(table.refresh, table.refresh_row[slot])
+            if items.url_starts[i + 2] > items.url_starts[i + 1]:
                 prefetch(book.urls, table.url_start[slot])
         guess_slots(table, scratch, items, i + 1)
 
@@ -285,8 +286,10 @@ def visit(table: Table, book: Book, scratch: Scratch, items: Any, i: Int) -> Boo
 def forget_last_time(table: Table, slot: Int) -> None:
     """The page's last visit has a time that is not yet: a wrong clock made it, and this visit is the latest."""
     table.pages[slot].last_visit_ms = 0
-    table.refresh[slot].checked = 0
-    table.refresh[slot].modified = 0
+    if table.refresh_row[slot] != 0:
+        row = table.refresh[table.refresh_row[slot]]
+        row.checked = 0
+        row.modified = 0
 
 
 @inlined_kernel

@@ -1,5 +1,8 @@
 """Changes of pages, as visits observe them: every visit updates the page's refresh row and the sum of shares.
 
+A page has no row of its own before its first visit or order, and then keeps it, as does its slot after it. Until then
+it reads row 0, which nobody may write to.
+
 An observation needs two visits that answered and a way to compare them: the digests of their content, "not modified",
 or dates of change that are believed. Late visits and duplicates are no observations, nor do they answer an order.
 Content from before a redirect, or from before a page was gone, is not compared with later content. A date is false if
@@ -8,6 +11,8 @@ changes, or moves while it does not. A false date adds two to the page's mistrus
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -47,9 +52,23 @@ def believes(notes: Int) -> Bool:
 
 
 @inlined_kernel
-def rate_now(table: Table, book: Book, slot: Int) -> Float:
-    """The change rate of a page as observed, a day."""
-    row = table.refresh[slot]
+def own_row(table: Table, book: Book, slot: Int) -> Int:
+    """Which refresh row a page has; it gets one if it has none. There must be room for one."""
+    if table.refresh_row[slot] == 0:
+        book.store[0].refresh_rows += 1
+        table.refresh_row[slot] = book.store[0].refresh_rows
+    return table.refresh_row[slot]
+
+
+@inlined_kernel
+def has_room_for_refreshing(table: Table, book: Book) -> Bool:
+    """Whether there is room for one more refresh row."""
+    return book.store[0].refresh_rows + 1 < table.refresh.shape[0]
+
+
+@inlined_kernel
+def rate_now(book: Book, row: Any) -> Float:
+    """The change rate of a page as observed, a day, from its refresh row."""
     rate, _, _ = rate_of(
         row.intervals, row.dated, believes(row.notes), book.modes[0].estimator, book.rules[0].default_rate
     )
@@ -58,8 +77,11 @@ def rate_now(table: Table, book: Book, slot: Int) -> Float:
 
 @inlined_kernel
 def be_born_unseen(table: Table, slot: Int) -> None:
-    """Reset the refresh row of a page at its birth."""
-    row = table.refresh[slot]
+    """Reset the refresh row that the slot of a page had before its birth, if any, and its interval."""
+    table.interval[slot] = 0
+    if table.refresh_row[slot] == 0:
+        return
+    row = table.refresh[table.refresh_row[slot]]
     row.intervals = np.uint64(0)
     row.dated = np.uint64(0)
     row.digest = 0
@@ -79,7 +101,9 @@ def be_born_unseen(table: Table, slot: Int) -> None:
 @inlined_kernel
 def set_share(table: Table, book: Book, slot: Int, share: Float) -> None:
     """Set a page's part of the sum by which bandwidth is shared, and update the sum."""
-    row = table.refresh[slot]
+    if share == 0.0 and table.refresh_row[slot] == 0:
+        return
+    row = table.refresh[own_row(table, book, slot)]
     book.counts[0].shares -= quantised_share(np.float64(row.share))
     row.share = np.float32(min(share, MOST_SHARE))
     book.counts[0].shares += quantised_share(np.float64(row.share))
@@ -88,16 +112,15 @@ def set_share(table: Table, book: Book, slot: Int, share: Float) -> None:
 @inlined_kernel
 def announce_change(table: Table, book: Book, slot: Int, modified_ms: Int) -> None:
     """A date of change was announced: note it if it is after the fetch."""
-    row = table.refresh[slot]
+    row = table.refresh[table.refresh_row[slot]]
     if row.checked != 0 and modified_ms // 1000 > row.checked:
         row.notes |= CHANGE_ANNOUNCED
         note_announcement(book, table.hot[slot, 0])
 
 
 @inlined_kernel
-def forget_content(table: Table, slot: Int, second: Int) -> None:
-    """The page has other content from this second on: later visits are not compared with earlier ones."""
-    row = table.refresh[slot]
+def forget_content(row: Any, second: Int) -> None:
+    """A page has other content from this second on: later visits are not compared with earlier ones."""
     row.checked = second
     row.digest = 0
     row.modified = 0
@@ -111,7 +134,7 @@ def observe(
     """Update the refresh row of a page for a visit."""
     if late:
         return
-    row = table.refresh[slot]
+    row = table.refresh[own_row(table, book, slot)]
     row.ordered = 0
     if outcome == _BUSY:  # the host was busy: no information about the page
         return
@@ -129,7 +152,7 @@ def observe(
         if row.failures >= book.modes[0].gone_visits:
             book.counts[0].long_gone += 1
         if is_later and (not was_gone or row.checked == 0):
-            forget_content(table, slot, second)  # gone from now on
+            forget_content(row, second)  # gone from now on
         return
     row.failures = 0
     row.notes &= ~(WAS_GONE | CHANGE_ANNOUNCED)
@@ -138,11 +161,11 @@ def observe(
     length = second - np.int64(row.checked)
     seen_before = row.checked != 0
     if outcome == _REDIRECTED:
-        forget_content(table, slot, second)
+        forget_content(row, second)
         return
     row.checked = second
     is_counted = row.share > 0 and (row.notes & RATE_SET) == 0
-    before = rate_now(table, book, slot) if is_counted else 0.0
+    before = rate_now(book, row) if is_counted else 0.0
     folded = (digest ^ (digest >> 32)) & 0xFFFFFFFF
     dated = min(max(modified_ms // 1000, 0), _LAST_SECOND) if outcome != _UNCHANGED else np.int64(0)
 
@@ -167,7 +190,7 @@ def observe(
 
     if compared and seen_before:
         if was_announced or changed:
-            expected = rate_now(table, book, slot) * np.float64(length) / 86_400
+            expected = rate_now(book, row) * np.float64(length) / 86_400
             count_visit(book, table.hot[slot, 0], was_announced, changed, expected)
         row.run, row.run_length = pushed_run(row.run, row.run_length, row.intervals, changed)
         row.returned = (np.int64(row.returned) << 1 & 255) | np.int64(returned)
@@ -183,7 +206,7 @@ def observe(
         row.dated = np.uint64(0)  # a change without a date: the dated intervals are no longer complete
     if is_counted:
         power = book.rules[0].share_power
-        set_share(table, book, slot, np.float64(row.share) * (rate_now(table, book, slot) / before) ** power)
+        set_share(table, book, slot, np.float64(row.share) * (rate_now(book, row) / before) ** power)
     if outcome != _UNCHANGED:
         row.digest = folded
         row.modified = dated
@@ -191,11 +214,13 @@ def observe(
 
 @lean_kernel
 def set_all_shares(table: Table, book: Book, slots: Array, shares: Array, rate_set: Array) -> None:
-    """Set the shares of all pages, and whether a policy sets their change rate."""
+    """Set the shares of all pages, and whether a policy sets their change rate. There must be room for their rows."""
     for i in range(slots.shape[0]):
         set_share(table, book, slots[i], shares[i])
-        row = table.refresh[slots[i]]
-        row.notes = (row.notes | RATE_SET) if rate_set[i] else (row.notes & ~RATE_SET)
+        if rate_set[i]:
+            table.refresh[own_row(table, book, slots[i])].notes |= RATE_SET
+        elif table.refresh_row[slots[i]] != 0:
+            table.refresh[table.refresh_row[slots[i]]].notes &= ~RATE_SET
 
 
 @lean_kernel
@@ -204,5 +229,5 @@ def sum_shares(table: Table, book: Book) -> Int:
     total = np.int64(0)
     for slot in range(book.counts[0].slots):
         if table.pages[slot].flags != 0:
-            total += quantised_share(np.float64(table.refresh[slot].share))
+            total += quantised_share(np.float64(table.refresh[table.refresh_row[slot]].share))
     return total

@@ -83,7 +83,7 @@ def find_page_problem(table: Table, book: Book, most_measures: Int) -> Int:
             return 13
         if not 0.0 <= row.published < np.inf:
             return 14
-        refresh = table.refresh[slot]
+        refresh = table.refresh[table.refresh_row[slot]]
         if not 0.0 <= refresh.share <= MOST_SHARE:
             return 15
         if refresh.notes & ~_NOTES:
