@@ -201,6 +201,7 @@ class StateSource:
                 for line in part.splitlines()
             ),
             options=options_of(state.config["ledger"]),
+            categories=self._rules.categories.names[: self._rules.categories.count],
             moments=Moments(self._path),
         )
 
@@ -260,7 +261,7 @@ def options_of(ledger: dict[str, Any]) -> list[tuple[str, str]]:
         ("refresh strategy", str(refresh["policy"])),
         ("bandwidth", "as many fetches as the crawl made" if bandwidth is None else f"{bandwidth:g} fetches a day"),
         ("cycle", f"{refresh['cycle_hours']:g} hours"),
-        ("for unread pages", f"{100 * refresh['discovery_share']:g} % of the bandwidth"),
+        ("for unread pages", f"{100 * refresh['discovery_share']:g}% of the bandwidth"),
     ]
 
 

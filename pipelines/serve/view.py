@@ -153,6 +153,8 @@ class View:
     examples: Sequence[RejectExample] = ()
     notes: Sequence[str] = ()
     options: Sequence[tuple[str, str]] = ()
+    categories: Sequence[str] | None = None
+    """The names of the categories of pages, at the index of their numbers; None: they are not known."""
     known_pages: int | None = None
     """How many pages the crawl has, where the table has only the most important."""
     checks: Sequence[Check] | None = None
@@ -173,6 +175,11 @@ class View:
     def time_ms(self) -> int:
         """The last time in the log; 0 if it has none."""
         return 1000 * self.table.second or int(self.table.moment.get("event_time_ms") or 0)
+
+    def category_name(self, number: int) -> str:
+        """The name of a category; its number where names are not known."""
+        names = self.categories or ()
+        return names[number] if number < len(names) else str(number)
 
     def prepared(self) -> View:
         """Compute now what several viewers would otherwise compute at the same time; returns itself."""
@@ -343,7 +350,11 @@ class View:
         shares = [Share(one.name, one.ordered, one.ordered / total, f"/host/{one.name}") for one in first]
         rest = sum(one.ordered for one in hosts) - sum(one.ordered for one in first)
         elsewhere = len(self.table.order_rows) - sum(one.ordered for one in hosts)
-        others = [(f"{len(hosts) - _MOST_HOSTS:,} other hosts", rest), ("of pages that are not kept here", elsewhere)]
+        other_hosts = len(hosts) - len(first)
+        others = [
+            (f"{other_hosts:,} other host{'s' if other_hosts != 1 else ''}", rest),
+            ("of pages that are not kept here", elsewhere),
+        ]
         return shares + [Share(name, orders, orders / total) for name, orders in others if orders]
 
     @cached_property

@@ -51,6 +51,11 @@ _OPEN = ("/healthz", "/login", "/static/style.css", "/static/icon.svg")
 _MOST_LOGIN_BYTES = 1 << 14
 _MOST_MADE = 64
 """The most pages of a view that are remembered."""
+_SENTENCES = {
+    HTTPStatus.NOT_FOUND: "There is nothing at this address.",
+    HTTPStatus.METHOD_NOT_ALLOWED: "This address can only be read: use GET.",
+}
+"""What errors say that the server raises by itself."""
 _HTML = "text/html; charset=utf-8"
 _MOST_VIEWERS = 150
 """The most browsers that get news; the pages of others do not change by themselves."""
@@ -225,12 +230,13 @@ class _Pages:
         first, count = _window(request.query_params, PAGE_ROWS)
         found = view.table.listed(wanted, first, count)
         before, after = _neighbours(request, first, count, found.total)
-        heading = "Pages" if wanted == Filter() else f"Pages: {_in_words(wanted)}"
+        heading = "Pages" if wanted == Filter() else f"Pages: {_in_words(wanted, view)}"
         return _page(
             "pages.html",
             view=view,
             heading=heading,
             found=found,
+            is_url=False,
             filters=asdict(wanted),
             records=_records(view, found.rows),
             before=before,
@@ -304,8 +310,10 @@ class _Pages:
         return _page("rejects.html", view=self._source.view())
 
     def search(self, request: Request) -> Response:
-        """The page or host that is meant, or a list of pages that fit."""
+        """The page or host that is meant, or a list of pages that fit; all pages if nothing was written."""
         view, words = self._source.view(), request.query_params.get("q", "").strip()
+        if not words:
+            return RedirectResponse("/pages", HTTPStatus.SEE_OTHER)
         if view.table.site("host", words) is not None:
             return RedirectResponse(f"/host/{quote(words, safe='')}", HTTPStatus.SEE_OTHER)
         row = self._row_of_url(view, words)
@@ -314,7 +322,7 @@ class _Pages:
         if isinstance(self._source, LiveSource) and "://" in words and "*" not in words:
             raise HTTPException(HTTPStatus.NOT_FOUND, f"{wording.safe(words)}: {self._not_kept(self._source, words)}")
         first, count = _window(request.query_params, PAGE_ROWS)
-        found = view.table.listed(Filter(pattern=words), first, count) if words else view.table.listed(Filter())
+        found = view.table.listed(Filter(pattern=words), first, count)
         before, after = _neighbours(request, first, count, found.total)
         return _page(
             "pages.html",
@@ -322,6 +330,7 @@ class _Pages:
             heading=f"Found: {words}",
             query=words[:4000],
             found=found,
+            is_url="://" in words and "*" not in words,
             filters=None,
             records=_records(view, found.rows),
             before=before,
@@ -576,13 +585,12 @@ def _filter_of(given: Mapping[str, str]) -> Filter:
     )
 
 
-def _in_words(wanted: Filter) -> str:
-    words = [
-        name if value is True else f"{name} {value}"
-        for name, value in asdict(wanted).items()
-        if value not in ("", None, False)
-    ]
-    return ", ".join(words)
+def _in_words(wanted: Filter, view: View) -> str:
+    given = asdict(wanted)
+    if wanted.category is not None:
+        given["category"] = view.category_name(wanted.category)
+    named = [(name, value) for name, value in given.items() if value not in ("", None, False)]
+    return ", ".join(name if value is True else f"{name} {value}" for name, value in named)
 
 
 def _window(given: Mapping[str, str], usual: int, count_name: str = "") -> tuple[int, int]:
@@ -644,7 +652,7 @@ def _openapi(request: Request) -> Response:
 
 def _not_found(request: Request, problem: HTTPException) -> Response:
     phrase = HTTPStatus(problem.status_code).phrase
-    sentence = problem.detail if problem.detail != phrase else "There is nothing at this address."
+    sentence = _SENTENCES.get(HTTPStatus(problem.status_code), phrase) if problem.detail == phrase else problem.detail
     if not _wants_page(request):
         return _json({"error": sentence}, problem.status_code)
     return _page("message.html", problem.status_code, heading=phrase, sentence=sentence)
