@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from opicflow.pipelines.serve import access, web_app
+from opicflow.pipelines.serve import access, json_api, news
 from opicflow.pipelines.serve.access import ServeRefused, is_this_machine, read_token
 from opicflow.pipelines.serve.sources import RereadView
 from opicflow.pipelines.serve.view import View
@@ -164,7 +164,7 @@ def test_the_api_returns_the_rows_of_the_table(address: str) -> None:
     found = get("/api/find?q=docs")["pages"]
     assert len(found) == 8 and found[0]["address"] == f"/page/{int(table.ids[1]):016x}"
     described = get("/api/openapi.json")
-    assert set(described["paths"]) == {one.path for one in web_app.ENDPOINTS}
+    assert set(described["paths"]) == {one.path for one in json_api.ENDPOINTS}
 
 
 @pytest.mark.parametrize(
@@ -383,7 +383,7 @@ def test_news_are_sent_once_for_each_view_and_need_the_token() -> None:
 
 
 def test_only_so_many_browsers_get_news(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web_app, "_MOST_VIEWERS", 1)
+    monkeypatch.setattr(news, "_MOST_VIEWERS", 1)
     source = GivenStream(live_view(SMALL))
     with served(source) as at, requests.get(f"{at}/live", stream=True, timeout=60) as first:
         lines = first.iter_lines()
