@@ -90,8 +90,8 @@ def parse_ranks(text: str) -> tuple[RankSpec, ...]:
             found[SPAM_MASS] = RankSpec("importance", called="spam_mass")
         else:
             raise InputRefused(
-                f"--ranks {word[:60]}: no rank: give importance, interest, hubs, authorities, trust:@FILE, "
-                "distrust:@FILE, spam-mass, or such as interest:xml"
+                f"--ranks {word[:60]}: no such rank: give importance (PageRank), interest, hubs, authorities, "
+                "trust:@FILE, distrust:@FILE, spam-mass, or such as interest:xml; harmonic is --measure harmonic"
             )
     if not found:
         raise InputRefused("--ranks: no rank: give at least importance")

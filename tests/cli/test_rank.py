@@ -271,10 +271,19 @@ def test_an_interrupted_build_of_several_logs_continues(tmp_path: Path, monkeypa
     }
 
 
+def test_pages_without_links_are_noted(tmp_path: Path) -> None:
+    ranks = tmp_path / "ranks.csv"
+    ranks.write_text("url,importance\nhttps://a.example/,0.7\nhttps://b.example/,0.3\n")
+    note = "no link between its pages, so all have the same ranks: name crawl logs with links, or edge lists\n"
+    assert command("graph", "build", ranks, "--out", tmp_path / "g").err == f"note: {tmp_path / 'g'}: {note}"
+    assert command("rank", tmp_path / "g").err == f"note: {tmp_path / 'g'}: {note}"
+    assert command("rank", ranks, "--measure", "harmonic").err == f"note: {ranks}: {note}"
+
+
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["rank", "{g}", "--ranks", "nonsense"], "no rank: give importance"),
+        (["rank", "{g}", "--ranks", "nonsense"], "no such rank: give importance (PageRank)"),
         (["rank", "{g}", "--ranks", "interest:pdf"], "no page of the graph is in this category"),
         (["rank", "{g}", "--ranks", "interest:nothing"], "no such category: the graph has unknown, html, xml"),
         (["rank", "{g}", "--ranks", "interest:importance"], "it needs importance: add importance to --ranks"),

@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opicflow.connectors.files.opening import InputRefused
-from opicflow.pipelines.cli.graph_options import add_graph_options, graph_options_of, show_build, size_of
+from opicflow.pipelines.cli.graph_options import (
+    add_graph_options,
+    graph_options_of,
+    show_build,
+    size_of,
+    warn_without_links,
+)
 from opicflow.pipelines.cli.options import (
     add_json,
     add_list_form,
@@ -335,7 +341,9 @@ def _graph_of(options: argparse.Namespace) -> Iterator[StoredGraph]:
                 raise InputRefused(
                     f"--{name.replace('_', '-')}: {folders[0]} is built already: build it so, or omit it"
                 )
-        yield StoredGraph(folders[0])
+        stored = StoredGraph(folders[0])
+        warn_without_links(stored, str(folders[0]))
+        yield stored
         return
     with tempfile.TemporaryDirectory(prefix="opicflow-graph-", dir=options.work) as folder:
         how, reading = graph_options_of(options), reading_of(options)
@@ -343,6 +351,7 @@ def _graph_of(options: argparse.Namespace) -> Iterator[StoredGraph]:
             stored, reasons = graph_of_logs(options.logs, Path(folder) / "graph", how, progress, reading)
         if reasons:
             print(f"{sum(reasons.values()):,} events were rejected: opicflow validate shows them", file=sys.stderr)
+        warn_without_links(stored, options.logs[0])
         yield stored
 
 
