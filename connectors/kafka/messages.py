@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from opicflow.connectors.files.avro import plain_version, scan_avro
+from opicflow.connectors.files.avro_container import plain_version
+from opicflow.connectors.files.avro_scan import scan_avro
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Decoded, RejectWriter
 from opicflow.connectors.files.jsonl import scan_json, take_line
 from opicflow.connectors.kafka.connection import Connection
