@@ -167,7 +167,9 @@ def _in_words(wanted: Filter, view: View) -> str:
     given = asdict(wanted)
     if wanted.category is not None:
         given["category"] = view.category_name(wanted.category)
-    named = [(name, value) for name, value in given.items() if value not in ("", None, False)]
+    named = [
+        (wording.FILTERS.get(name, name), value) for name, value in given.items() if value not in ("", None, False)
+    ]
     return ", ".join(name if value is True else f"{name} {value}" for name, value in named)
 
 

@@ -34,8 +34,8 @@ WORDS = {
     "settled": "Importance does not change any more unless the web does.",
     "refused entry": "A record in the log of a shard that it cannot apply, such as one that is damaged.",
     "waiting": (
-        "Known by a link or an announcement, and never visited. A page that was visited and never answered with its "
-        "content is neither read nor waiting."
+        "Known by a link or an announcement, and never visited (of a stream: never read). A page that was visited and "
+        "did not answer with its content is not read."
     ),
     "FETCHED": "The page answered with its content.",
     "UNCHANGED": "The server answered “not modified” (304): the content has not changed, and no links were sent.",
@@ -66,6 +66,8 @@ KNOWN_FROM = {
     "POLICY": "a policy",
 }
 WHY = {"OTHER": "other", "REFRESH": "read again", "DISCOVERY": "never read", "REQUESTED": "requested by a policy"}
+FILTERS = {"read": "visited", "unread": "never visited"}
+"""How filters are called that have other names in addresses."""
 REASONS = {
     "not-json": "the line is no JSON: it was cut, or something else was written into the log",
     "not-utf8": "the line is not UTF-8: write the log as UTF-8",

@@ -241,6 +241,17 @@ def test_categories_have_names_where_they_are_known(address: str) -> None:
             assert ("Pages: category &lt;b&gt;*.pdf</bdi>" in text) == is_asked
 
 
+def test_pages_read_and_pages_visited_are_told_apart() -> None:
+    visited = len(SMALL.table) - SMALL.waiting
+    for read, words in ((visited - 7, f"of {visited:,} visited"), (visited, "")):
+        with served(GivenView(dataclasses.replace(SMALL, known_read=read))) as at:
+            tile = re.sub("<[^>]*>", " ", html(at, "/").split("pages read</dt>")[1].split("</div>")[0]).split()
+            assert tile == [f"{read:,}", *words.split()]
+            listed = html(at, "/pages?read=1")
+            assert "Pages: visited" in listed and f">{visited:,}</data> pages" in listed
+            assert "Pages: never visited" in html(at, "/pages?unread=1")
+
+
 def test_one_of_something_has_no_plural(address: str) -> None:
     with served(GivenView(view_of(table_of(["https://only.example/"])))) as at:
         shown = " ".join(re.sub("<[^>]*>", "", html(at, path)) for path in ("/pages", "/sites", "/host/only.example"))
