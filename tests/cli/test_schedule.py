@@ -392,6 +392,7 @@ def test_wrong_options_of_schedule_give_one_line_of_error(state: Path, tmp_path:
         (["--rate-prior", "best"], "rate_prior is 'best': give one of learnt, fixed"),
         (["--discovery-by", "best"], "discovery_by is 'best': give one of learnt, importance, cash, found"),
         (["--export", str(tmp_path / "no/where.csv")], "its folder is not there"),
+        (["--export", "plan.txt"], "plan.txt: a plan ends in .csv or .jsonl: name it so"),
     ):
         done = schedule(state, *options)
         assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import pytest
@@ -84,9 +85,31 @@ def test_results_without_a_summary_say_what_is_not_known(tmp_path: Path) -> None
     assert dataclasses.replace(view, rejects={}).light.state == "right"
 
 
+def test_results_that_are_removed_stay_on_the_pages(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "importance.jsonl").write_bytes(b"")
+    source = ResultsSource(folder)
+    before = source.view()
+    shutil.rmtree(folder)
+    assert source.view() is before
+
+
 def test_missing_or_unreadable_results_are_refused_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(ServeRefused, match="no importance"):
+    with pytest.raises(ServeRefused, match="parquet: name the folder of results"):
         ResultsSource(tmp_path).view()
+    with pytest.raises(ServeRefused, match="no such folder: check the name"):
+        ResultsSource(tmp_path / "none").view()
+    (tmp_path / "summary.json").write_text("{}")
+    result = command("serve", "--state", tmp_path, "--port", "0")
+    assert (result.code, result.err) == (
+        2,
+        f"opicflow: {tmp_path}: no state of a replay: it has results: name the folder that replay --state wrote\n",
+    )
+    (tmp_path / "state.json").write_text("{}")
+    with pytest.raises(ServeRefused, match=f"it is a state: --state {tmp_path}"):
+        ResultsSource(tmp_path).view()
+    (tmp_path / "state.json").unlink()
     for name, content in (
         ("importance.jsonl", b"not json\n"),
         ("importance.jsonl", b'{"url": 1}\n'),

@@ -78,6 +78,11 @@ def _source_of(options: argparse.Namespace) -> PageSource:
     if options.results is None:
         from opicflow.pipelines.serve.sources import StateSource
 
+        if options.state is None:
+            raise InputRefused(
+                "serve: nothing to show: name a state with --state DIR, results with --results DIR, or a stream with "
+                "--brokers HOST:PORT"
+            )
         return StateSource(state_of(options))
     if options.state is not None and "state" not in options.configured:
         raise InputRefused("--state, --results: both are sources of pages: omit one")
