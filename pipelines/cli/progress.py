@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,6 +21,18 @@ def announce_compilation(quiet: bool) -> None:
 
     if not (quiet or is_compiled()):
         print("compiling, once for this version: about fifteen seconds", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def explained_wait(words: str, after_seconds: float = 2.0) -> Iterator[None]:
+    """Print these words on standard error if what is done inside takes longer: nothing else says that it goes on."""
+    timer = threading.Timer(after_seconds, print, (words,), {"file": sys.stderr, "flush": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class ProgressDisplay:

@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-from opicflow.pipelines.cli.progress import Convergence, ProgressDisplay
+from opicflow.pipelines.cli.progress import Convergence, ProgressDisplay, explained_wait
 from opicflow.pipelines.replay.read_progress import Progress
+from support.waiting import wait_for
 
 
 @pytest.mark.parametrize("factor", [0.5, 0.85, 0.99])
@@ -75,3 +76,17 @@ def test_a_bar_shows_no_share_of_an_unknown_total_and_the_time_of_the_command(mo
     display.close()
     text = sys.stderr.getvalue().partition("50%")[2]  # type: ignore[attr-defined]
     assert "%" not in text.partition("sorting")[2]
+
+
+def test_a_long_wait_is_explained_and_a_short_one_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    with explained_wait("reading", 60):
+        pass
+    assert capsys.readouterr().err == ""
+    said: list[str] = []
+
+    def is_said() -> bool:
+        said.append(capsys.readouterr().err)
+        return "".join(said) == "reading\n"
+
+    with explained_wait("reading", 0):
+        wait_for("the words are printed", is_said, 10)
