@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import requests
 
 from opicflow.pipelines.serve.access import ServeRefused
 from opicflow.pipelines.serve.results_source import ResultsSource
@@ -16,6 +17,7 @@ from opicflow.pipelines.transforms.settings import LedgerOptions
 from opicflow.pipelines.web.webs import power_law_web
 from support.commands import command
 from support.logs import WebLog, json_line, records_of, run
+from support.views import served
 from support.waiting import wait_for
 
 FORMATS = [("jsonl", 1), ("avro", 1), ("parquet", 1), ("jsonl", 3), ("parquet", 2)]
@@ -74,6 +76,14 @@ def test_results_that_were_written_again_are_read_again(tmp_path: Path) -> None:
         b"".join((tmp_path / "out" / "importance.jsonl").read_bytes().splitlines(keepends=True)[:7])
     )
     wait_for("they are read again", lambda: len(source.view().table) == 7)
+
+
+def test_a_page_of_results_says_what_only_a_state_has(tmp_path: Path) -> None:
+    results(tmp_path, "jsonl", 1)
+    source = ResultsSource(tmp_path / "out")
+    with served(source) as at:
+        text = requests.get(f"{at}/page/{int(source.view().table.ids[0]):016x}", timeout=60).text
+    assert text.count("the state of a replay has") == 3 and "--remember-links" not in text
 
 
 def test_results_without_a_summary_say_what_is_not_known(tmp_path: Path) -> None:
