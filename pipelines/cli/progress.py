@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 _SECONDS_BETWEEN_LINES = 5.0
 
 
-def announce_compilation(quiet: bool) -> None:
-    """Print why nothing happens at first, if the kernels have to be compiled."""
+def announce_compilation(quiet: bool, modules: str) -> None:
+    """Print why nothing happens at first, if the kernels of these modules have to be compiled."""
     from opicflow.schemas.kernel import is_compiled
 
-    if not (quiet or is_compiled()):
+    if not (quiet or is_compiled(modules)):
         print("compiling, once for this version: about fifteen seconds", file=sys.stderr, flush=True)
 
 

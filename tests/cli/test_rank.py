@@ -19,7 +19,7 @@ from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.graph.hosts import weights_of_hosts
 from opicflow.pipelines.graph.oracle import pagerank
 from opicflow.pipelines.graph.store import StoredGraph, mixed, unmixed
-from opicflow.pipelines.results.graph_ranks import parse_ranks
+from opicflow.pipelines.results.rank_specs import parse_ranks
 from opicflow.schemas.pages import page_id, page_ids
 from support import commands
 from support.commands import CommandResult
@@ -275,9 +275,9 @@ def test_pages_without_links_are_noted(tmp_path: Path) -> None:
     ranks = tmp_path / "ranks.csv"
     ranks.write_text("url,importance\nhttps://a.example/,0.7\nhttps://b.example/,0.3\n")
     note = "no link between its pages, so all have the same ranks: name crawl logs with links, or edge lists\n"
-    assert command("graph", "build", ranks, "--out", tmp_path / "g").err == f"note: {tmp_path / 'g'}: {note}"
-    assert command("rank", tmp_path / "g").err == f"note: {tmp_path / 'g'}: {note}"
-    assert command("rank", ranks, "--measure", "harmonic").err == f"note: {ranks}: {note}"
+    assert command("graph", "build", ranks, "--out", tmp_path / "g", "--quiet").err == f"note: {tmp_path / 'g'}: {note}"
+    assert command("rank", tmp_path / "g", "--quiet").err == f"note: {tmp_path / 'g'}: {note}"
+    assert command("rank", ranks, "--measure", "harmonic", "--quiet").err == f"note: {ranks}: {note}"
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def run(options: argparse.Namespace) -> int:
         elif not options.out.name.endswith((".jsonl", ".avro")):
             raise InputRefused(f"{options.out}: orders end in .jsonl or .avro: name it so")
         check_output(options.out, "ranks.csv" if options.what == "rank" else "orders.jsonl")
-    announce_compilation(options.quiet)
+    announce_compilation(options.quiet, "pipelines.graph.oracle")
     surroundings = _Surroundings.read(options)
     what = {"plan": _plan, "rank": _rank, "impact": _impact, "try": _try}[options.what]
     summary, lines = what(surroundings, options)

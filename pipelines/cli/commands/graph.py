@@ -86,7 +86,7 @@ def _build(options: argparse.Namespace) -> int:
         raise InputRefused("graph build: name logs, or a replay's state with --state DIR")
     if options.vertices is not None and options.links_of is not None:
         raise InputRefused("--vertices, --state: a state has no numbered edges: omit one")
-    announce_compilation(options.quiet)
+    announce_compilation(options.quiet, "pipelines.graph.builder")
     reasons: dict[str, int] = {}
     are_reversed: bool | None = None
     if options.links_of is not None:
