@@ -352,7 +352,7 @@ def test_the_table_shows_the_numbers_of_json(tmp_path: Path) -> None:
     a, b = write(tmp_path / "a.csv", as_csv(A_FEW)), write(tmp_path / "b.csv", as_csv(A_FEW[::-1][3:]))
     out, found = output_of("compare", a, b, "--worst", "2"), compare_json(a, b, "--worst", "2")
     assert f"A: {a}: importance of 90 pages, sum {found['a']['sum']:.6g}" in out
-    assert f"only in A                                3  with {found['a']['rank_only_here']:.4g}" in out
+    assert f"only in A                                3  sum of their ranks: {found['a']['rank_only_here']:.4g}" in out
     lines = [line.split() for line in out.splitlines()]
     for page in found["differ_most"]:
         assert [f"{page['a']:.4g}", f"{page['b']:.4g}", f"{page['difference']:+.4g}", page["url"]] in lines
