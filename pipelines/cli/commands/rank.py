@@ -352,7 +352,9 @@ def _graph_of(options: argparse.Namespace) -> Iterator[StoredGraph]:
         with show_build(options.quiet) as progress:
             stored, reasons = graph_of_logs(options.logs, Path(folder) / "graph", how, progress, reading)
         if reasons:
-            print(f"{sum(reasons.values()):,} events were rejected: opicflow validate shows them", file=sys.stderr)
+            print(
+                f"rejected: {counted(sum(reasons.values()), 'event')} (opicflow validate shows them)", file=sys.stderr
+            )
         warn_without_links(stored, options.logs[0])
         yield stored
 
