@@ -39,7 +39,7 @@ def main() -> int:
     os.chdir(TOP)
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir(parents=True)
-    if not is_compiled():
+    if not is_compiled("pipelines.ledger"):
         print("Two processes compile what the replay needs, once for this version: about fifteen seconds.", flush=True)
     print("A crawl log of five days, replayed. The ledger keeps importance exact, and proves how exact:", flush=True)
     code = run(LOG, "--out", OUT, "--state", OUT / "state", "--report", OUT / "report.html")

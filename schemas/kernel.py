@@ -66,10 +66,13 @@ class ColumnTuple(ABC):  # noqa: B024
     """The classes of tuples of arrays that kernels get as one pointer: `@ColumnTuple.register` above a `NamedTuple`."""
 
 
-def is_compiled() -> bool:
-    """Whether kernels were compiled before from the same sources: if not, first calls are slow."""
-    folders = [_cache_folder(root) for root in _MADE_OF]
-    return all(folder is not None and any(folder.glob(f"*{SUFFIX}")) for folder in folders)
+def is_compiled(modules: str) -> bool:
+    """Whether a kernel of these modules was compiled before from the same sources: if not, first calls are slow.
+
+    `modules` is the name of a module or package, such as `pipelines.ledger`.
+    """
+    folder = _cache_folder(modules.partition(".")[0])
+    return folder is not None and any(folder.glob(f"opicflow.{modules}.*{SUFFIX}"))
 
 
 class Deferred(ABC):

@@ -2,8 +2,10 @@
 
 - Opening: `opening` finds files and decompresses them, also after damage; `formats` detects their format.
 - Crawl logs: `log_reader` reads files of every format in batches. `jsonl`, `avro`, `warc` (also WAT) and `edges` read
-  one format each; `warc_records` splits WARC files, `html_links` finds the links of a page.
+  one format each; `avro_container` and `warc_records` split files, `avro_scan` and `json_scan` have the kernels,
+  `html_links` finds the links of a page.
 - Decoded events: `decoded` is the result of every reader; `scan` the columns that kernels fill.
-- Ranks: `rank_reader` and `rank_writer`.
+- Ranks: `rank_reader` and `rank_writer`. `rank_lines` and `rank_tables` read one kind of files each, `rank_rows` checks
+  their rows.
 - Output: `avro_rows` encodes columns as Avro records; `whole_file` writes files completely or not at all.
 """

@@ -11,17 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from opicflow.connectors.files.avro import (
-    LEAST_RECORD_BYTES,
-    WITH_QUALITY,
-    WITH_RETRY,
-    AvroBlock,
-    Container,
-    decode_avro,
-    is_ascii,
-    records_at,
-    records_with_offset,
-)
+from opicflow.connectors.files.avro import decode_avro, records_at, records_with_offset
+from opicflow.connectors.files.avro_container import AvroBlock, Container
+from opicflow.connectors.files.avro_scan import LEAST_RECORD_BYTES, WITH_QUALITY, WITH_RETRY, is_ascii
 from opicflow.connectors.files.decoded import with_rejects
 from opicflow.connectors.files.event_encoding import EncodedEvents, encode_items, merge
 from opicflow.schemas.arrays import Ints

@@ -14,6 +14,7 @@ import orjson
 
 from opicflow.connectors.files.decoded import Item, RejectWriter
 from opicflow.connectors.files.event_encoding import EncodedEvents, encode_items, merge
+from opicflow.connectors.files.json_scan import scan_text
 from opicflow.connectors.files.json_text import (
     DIGEST,
     FAILURE,
@@ -37,7 +38,7 @@ from opicflow.connectors.files.json_text import (
     past_space,
     tables_of,
 )
-from opicflow.connectors.files.jsonl import line_at, scan_text, take_line
+from opicflow.connectors.files.jsonl import line_at, take_line
 from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.connectors.files.scan import Scan
 from opicflow.schemas.arrays import Bytes, Hashes, Ints

@@ -15,15 +15,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from opicflow.connectors.files.avro import (
-    AvroBlock,
-    Container,
-    WrongSchema,
-    decode_avro,
-    read_blocks,
-    read_header,
-    records_at,
-)
+from opicflow.connectors.files.avro import decode_avro, records_at
+from opicflow.connectors.files.avro_container import AvroBlock, Container, WrongSchema, read_blocks, read_header
 from opicflow.connectors.files.avro_encoding import encode_avro
 from opicflow.connectors.files.crawlers.dispatch import event_of_line
 from opicflow.connectors.files.csv_rows import read_csv

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -11,8 +12,10 @@ from typing import TYPE_CHECKING
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.options import add_quiet, add_rule_options, rules_of, whole
 from opicflow.pipelines.cli.progress import ProgressDisplay
+from opicflow.schemas.errors import printable
 
 if TYPE_CHECKING:
+    from opicflow.pipelines.graph.store import StoredGraph
     from opicflow.pipelines.replay.link_graph import BuildProgress, GraphOptions
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -80,3 +83,13 @@ def show_build(quiet: bool) -> Iterator[Callable[[BuildProgress], None]]:
         yield show
     finally:
         display.close()
+
+
+def warn_without_links(stored: StoredGraph, name: str) -> None:
+    """Say on standard error that a graph has no link, so that all its pages have the same ranks."""
+    if stored.pages > 1 and not stored.links:
+        print(
+            f"note: {printable(name)}: no link between its pages, so all have the same ranks: "
+            "name crawl logs with links, or edge lists",
+            file=sys.stderr,
+        )

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,12 +15,24 @@ if TYPE_CHECKING:
 _SECONDS_BETWEEN_LINES = 5.0
 
 
-def announce_compilation(quiet: bool) -> None:
-    """Print why nothing happens at first, if the kernels have to be compiled."""
+def announce_compilation(quiet: bool, modules: str) -> None:
+    """Print why nothing happens at first, if the kernels of these modules have to be compiled."""
     from opicflow.schemas.kernel import is_compiled
 
-    if not (quiet or is_compiled()):
+    if not (quiet or is_compiled(modules)):
         print("compiling, once for this version: about fifteen seconds", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def explained_wait(words: str, after_seconds: float = 2.0) -> Iterator[None]:
+    """Print these words on standard error if what is done inside takes longer: nothing else says that it goes on."""
+    timer = threading.Timer(after_seconds, print, (words,), {"file": sys.stderr, "flush": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class ProgressDisplay:

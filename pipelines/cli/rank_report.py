@@ -21,7 +21,7 @@ _LEAST_SCORE = 10.0
 
 def print_ranks(stored: StoredGraph, ranked: Sequence[Rank], top: int, seconds: float) -> None:
     """Print the highest pages by each rank."""
-    from opicflow.pipelines.results.graph_ranks import top_pages
+    from opicflow.pipelines.results.graph_rows import top_pages
 
     print(f"{stored.pages:,} pages, {stored.links:,} links, {seconds:,.1f} s")
     for one in ranked:
@@ -37,7 +37,7 @@ def _print_spam_mass(stored: StoredGraph, ranked: Sequence[Rank], top: int) -> N
     """Print the pages with the most spam mass among those that are important enough for it to mean something."""
     import numpy as np
 
-    from opicflow.pipelines.results.graph_ranks import top_pages
+    from opicflow.pipelines.results.graph_rows import top_pages
 
     values = {one.name: np.asarray(one.values) for one in ranked}
     scores = values["importance"] * stored.pages

@@ -46,7 +46,7 @@ class ShardOfPage:
         url = canonical_url(options.url, rules.urls).encode()
         page = rules.page_ids.of(url)
         shard = logs.shard_of(page)
-        announce_compilation(options.quiet)
+        announce_compilation(options.quiet, "pipelines.ledger")
         ledger = _rebuilt(logs, shard, options.quiet)
         return cls(logs, url, page, shard, ledger, options.quiet)
 

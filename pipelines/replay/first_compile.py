@@ -33,7 +33,7 @@ _NOTE: dict[str, Any] = {"portion": 0, "part": 0, "ended": False, "last": False,
 @contextmanager
 def compiled_beside(config: KeeperConfig) -> Iterator[None]:
     """Compile the kernels of a ledger in another process, if none were compiled yet. It is stopped at the end."""
-    if is_compiled():
+    if is_compiled("pipelines.ledger"):
         yield
         return
     command = [sys.executable, "-m", __name__]

@@ -35,6 +35,7 @@ from opicflow.pipelines.ledger import (
 from opicflow.pipelines.ledger.encoding import FRAME_BYTES, DecodedEntry, decode_entry
 from opicflow.pipelines.ledger.kernels.entry_rows import find_hours
 from opicflow.pipelines.ledger.space import Space, in_memory
+from opicflow.pipelines.refresh.policies import check
 from opicflow.pipelines.replay.final_plan import (
     final_ranks,
     importance_for_plans,
@@ -59,7 +60,7 @@ from opicflow.pipelines.transforms.rejects import collisions, reject_line
 from opicflow.schemas.arrays import Ints, for_kernel
 from opicflow.schemas.crawl_events import Reason
 from opicflow.schemas.pages import PageIds
-from opicflow.schemas.policy_json import policy_to_json
+from opicflow.schemas.policy_json import PolicyRefused, policy_to_json
 from opicflow.schemas.records import Policy
 from opicflow.schemas.sites import SiteKind
 
@@ -315,6 +316,7 @@ class ReplayKeeper:
             events=self.head.events + events,
         )
         planned = audit = None
+        refused_to_come: list[list[Any]] = []
         if note["ended"]:  # one after the other: each takes memory of its own
             self.ledger.put_aside()
             return_freed_memory()
@@ -325,12 +327,13 @@ class ReplayKeeper:
             del settled
             return_freed_memory()
             coming = self.config.policies[self.policies_had :]
+            refused_to_come = _refused_among(coming, self.ledger.config.categories)
             planned = self.ledger.preview(coming=coming, importance=importance)
         if note["last"]:
             if note["ended"] and self.config.samples:
                 self._sample()
                 yield from self._publish_moment((segment, batch, number + 1))
-            yield Part(PartKind.REPORT, (segment,), self._report(note, planned, audit))
+            yield Part(PartKind.REPORT, (segment,), self._report(note, planned, audit, refused_to_come))
         if planned is not None:
             yield from self._publish_preview(planned)
             del planned, importance
@@ -493,7 +496,9 @@ class ReplayKeeper:
                 PartKind.SITES, (0,), pack_sites(self.ledger, planned, self.config.sites, certificate=self._certificate)
             )
 
-    def _report(self, note: dict[str, Any], planned: Planned | None, audit: Balance | None) -> bytes:
+    def _report(
+        self, note: dict[str, Any], planned: Planned | None, audit: Balance | None, refused_to_come: list[list[Any]]
+    ) -> bytes:
         """Return a report of what happened since the last one."""
         ledger = self.ledger
         minted = max(ledger.minted, 1)
@@ -510,6 +515,7 @@ class ReplayKeeper:
             "drift": audit.drift if audit else 0,
             "audit": audit and audit_values(ledger, audit),
             "refused_policies": self._refused,
+            "refused_to_come": refused_to_come,
             "plan": planned and plan_in_words(self.ledger, planned),
             "idle": {outcome.name: cash / minted for outcome, cash in ledger.idle_cash().items()},
         }
@@ -521,6 +527,17 @@ class ReplayKeeper:
                 report["audit"]["certificate"] = self._certificate
         self._tally, self._rejects, self._samples, self._refused = {}, {}, [], []
         return json.dumps(report, separators=(",", ":")).encode()
+
+
+def _refused_among(policies: Iterable[Policy], categories: int) -> list[list[Any]]:
+    """Return the policies that will be refused when their time comes, and why."""
+    refused = []
+    for policy in policies:
+        try:
+            check(policy, categories)
+        except PolicyRefused as problem:
+            refused.append([policy_to_json(policy), str(problem)])
+    return refused
 
 
 def policies_chain(policies: Iterable[Policy], chain: str = "") -> str:

@@ -286,6 +286,8 @@ def _check_run(run: dict[str, Any]) -> None:
     earlier = run.get("earlier", [])
     _check(type(earlier) is list and all(type(sample) is dict for sample in earlier))
     _check("last" not in run or type(run["last"]) is dict)
+    for policy, why in run.get("last", {}).get("refused_to_come", []):
+        _check(type(policy) is dict and type(why) is str)
 
 
 def samples_of(run: dict[str, Any], most: int | None = None) -> list[dict[str, Any]]:

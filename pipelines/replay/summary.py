@@ -55,7 +55,7 @@ def summary_of(state: State, empty_files: Sequence[str], input_ranges: Sequence[
         "files": len(empty_files) + sum(isinstance(one, FileRange) for one in input_ranges),
         "partitions": sum(len(one.partitions) for one in input_ranges),
         "policies": counts.get("policies", 0),
-        "policies_refused": sum(len(report["refused_policies"]) for report in state.run["reports"]),
+        "policies_refused": len(refused_policies(state.run)),
         "pages_removed": removed,
         "pages_let_go": removed,  # the old name, for one version
         "plan": last["plan"],
@@ -78,9 +78,15 @@ def _rejects_by_reason(state: State, empty_files: int, forgotten: int) -> Counte
     return reasons
 
 
+def refused_policies(run: dict[str, Any]) -> list[list[Any]]:
+    """Return the policies that a run refused, and those that it will refuse when their time comes; and why."""
+    refused = [one for report in run["reports"] for one in report["refused_policies"]]
+    return [*refused, *run.get("last", {}).get("refused_to_come", ())]
+
+
 def policy_notes(state: State) -> list[str]:
     """Return a note for each of the first refused policies."""
-    refused = [one for report in state.run["reports"] for one in report["refused_policies"]]
+    refused = refused_policies(state.run)
     notes = [f"refused: {json.dumps(policy)[:200]}: {why}" for policy, why in refused[:_MOST_REFUSED_SHOWN]]
     more = len(refused) - _MOST_REFUSED_SHOWN
     return [*notes, f"{more} more were refused."] if more > 0 else notes

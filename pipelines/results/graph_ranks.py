@@ -1,24 +1,19 @@
-"""Ranks of a stored graph: which ones, their computation out of core or on Beam, and their rows."""
+"""Ranks of a stored graph: computed out of core, by several processes, or with Beam."""
 
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import xxhash
-from apache_beam.options.pipeline_options import PipelineOptions
 
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.rank_reader import read_ranks
-from opicflow.connectors.files.rank_writer import RankRows
 from opicflow.connectors.flink.worker_environment import worker_command
-from opicflow.pipelines.graph.equations import RankKind
 from opicflow.pipelines.graph.hosts import weights_of_hosts
 from opicflow.pipelines.graph.parallel import solve_with_workers
 from opicflow.pipelines.graph.solver import (
@@ -33,71 +28,14 @@ from opicflow.pipelines.graph.solver import (
 )
 from opicflow.pipelines.graph.store import MANIFEST, StoredGraph
 from opicflow.pipelines.graph.trust import GOOD_SHARE, spam_mass
-from opicflow.pipelines.transforms.rank_graph import rank_with_beam
+from opicflow.pipelines.results.rank_specs import TRUST, RankSpec
 from opicflow.schemas.arrays import Floats
 
-TRUST, DISTRUST, SPAM_MASS = "trust", "distrust", "spam-mass"
 _HOLDER_BYTES = 64 << 20
-_ROWS_AT_ONCE = 1 << 16
 _MOST_HOST_LINES = 10_000_000
 
 Progress = Callable[[str, float, float], None]
 """Called with the name of a rank, its iterations so far, and its residual."""
-
-
-@dataclass(frozen=True)
-class RankSpec:
-    """A rank to compute, written `KIND` or `KIND:OF`; with OF, the virtual page pays only some pages.
-
-    OF is the name of a category; `importance`: the importance that is computed first; or `@FILE`: a file of ranks, a
-    column as `@FILE#COLUMN`, or the hosts in a text file, one a line, with a weight or without.
-    """
-
-    kind: RankKind
-    of: str = ""
-    called: str = ""
-    """The name of its column, if it does not follow from the others."""
-
-    @property
-    def name(self) -> str:
-        """The name of its column."""
-        if self.called:
-            return self.called
-        words = Path(self.of.partition("#")[0]).name.removesuffix(".gz") if self.of.startswith("@") else self.of
-        words = words.removeprefix("@").rsplit(".", 1)[0] if self.of.startswith("@") else words
-        of = re.sub(r"\W+", "_", words).strip("_").lower()
-        return f"{self.kind}_{of}" if of else self.kind
-
-
-def parse_ranks(text: str) -> tuple[RankSpec, ...]:
-    """Return the ranks of a list with commas."""
-    found: dict[str, RankSpec] = {}
-    for word in filter(None, (word.strip() for word in text.split(","))):
-        kind, _, of = word.partition(":")
-        if kind in (HUBS, AUTHORITIES) and not of:
-            found[HUBS] = RankSpec("hubs")
-        elif kind in ("importance", "interest"):
-            one = RankSpec("importance" if kind == "importance" else "interest", of)
-            if found.setdefault(one.name, one) != one:
-                raise InputRefused(f"--ranks {word[:60]}: it has the name of another one, {one.name}: rename its file")
-        elif kind in (TRUST, DISTRUST):
-            if not of.startswith("@"):
-                raise InputRefused(f"--ranks {word[:60]}: of which pages? Give a file, such as {kind}:@hosts.txt")
-            one = RankSpec("importance" if kind == TRUST else "interest", of, kind)
-            if found.setdefault(kind, one) != one:
-                raise InputRefused(f"--ranks {word[:60]}: {kind} is there already: give one file")
-        elif word == SPAM_MASS:
-            found[SPAM_MASS] = RankSpec("importance", called="spam_mass")
-        else:
-            raise InputRefused(
-                f"--ranks {word[:60]}: no rank: give importance, interest, hubs, authorities, trust:@FILE, "
-                "distrust:@FILE, spam-mass, or such as interest:xml"
-            )
-    if not found:
-        raise InputRefused("--ranks: no rank: give at least importance")
-    if SPAM_MASS in found and not {"importance", TRUST} <= set(found):
-        raise InputRefused("--ranks spam-mass: it compares two ranks: add importance and trust:@FILE")
-    return tuple(found.values())
 
 
 @dataclass(frozen=True)
@@ -207,6 +145,10 @@ class Ranker:
         return solve(self.stored, wanted, self.settings, vectors, self.identity, after_scan)
 
     def _solve_with_beam(self, wanted: RankRequest, folder: Path) -> Rank:
+        from apache_beam.options.pipeline_options import PipelineOptions
+
+        from opicflow.pipelines.transforms.rank_graph import rank_with_beam
+
         return rank_with_beam(
             self.stored.path.absolute(),
             wanted,
@@ -310,41 +252,3 @@ def _file_digest(name: str) -> str:
     except OSError as problem:
         raise InputRefused(f"{name}: cannot be read ({problem.strerror}): name another file") from None
     return digest.hexdigest()
-
-
-def urls_of(stored: StoredGraph, first: int, end: int) -> list[str]:
-    """Return the URLs of a range of pages; empty where the graph has only the id."""
-    ends = np.asarray(stored.url_ends[first:end])
-    begin = int(stored.url_ends[first - 1]) if first else 0
-    text = stored.url_bytes[begin : int(ends[-1])].tobytes().decode("utf-8") if len(ends) else ""
-    cuts = (ends - begin).tolist()
-    return [text[begin:end] for begin, end in zip([0, *cuts[:-1]], cuts, strict=True)]
-
-
-def rank_rows(stored: StoredGraph, ranked: Sequence[Rank]) -> Iterator[RankRows]:
-    """Return the rows of a file of ranks."""
-    return value_rows(stored, [one.values for one in ranked])
-
-
-def value_rows(stored: StoredGraph, columns: Sequence[Floats]) -> Iterator[RankRows]:
-    """Yield the rows of a file of values by page: a column each."""
-    for first in range(0, stored.pages, _ROWS_AT_ONCE):
-        end = min(first + _ROWS_AT_ONCE, stored.pages)
-        values = [np.ascontiguousarray(column[first:end]) for column in columns]
-        yield RankRows(urls_of(stored, first, end), stored.ids(first, end), values)
-
-
-def top_pages(stored: StoredGraph, values: Floats, count: int) -> list[dict[str, Any]]:
-    """Return the pages with the highest ranks."""
-    best = np.empty(0, np.int64)
-    for first in range(0, stored.pages, _ROWS_AT_ONCE):  # never a copy of the whole vector
-        some = np.append(best, np.arange(first, min(first + _ROWS_AT_ONCE, stored.pages)))
-        best = some[np.lexsort((some, -values[some]))][:count]
-    return [
-        {
-            "url": urls_of(stored, page, page + 1)[0],
-            "page": f"{int(stored.ids(page, page + 1)[0]):016x}",
-            "rank": float(values[page]),
-        }
-        for page in best.tolist()
-    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -87,7 +88,7 @@ def reasons_of(
         sites=_sites(payers),
         alike=alike,
         unnamed=unnamed,
-        path=[_name(ledger, finder) for finder in (*reversed(finders), page)],
+        path=_names(ledger, [*reversed(finders), page]),
         is_path_whole=len(finders) < MOST_STEPS,
         changes=ledger.seen_changes(page),
         rate_from=KNOWN_FROM[survey.known_from[row]],
@@ -98,7 +99,7 @@ def reasons_of(
 
 def payers_elsewhere(ledger: Ledger, page: int, importance: float) -> list[Payer]:
     """Return the pages of a ledger that pay a page of another shard, which has this importance there."""
-    return [Payer(_name(ledger, payer), part) for payer, part in ledger.payers_elsewhere(page, importance)]
+    return _named(ledger, ledger.payers_elsewhere(page, importance))
 
 
 def _rest(ledger: Ledger, page: int, payers: Sequence[Payer], are_all_named: bool) -> tuple[float | None, float | None]:
@@ -113,17 +114,23 @@ def _rest(ledger: Ledger, page: int, payers: Sequence[Payer], are_all_named: boo
 
 
 def _payers(ledger: Ledger, page: int, importance: Floats) -> list[Payer]:
-    found = ledger.payers_of(page, importance)
-    return [Payer(_name(ledger, payer), part) for payer, part in found]
+    return _named(ledger, ledger.payers_of(page, importance))
+
+
+def _named(ledger: Ledger, payers: Sequence[tuple[int, float]]) -> list[Payer]:
+    names = _names(ledger, [payer for payer, _ in payers])
+    return [Payer(name, part) for name, (_, part) in zip(names, payers, strict=True)]
 
 
 def _sites(payers: list[Payer]) -> list[Payer]:
     """Return the sites of payers, the one that pays most first."""
-    parts: dict[str, list[float]] = {}
+    parts_of_hosts: dict[str, list[float]] = {}
     for payer in payers:
         host = payer.name.split("/", 3)[2] if "://" in payer.name else payer.name
-        site = site_of_host(host)
-        parts.setdefault(site, []).append(payer.part)
+        parts_of_hosts.setdefault(host, []).append(payer.part)
+    parts: dict[str, list[float]] = {}
+    for host, paid in parts_of_hosts.items():
+        parts.setdefault(site_of_host(host), []).extend(paid)
     sites = [Payer(site, sum(paid), len(paid)) for site, paid in parts.items()]
     return sorted(sites, key=lambda site: (-site.part, site.name))
 
@@ -168,6 +175,11 @@ def _by_quality(planned: Planned, row: int) -> str:
     return f"; its importance counts {quality[row]:.3g} times, by its quality"
 
 
-def _name(ledger: Ledger, page: int) -> str:
-    url = ledger.url(page)
-    return f"page {page:016x}" if url is None else url.decode("ascii", "backslashreplace")
+def _names(ledger: Ledger, pages: Sequence[int]) -> list[str]:
+    """Return the URLs of pages; of a page whose URL is not known, its page id."""
+    starts, text = ledger.urls(np.array(pages, np.uint64))
+    urls = text.tobytes().decode("ascii", "replace")
+    return [
+        urls[begin:end] or f"page {page:016x}"
+        for page, (begin, end) in zip(pages, pairwise(starts.tolist()), strict=True)
+    ]

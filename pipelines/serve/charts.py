@@ -18,7 +18,9 @@ from opicflow.pipelines.serve.view import Bin, Series
 _WIDTH, _HEIGHT = 400.0, 200.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46.0, 380.0, 12.0, 172.0
 _LABEL = 12.0
+_HALF_LETTER = 3.2
 _MOST_TICKS = 5
+_DAY_MS = 86_400_000
 
 
 class _Axis(NamedTuple):
@@ -143,7 +145,7 @@ def _figure(label: str, x: _Axis, y: _Axis, marks: Sequence[Markup], x_title: st
     for value, name in x.ticks:
         at = _x(x, value)
         parts.append(Markup('<path class="grid" d="M{:.1f},{:.1f}v4"/>').format(at, _BOTTOM))
-        parts.append(_text(min(at, _RIGHT - 2), _BOTTOM + 16, name, "middle"))
+        parts.append(_text(min(at, _RIGHT - 2, _WIDTH - len(name) * _HALF_LETTER), _BOTTOM + 16, name, "middle"))
     if x_title:
         parts.append(_text(_WIDTH - 2, _HEIGHT - 1, x_title, "end"))
     form = '<svg class="chart" viewBox="0 0 {:.0f} {:.0f}" role="img" aria-label="{}">{}{}</svg>'
@@ -204,13 +206,13 @@ def _log_axis(low: float, high: float) -> _Axis:
 
 
 def _time_axis(low: float, high: float) -> _Axis:
-    """An axis of time; its ticks are dates, or hours where there are less than two days."""
+    """An axis of time; its ticks are dates, with the hour where there are less than two days, or hours of one day."""
     high = high if high > low else low + 1
-    is_long = high - low > 2 * 86_400_000
-    form = "{:%m-%d}" if is_long else "{:%H:%M}"
-    if high - low > 400 * 86_400_000:
+    is_long = high - low > 2 * _DAY_MS
+    form = "{:%m-%d}" if is_long else "{:%H:%M}" if low // _DAY_MS == high // _DAY_MS else "{:%m-%d %H:%M}"
+    if high - low > 400 * _DAY_MS:
         form = "{:%Y-%m}"
-    unit = 86_400_000 if is_long else 3_600_000
+    unit = _DAY_MS if is_long else 3_600_000
     step = unit * max(1, math.ceil((high - low) / unit / (_MOST_TICKS - 1)))
     first = math.ceil(low / unit) * unit
     times: list[float] = [first + i * step for i in range(int((high - first) // step) + 1)] or [low]

@@ -99,51 +99,19 @@ class PageTable:
     @classmethod
     def of(cls, parts: Iterable[Pages], schedules: Iterable[Pages], orders: Iterable[Pages]) -> PageTable:
         """Join the parts of all pages, their schedules and the orders."""
-        texts: list[bytes] = []
-        columns: dict[str, list[Array]] = {name: [] for name in _OF_PAGES}
-        ids: list[Ids] = []
-        payers: dict[str, list[Array]] = {}
-        moment: dict[str, Any] = {}
-        for part in parts:
-            moment = part.moment
-            texts.append(b"".join(url + b"\n" for url in part.texts))
-            ids.append(part.columns["pages"])
-            for name in _OF_PAGES:
-                columns[name].append(part.columns[name])
-            for name in part.columns:
-                if name.startswith("payer_"):
-                    payers.setdefault(name, []).append(part.columns[name])
-        text = b"".join(texts)
-        del texts
-        all_ids = np.concatenate(ids) if ids else np.zeros(0, np.uint64)
-        joined: dict[str, Array] = {
-            name: np.concatenate(values) if values else np.zeros(0) for name, values in (columns | payers).items()
-        }
+        text, ids, columns, moment = _joined(parts)
+        rows_of = _RowsOfIds(ids)
+        second = _add_schedules(columns, rows_of, schedules)
         ends = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n"))
-        starts = np.concatenate([[0], ends + 1]).astype(np.int64)
-        rows_of = _RowsOfIds(all_ids)
-        joined |= {name: np.zeros(len(all_ids), np.float64) for name in _OF_SCHEDULES}
-        joined["due_second"] = np.zeros(len(all_ids), np.int64)
-        joined |= {name: np.zeros(len(all_ids), np.uint8) for name in ("decided_by", "known_from", "category")}
-        second, has_schedules = 0, False
-        for part in schedules:
-            has_schedules = True
-            second = max(second, int(part.moment["second"]))
-            found, there = rows_of.find(part.columns["pages"])
-            for name in (*_OF_SCHEDULES, "category"):
-                joined[name][found] = part.columns[name][there]
-            if "quality" in part.columns:
-                joined.setdefault("quality", np.ones(len(all_ids)))[found] = part.columns["quality"][there]
-        joined["due_second"][np.isinf(joined["interval_seconds"])] = NEVER
         table = cls(
             text=text,
-            starts=starts,
-            ids=all_ids,
+            starts=np.concatenate([[0], ends + 1]).astype(np.int64),
+            ids=ids,
             rows_of_ids=rows_of,
-            columns=joined,
+            columns=columns,
             moment=moment,
-            second=second,
-            has_schedules=has_schedules,
+            second=second or 0,
+            has_schedules=second is not None,
             order_rows=np.zeros(0, np.int64),
             orders={},
         )
@@ -459,6 +427,42 @@ class PageTable:
     @cached_property
     def _bytes(self) -> Array:
         return np.frombuffer(self.text, np.uint8)
+
+
+def _joined(parts: Iterable[Pages]) -> tuple[bytes, Ids, dict[str, Array], dict[str, Any]]:
+    """Join the parts of all pages: their URLs, ids and columns, and the moment of the last part."""
+    texts: list[bytes] = []
+    ids: list[Ids] = [np.zeros(0, np.uint64)]
+    columns: dict[str, list[Array]] = {name: [] for name in _OF_PAGES}
+    moment: dict[str, Any] = {}
+    for part in parts:
+        moment = part.moment
+        texts.append(b"".join(url + b"\n" for url in part.texts))
+        ids.append(part.columns["pages"])
+        for name in (*_OF_PAGES, *(name for name in part.columns if name.startswith("payer_"))):
+            columns.setdefault(name, []).append(part.columns[name])
+    text = b"".join(texts)
+    del texts  # all URLs would be in memory twice while columns are joined
+    joined = {name: np.concatenate(values) if values else np.zeros(0) for name, values in columns.items()}
+    return text, np.concatenate(ids), joined, moment
+
+
+def _add_schedules(columns: dict[str, Array], rows_of: _RowsOfIds, schedules: Iterable[Pages]) -> int | None:
+    """Add the columns of schedules to those of pages; returns the time of the plan, None if there is no schedule."""
+    pages = len(columns["importance"])
+    columns |= {name: np.zeros(pages, np.float64) for name in _OF_SCHEDULES}
+    columns["due_second"] = np.zeros(pages, np.int64)
+    columns |= {name: np.zeros(pages, np.uint8) for name in ("decided_by", "known_from", "category")}
+    second: int | None = None
+    for part in schedules:
+        second = max(second or 0, int(part.moment["second"]))
+        found, there = rows_of.find(part.columns["pages"])
+        for name in (*_OF_SCHEDULES, "category"):
+            columns[name][found] = part.columns[name][there]
+        if "quality" in part.columns:
+            columns.setdefault("quality", np.ones(pages))[found] = part.columns["quality"][there]
+    columns["due_second"][np.isinf(columns["interval_seconds"])] = NEVER
+    return second
 
 
 def _in_order(importance: Array, names: list[str]) -> list[int]:

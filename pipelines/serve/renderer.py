@@ -70,6 +70,7 @@ def _environment() -> Environment:
         "decisions": wording.DECISIONS,
         "known_from": wording.KNOWN_FROM,
         "whys": wording.WHY,
+        "filter_names": wording.FILTERS,
         "reasons": wording.REASONS,
         "shorten": wording.short,
         "as_percent": wording.percent,

@@ -55,11 +55,19 @@ class ResultsSource:
         return None
 
     def _stamp(self) -> object:
-        return [(path.name, path.stat().st_mtime_ns) for path in self._paths("importance")] or None
+        try:
+            return [(path.name, path.stat().st_mtime_ns) for path in self._paths("importance")] or None
+        except OSError:  # the view before is better than none
+            return None
 
     def _read(self, before: View | None) -> View:
+        if not self._path.is_dir():
+            raise ServeRefused(f"{self._path}: no such folder: check the name")
         if not self._paths("importance"):
-            raise ServeRefused(f"{self._path}: no importance.jsonl, .avro or .parquet: name the folder of results")
+            advice = "name the folder of results"
+            if (self._path / "state.json").exists():
+                advice = f"it is a state: --state {self._path}"
+            raise ServeRefused(f"{self._path}: no importance.jsonl, .avro or .parquet: {advice}")
         table = PageTable.of(self._pages("importance", IMPORTANCE), self._pages("refresh-schedule", SCHEDULES), ())
         table = table.with_orders(_waiting(table, part) for part in self._pages("crawl-orders", ORDERS))
         if np.any(np.diff(table.columns["importance"]) > 0):

@@ -19,6 +19,7 @@ import orjson
 from opicflow.pipelines.replay.moments import Moments
 from opicflow.pipelines.replay.state import StateFolder, samples_of
 from opicflow.pipelines.replay.state_reader import canonical_url, read_answers, read_ledger, read_state
+from opicflow.pipelines.replay.summary import refused_policies
 from opicflow.pipelines.results.part_files import Parts
 from opicflow.pipelines.results.record_columns import pages_of
 from opicflow.pipelines.serve.page_table import PageTable
@@ -191,7 +192,7 @@ class StateSource:
             known_read=last.get("pages_read"),
             certificate=last.get("certificate", table.moment.get("certificate")),
             drift=last.get("drift"),
-            refused_policies=sum(len(report["refused_policies"]) for report in run.get("reports", [])),
+            refused_policies=len(refused_policies(run)) if "reports" in run else 0,
             history=moments(samples_of(run)),
             idle=last.get("idle", {}),
             rejects=rejects,
@@ -201,6 +202,7 @@ class StateSource:
                 for line in part.splitlines()
             ),
             options=options_of(state.config["ledger"]),
+            categories=self._rules.categories.names[: self._rules.categories.count],
             moments=Moments(self._path),
         )
 
@@ -260,7 +262,7 @@ def options_of(ledger: dict[str, Any]) -> list[tuple[str, str]]:
         ("refresh strategy", str(refresh["policy"])),
         ("bandwidth", "as many fetches as the crawl made" if bandwidth is None else f"{bandwidth:g} fetches a day"),
         ("cycle", f"{refresh['cycle_hours']:g} hours"),
-        ("for unread pages", f"{100 * refresh['discovery_share']:g} % of the bandwidth"),
+        ("for unread pages", f"{100 * refresh['discovery_share']:g}% of the bandwidth"),
     ]
 
 

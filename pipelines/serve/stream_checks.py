@@ -6,15 +6,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from opicflow.pipelines.serve import wording
-from opicflow.pipelines.serve.view import Check
+from opicflow.pipelines.serve.books import MOST_REJECTED, Check, proven_ranks
 from opicflow.pipelines.stream.audit import AuditState, Verdict
 from opicflow.pipelines.stream.status import StreamStatus
 
 OLD_TICK_SECONDS = 120.0
 """Shards publish an audit every ten seconds: if the last one is older, the stream has stopped."""
 LONG_LAG_SECONDS = 60.0
-_MOST_REJECTED = 0.05
-_NOTHING_PROVEN = 2.0
 
 
 class JobState(NamedTuple):
@@ -74,11 +72,7 @@ def _ranks(verdict: Verdict) -> Check:
         return Check(
             "Ranks", None, "estimated, without a proof" if verdict.shards else "no shard has published an audit"
         )
-    if verdict.certificate >= _NOTHING_PROVEN:
-        return Check("Ranks", False, "nothing is proven yet: too little of the graph was seen")
-    return Check(
-        "Ranks", True, f"proven: within {wording.bound(verdict.certificate)} of the exact ranks of the links seen"
-    )
+    return proven_ranks(verdict.certificate)
 
 
 def _tick(verdict: Verdict, now_ms: int, is_silent: bool) -> Check:
@@ -117,7 +111,7 @@ def _job(job: JobState) -> Iterator[Check]:
         is_short = lag <= LONG_LAG_SECONDS * max(rate, 1.0)
         yield Check("Lag", is_short, f"{lag:,} records wait to be read, at {wording.number(rate)} events a second")
     events, rejected = status.count("events_read"), status.count("rejected_events")
-    if events and rejected > _MOST_REJECTED * events:
+    if events and rejected > MOST_REJECTED * events:
         part = f"{wording.percent(rejected / events)} of the events since the job started"
         yield Check("Rejects", False, f"{part} ({rejected:,} of {events:,}) could not be used: examples show why")
     if failed := status.checkpoints.failed_since_last:

@@ -12,6 +12,7 @@ import numpy as np
 
 from opicflow.pipelines.refresh.policies import Policies, check, most_categories
 from opicflow.pipelines.results.record_columns import Pages
+from opicflow.pipelines.serve.books import Check
 from opicflow.pipelines.serve.newest_rows import NewestRows, kinds_of, record_position
 from opicflow.pipelines.serve.page_table import PageTable, SiteRow
 from opicflow.pipelines.serve.record_rows import (
@@ -23,7 +24,7 @@ from opicflow.pipelines.serve.record_rows import (
     columns_of,
     milliseconds,
 )
-from opicflow.pipelines.serve.view import HISTORY_PAGES, Check, Live, Moment, RejectExample, View
+from opicflow.pipelines.serve.view import HISTORY_PAGES, Live, Moment, RejectExample, View
 from opicflow.pipelines.serve.wording import number
 from opicflow.pipelines.stream.audit import Auditor, AuditRefused, Verdict
 from opicflow.schemas.columns import Texts

@@ -14,9 +14,10 @@ from opicflow.connectors.kafka.result_follower import ResultFollower, ResultMess
 from opicflow.pipelines.replay.state_reader import canonical_url
 from opicflow.pipelines.results.reasons import Reasons
 from opicflow.pipelines.serve import wording
+from opicflow.pipelines.serve.books import Check
 from opicflow.pipelines.serve.stream_checks import JobState, checks_of
 from opicflow.pipelines.serve.stream_index import STREAMS, Arrival, StreamIndex
-from opicflow.pipelines.serve.view import Check, Live, View
+from opicflow.pipelines.serve.view import Live, View
 from opicflow.pipelines.serve.watchers import Watchers
 from opicflow.pipelines.stream.status import StreamStatus
 from opicflow.schemas.errors import UserError

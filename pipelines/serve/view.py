@@ -16,8 +16,10 @@ from opicflow.pipelines.ledger import Outcome
 from opicflow.pipelines.ledger.choice import BY, WHY
 from opicflow.pipelines.replay.moments import Moments, PageMoment
 from opicflow.pipelines.serve import wording
+from opicflow.pipelines.serve.books import Check, Light, light_of
 from opicflow.pipelines.serve.page_policies import policies_of_page
 from opicflow.pipelines.serve.page_table import NEVER, RISING, Filter, PageTable
+from opicflow.pipelines.serve.replay_checks import checks_of_replay
 from opicflow.schemas.arrays import Ints
 from opicflow.schemas.records import Policy
 
@@ -31,8 +33,6 @@ _FLOWING = ("FETCHED", "REDIRECTED", "ALIASED")
 """Last outcomes of pages that pass on their cash at their next visit."""
 _LEAST_IDLE = 0.00005
 SPANS = (("an hour", 3_600), ("a day", 86_400), ("a week", 604_800))
-_MOST_DISTANCE = 2.0
-"""The largest certificate: nothing is proven."""
 
 
 class RejectExample(NamedTuple):
@@ -53,30 +53,6 @@ class Moment(NamedTuple):
     pages_read: int | None
     idle_share: float | None
     top: dict[int, float]
-
-
-class Check(NamedTuple):
-    """One check of the books: its name, whether it is right (None: not known), and a sentence."""
-
-    name: str
-    is_right: bool | None
-    sentence: str
-
-
-_BY_WEIGHT = ("Cash", "Events", "Brokers", "Workers", "Clock", "Job", "Lag", "Checkpoints")
-
-
-def _position_of(check: str) -> int:
-    """The position of a check among equally right ones: the most harmful first, others in their order."""
-    return _BY_WEIGHT.index(check) if check in _BY_WEIGHT else len(_BY_WEIGHT)
-
-
-class Light(NamedTuple):
-    """One light for the books: `right`, `look` or `wrong`, with a headline and its checks, those that fail first."""
-
-    state: str
-    headline: str
-    checks: tuple[Check, ...]
 
 
 class Share(NamedTuple):
@@ -153,6 +129,8 @@ class View:
     examples: Sequence[RejectExample] = ()
     notes: Sequence[str] = ()
     options: Sequence[tuple[str, str]] = ()
+    categories: Sequence[str] | None = None
+    """The names of the categories of pages, at the index of their numbers; None: they are not known."""
     known_pages: int | None = None
     """How many pages the crawl has, where the table has only the most important."""
     checks: Sequence[Check] | None = None
@@ -173,6 +151,11 @@ class View:
     def time_ms(self) -> int:
         """The last time in the log; 0 if it has none."""
         return 1000 * self.table.second or int(self.table.moment.get("event_time_ms") or 0)
+
+    def category_name(self, number: int) -> str:
+        """The name of a category; its number where names are not known."""
+        names = self.categories or ()
+        return names[number] if number < len(names) else str(number)
 
     def prepared(self) -> View:
         """Compute now what several viewers would otherwise compute at the same time; returns itself."""
@@ -255,68 +238,14 @@ class View:
     @cached_property
     def light(self) -> Light:
         """Whether the figures can be trusted, and why."""
-        checks = tuple(
-            sorted(
-                self._checks() if self.checks is None else self.checks,
-                key=lambda check: ((False, None, True).index(check.is_right), _position_of(check.name)),
-            )
-        )
-        wrong = [check.name.lower() for check in checks if check.is_right is False]
-        if any(name in ("cash", "events") for name in wrong):
-            return Light("wrong", f"The books are wrong: {', '.join(wrong)}", checks)
-        if self.is_stopped:
-            return Light("wrong", f"The stream does not go on: {', '.join(wrong)}", checks)
-        if wrong:
-            return Light("look", f"Please check: {', '.join(wrong)}", checks)
-        if not len(self.table):
-            return Light("look", "There are no pages yet", checks)
-        unknown = any(check.is_right is None for check in checks)
-        return Light("right", "The books are right" + (", as far as is known" if unknown else ""), checks)
+        checks = checks_of_replay(self) if self.checks is None else self.checks
+        return light_of(checks, len(self.table) > 0, self.is_stopped)
 
     @property
     def is_stopped(self) -> bool:
         """Whether this is a stream that has pages, and counts nothing any more. Without brokers that is not known."""
         failing = {check.name for check in self.checks or () if check.is_right is False}
         return len(self.table) > 0 and bool(failing & {"Workers", "Clock"}) and "Brokers" not in failing
-
-    def _checks(self) -> list[Check]:
-        checks = []
-        if self.drift is not None:
-            sentence = "not one unit of cash is missing" if not self.drift else f"{self.drift:,} units are missing"
-            advice = "" if not self.drift else ": this is a bug, please report it"
-            checks.append(Check("Cash", self.drift == 0, sentence + advice))
-        else:
-            checks.append(Check("Cash", None, "these files do not say whether cash is missing"))
-        lost = self.lost_events
-        if lost is None:
-            checks.append(Check("Events", None, "how many were read is not known"))
-        else:
-            read = wording.number(self.counts["events_read"])
-            detail = (
-                f"all {read} that were read are accounted for" if not lost else f"{lost:,} of {read} are in no count"
-            )
-            checks.append(Check("Events", lost == 0, detail))
-        if self.rejected_part:
-            detail = f"{wording.percent(self.rejected_part)} of the events could not be used"
-            checks.append(Check("Rejects", self.rejected_part < 0.05, detail))
-        if self.refused_policies:
-            checks.append(Check("Policies", False, f"{self.refused_policies:,} were refused"))
-        checks.append(self._ranks())
-        if self.plan.get("why"):
-            checks.append(Check("Plan", bool(self.plan.get("feasible")), str(self.plan["why"])))
-        return checks
-
-    def _ranks(self) -> Check:
-        if self.certificate is not None:
-            if self.certificate >= _MOST_DISTANCE:
-                return Check("Ranks", False, "nothing is proven yet: too little of the graph was seen")
-            detail = f"proven: within {wording.bound(self.certificate)} of the exact ranks of the links seen"
-            return Check("Ranks", True, detail)
-        part = self.default_histories / max(len(self.table), 1)
-        detail = "estimated, without a proof"
-        if self.default_histories:
-            detail += f"; {wording.percent(part)} of the pages were visited too rarely to be measured"
-        return Check("Ranks", None, detail)
 
     # -- charts and tables --------------------------------------------------------------------------------------------
 
@@ -343,7 +272,11 @@ class View:
         shares = [Share(one.name, one.ordered, one.ordered / total, f"/host/{one.name}") for one in first]
         rest = sum(one.ordered for one in hosts) - sum(one.ordered for one in first)
         elsewhere = len(self.table.order_rows) - sum(one.ordered for one in hosts)
-        others = [(f"{len(hosts) - _MOST_HOSTS:,} other hosts", rest), ("of pages that are not kept here", elsewhere)]
+        other_hosts = len(hosts) - len(first)
+        others = [
+            (f"{other_hosts:,} other host{'s' if other_hosts != 1 else ''}", rest),
+            ("of pages that are not kept here", elsewhere),
+        ]
         return shares + [Share(name, orders, orders / total) for name, orders in others if orders]
 
     @cached_property

@@ -15,6 +15,10 @@ WORDS = {
         "each page at its own moment, so sums differ while a crawl is young."
     ),
     "score": "Importance times the number of pages: 1 is an average page.",
+    "not measured": "The page was not visited twice yet: it still has the history of a new page.",
+    "host": "What a URL has between :// and its path, such as www.example.org.",
+    "domain": "One label below a public suffix, such as example.org: what one owner registers.",
+    "last outcome": "How the last visit to the page ended.",
     "trend": "How much importance changes a day, as a part of itself.",
     "certificate": "A proven bound: the sum of all differences between these ranks and the exact ones is not larger.",
     "drift": "Cash that is missing from the books, or too much. Anything but 0 is a bug.",
@@ -29,7 +33,10 @@ WORDS = {
     "audit": "The balance of a shard, published every ten seconds.",
     "settled": "Importance does not change any more unless the web does.",
     "refused entry": "A record in the log of a shard that it cannot apply, such as one that is damaged.",
-    "waiting": "Known by a link or an announcement, and never read.",
+    "waiting": (
+        "Known by a link or an announcement, and never visited (of a stream: never read). A page that was visited and "
+        "did not answer with its content is not read."
+    ),
     "FETCHED": "The page answered with its content.",
     "UNCHANGED": "The server answered “not modified” (304): the content has not changed, and no links were sent.",
     "REDIRECTED": "The page leads to another one.",
@@ -59,6 +66,8 @@ KNOWN_FROM = {
     "POLICY": "a policy",
 }
 WHY = {"OTHER": "other", "REFRESH": "read again", "DISCOVERY": "never read", "REQUESTED": "requested by a policy"}
+FILTERS = {"read": "visited", "unread": "never visited"}
+"""How filters are called that have other names in addresses."""
 REASONS = {
     "not-json": "the line is no JSON: it was cut, or something else was written into the log",
     "not-utf8": "the line is not UTF-8: write the log as UTF-8",
@@ -110,21 +119,21 @@ def percent(share: float | None) -> str:
     """A share as a percentage.
 
     >>> percent(0.8871), percent(0.00002), percent(None)
-    ('88.7 %', '0.002 %', '—')
+    ('88.7%', '0.002%', '—')
     """
-    return "—" if share is None or not math.isfinite(share) else f"{number(100.0 * share)} %"
+    return "—" if share is None or not math.isfinite(share) else f"{number(100.0 * share)}%"
 
 
 def bound(certificate: float | None) -> str:
     """A certificate as a percentage, rounded up, because it is a bound; a dash if nothing is proven.
 
     >>> bound(0.0000181), bound(0.109959), bound(2.0)
-    ('0.0019 %', '11 %', '—')
+    ('0.0019%', '11%', '—')
     """
     if certificate is None or not 0 <= certificate < 2:  # 2 is the largest distance that there can be
         return "—"
     steps = 1e4 if certificate < 0.01 else 10.0
-    return f"{math.ceil(100 * certificate * steps) / steps:g} %"
+    return f"{math.ceil(100 * certificate * steps) / steps:g}%"
 
 
 def short(value: float) -> str:

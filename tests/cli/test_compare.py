@@ -23,7 +23,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opicflow.connectors.files import line_blocks, rank_reader
+from opicflow.connectors.files import line_blocks, rank_rows, rank_tables
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.rank_reader import Ranks, read_ranks
 from opicflow.connectors.kafka.record_reader import Arrived
@@ -251,7 +251,7 @@ def test_every_format_gives_the_same_ranks_for_any_block_size(
     name: str, at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(line_blocks, "_BLOCK_BYTES", at_once)
-    monkeypatch.setattr(rank_reader, "_ROWS_AT_ONCE", at_once)
+    monkeypatch.setattr(rank_tables, "_ROWS_AT_ONCE", at_once)
     found = read_ranks(str(write(tmp_path / name, FORMATS[name])), "importance")
     assert as_dict(found) == {page_id(url): value for url, value in A_FEW}
     assert found.pages.tolist() == sorted(found.pages.tolist())
@@ -266,7 +266,7 @@ def test_every_format_gives_the_same_ranks_for_any_block_size(
 def test_a_row_without_a_page_id_is_the_page_of_its_url(urls: list[str]) -> None:
     rows = [{"url": url, "importance": 1} for url in urls]
     rows[::2] = [{"url": "https://other.example/", "page": f"{page_id(row['url']):016X}"} | row for row in rows[::2]]
-    batch = rank_reader._batch_of_rows(rows, "importance")
+    batch = rank_rows.batch_of_rows(rows, "importance")
     assert batch.pages.tolist() == [page_id(url) for url in urls]
 
 
@@ -352,7 +352,7 @@ def test_the_table_shows_the_numbers_of_json(tmp_path: Path) -> None:
     a, b = write(tmp_path / "a.csv", as_csv(A_FEW)), write(tmp_path / "b.csv", as_csv(A_FEW[::-1][3:]))
     out, found = output_of("compare", a, b, "--worst", "2"), compare_json(a, b, "--worst", "2")
     assert f"A: {a}: importance of 90 pages, sum {found['a']['sum']:.6g}" in out
-    assert f"only in A                                3  with {found['a']['rank_only_here']:.4g}" in out
+    assert f"only in A                                3  sum of their ranks: {found['a']['rank_only_here']:.4g}" in out
     lines = [line.split() for line in out.splitlines()]
     for page in found["differ_most"]:
         assert [f"{page['a']:.4g}", f"{page['b']:.4g}", f"{page['difference']:+.4g}", page["url"]] in lines

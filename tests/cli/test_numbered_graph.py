@@ -11,7 +11,7 @@ import pytest
 
 from opicflow.connectors.files import line_blocks
 from opicflow.pipelines.graph.store import StoredGraph
-from opicflow.pipelines.results.graph_ranks import urls_of
+from opicflow.pipelines.results.graph_rows import urls_of
 from support import commands
 from support.commands import CommandResult
 from support.stored_graphs import links_on_disk

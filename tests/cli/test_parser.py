@@ -95,6 +95,11 @@ def test_help_is_in_colour_on_a_terminal_and_plain_in_a_pipe() -> None:
             "opicflow subscribe: argument TOPIC: unknown value 'importanc': do you mean importance? "
             "(see opicflow subscribe --help)",
         ),
+        (
+            ["serve"],
+            "opicflow: serve: nothing to show: name a state with --state DIR, results with --results DIR, or a stream "
+            "with --brokers HOST:PORT",
+        ),
         (["top"], "opicflow: top: no state: name its folder with --state DIR, or as `state` in opicflow.toml"),
     ],
 )

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import sys
+from pathlib import Path
 
 import pytest
 
-from opicflow.pipelines.cli.progress import Convergence, ProgressDisplay
+from opicflow.pipelines.cli.progress import Convergence, ProgressDisplay, announce_compilation, explained_wait
 from opicflow.pipelines.replay.read_progress import Progress
+from opicflow.schemas import kernel
+from support.waiting import wait_for
 
 
 @pytest.mark.parametrize("factor", [0.5, 0.85, 0.99])
@@ -75,3 +78,34 @@ def test_a_bar_shows_no_share_of_an_unknown_total_and_the_time_of_the_command(mo
     display.close()
     text = sys.stderr.getvalue().partition("50%")[2]  # type: ignore[attr-defined]
     assert "%" not in text.partition("sorting")[2]
+
+
+def test_a_long_wait_is_explained_and_a_short_one_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    with explained_wait("reading", 60):
+        pass
+    assert capsys.readouterr().err == ""
+    said: list[str] = []
+
+    def is_said() -> bool:
+        said.append(capsys.readouterr().err)
+        return "".join(said) == "reading\n"
+
+    with explained_wait("reading", 0):
+        wait_for("the words are printed", is_said, 10)
+
+
+def test_a_compilation_is_announced_until_kernels_of_these_modules_are_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(kernel, "_cache_folder", lambda root: tmp_path if root == "pipelines" else None)
+    announce_compilation(False, "pipelines.graph.scans")
+    assert capsys.readouterr().err == "compiling, once for this version: about fifteen seconds\n"
+    (tmp_path / "opicflow.pipelines.graph.scans.begin-0f.kernel").touch()
+    announce_compilation(False, "pipelines.graph.scans")  # though no kernel of connectors was ever needed
+    announce_compilation(False, "pipelines.graph")
+    assert capsys.readouterr().err == ""
+    announce_compilation(True, "pipelines.ledger")
+    assert capsys.readouterr().err == ""
+    for other in ("pipelines.ledger", "pipelines.graph.scan", "schemas"):
+        announce_compilation(False, other)
+        assert "compiling" in capsys.readouterr().err

@@ -19,7 +19,7 @@ from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.graph.hosts import weights_of_hosts
 from opicflow.pipelines.graph.oracle import pagerank
 from opicflow.pipelines.graph.store import StoredGraph, mixed, unmixed
-from opicflow.pipelines.results.graph_ranks import parse_ranks
+from opicflow.pipelines.results.rank_specs import parse_ranks
 from opicflow.schemas.pages import page_id, page_ids
 from support import commands
 from support.commands import CommandResult
@@ -122,10 +122,10 @@ def test_a_log_with_other_names_of_fields_has_the_same_ranks(log: Path, tmp_path
 def test_rejects_are_counted_without_progress_too(log: Path, tmp_path: Path) -> None:
     log.write_text(log.read_text() + "nonsense\n")
     done = command("rank", log, "--quiet")
-    assert done.err == "1 events were rejected: opicflow validate shows them\n"
+    assert done.err == "rejected: 1 event (opicflow validate shows them)\n"
     (tmp_path / "hosts.txt").write_text("a.example\n")
     done = command("community", "rank", "--local", tmp_path / "hosts.txt", "--from", log, "--quiet")
-    assert done.err == "1 events were rejected: opicflow validate shows them\n"
+    assert done.err == "rejected: 1 event (opicflow validate shows them)\n"
 
 
 def test_every_format_has_the_same_ranks(built: Path, tmp_path: Path) -> None:
@@ -271,10 +271,19 @@ def test_an_interrupted_build_of_several_logs_continues(tmp_path: Path, monkeypa
     }
 
 
+def test_pages_without_links_are_noted(tmp_path: Path) -> None:
+    ranks = tmp_path / "ranks.csv"
+    ranks.write_text("url,importance\nhttps://a.example/,0.7\nhttps://b.example/,0.3\n")
+    note = "no link between its pages, so all have the same ranks: name crawl logs with links, or edge lists\n"
+    assert command("graph", "build", ranks, "--out", tmp_path / "g", "--quiet").err == f"note: {tmp_path / 'g'}: {note}"
+    assert command("rank", tmp_path / "g", "--quiet").err == f"note: {tmp_path / 'g'}: {note}"
+    assert command("rank", ranks, "--measure", "harmonic", "--quiet").err == f"note: {ranks}: {note}"
+
+
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["rank", "{g}", "--ranks", "nonsense"], "no rank: give importance"),
+        (["rank", "{g}", "--ranks", "nonsense"], "no such rank: give importance (PageRank)"),
         (["rank", "{g}", "--ranks", "interest:pdf"], "no page of the graph is in this category"),
         (["rank", "{g}", "--ranks", "interest:nothing"], "no such category: the graph has unknown, html, xml"),
         (["rank", "{g}", "--ranks", "interest:importance"], "it needs importance: add importance to --ranks"),

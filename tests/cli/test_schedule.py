@@ -194,6 +194,18 @@ def test_policies_change_the_plan(log: Path, tmp_path: Path) -> None:
     assert result.summary["policies"] == 5  # a policy without a time applies at the end
 
 
+def test_a_request_that_is_refused_is_reported(log: Path, tmp_path: Path) -> None:
+    """It has no time, so it applies to the plan at the end only."""
+    policies = (Policy(url=url(4), host="site-4.example", fetch_now=True), Policy(url=url(5), fetch_now=True))
+    for _ in range(2):  # each replay into the state reports it
+        result = run([log], tmp_path / "out", state=tmp_path / "state", policies=policies)
+        (note,) = [note for note in result.notes if note.startswith("refused: ")]
+        assert note.endswith("url and host are given: write one policy for each")
+        assert result.summary["policies_refused"] == 1
+    schedule = schedule_of(tmp_path / "out")
+    assert [schedule[url(number)]["decided_by"] == "REQUESTED" for number in (4, 5)] == [False, True]
+
+
 def test_a_forgotten_page_is_in_no_result(log: Path, tmp_path: Path) -> None:
     policies = (
         Policy(url=url(7), forget=True, published_at_ms=FIRST_MS + 5 * DAY_MS),
@@ -392,6 +404,7 @@ def test_wrong_options_of_schedule_give_one_line_of_error(state: Path, tmp_path:
         (["--rate-prior", "best"], "rate_prior is 'best': give one of learnt, fixed"),
         (["--discovery-by", "best"], "discovery_by is 'best': give one of learnt, importance, cash, found"),
         (["--export", str(tmp_path / "no/where.csv")], "its folder is not there"),
+        (["--export", "plan.txt"], "plan.txt: a plan ends in .csv or .jsonl: name it so"),
     ):
         done = schedule(state, *options)
         assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)

@@ -13,7 +13,7 @@ from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.graph.hosts import weights_of_hosts
 from opicflow.pipelines.graph.oracle import pagerank
 from opicflow.pipelines.graph.trust import spam_mass
-from opicflow.pipelines.results.graph_ranks import RankSpec, parse_ranks
+from opicflow.pipelines.results.rank_specs import RankSpec, parse_ranks
 from support.commands import command, output_of
 
 

@@ -110,7 +110,7 @@ def test_the_outputs_in_the_guide_are_real(tmp_path: Path) -> None:
 def test_the_queries_in_the_guide_are_answered_by_duckdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     section = GUIDE[GUIDE.index("### Results in DuckDB") :].split("\n## ")[0]
     queries = re.findall(r"```sql\n(.*?)```", section, re.DOTALL)
-    assert len(queries) == 5
+    assert len(queries) == 6
     (tmp_path / LOG.name).write_bytes(LOG.read_bytes())
     words = next(line.split()[1:] for line in section.splitlines() if line.startswith("    opicflow replay"))
     monkeypatch.chdir(tmp_path)  # the queries name results/
@@ -120,7 +120,7 @@ def test_the_queries_in_the_guide_are_answered_by_duckdb(tmp_path: Path, monkeyp
         assert code == 0
         answers.append([rows_of(query) for query in queries])
     assert answers[0] == answers[1]
-    of_a_domain, due, by_host, late, rising = answers[0]
+    of_a_domain, due, by_domain, by_host, late, rising = answers[0]
     assert min(map(len, answers[0])) >= 5
     assert {urlsplit(row["url"]).hostname.rpartition("tern.example")[1:] for row in of_a_domain} == {
         ("tern.example", "")
@@ -128,6 +128,10 @@ def test_the_queries_in_the_guide_are_answered_by_duckdb(tmp_path: Path, monkeyp
     ((_, out, _),) = opicflow(tmp_path, ["replay", LOG.name, "--state", "state", "--top", "0", "--quiet"])
     ((_, out, _),) = opicflow(tmp_path, ["top", "--state", "state", "--by", "host", "-n", "10", "--json"])
     hosts = json.loads(out)
+    ((_, out, _),) = opicflow(tmp_path, ["top", "--state", "state", "--by", "domain", "-n", "10", "--json"])
+    assert [(row["site"], row["pages"], row["read"]) for row in by_domain] == [
+        (row["domain"], row["pages"], row["read"]) for row in json.loads(out)
+    ]
     assert [(row["host"], row["pages"], row["read"]) for row in by_host] == [
         (row["host"], row["pages"], row["read"]) for row in hosts
     ]

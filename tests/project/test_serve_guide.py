@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 from opicflow.pipelines.cli.parser import build_parser
+from opicflow.pipelines.serve.json_api import ENDPOINTS
 from opicflow.pipelines.serve.page_table import MOST_LOOKED_AT
-from opicflow.pipelines.serve.web_app import ENDPOINTS, web_app
+from opicflow.pipelines.serve.web_app import web_app
 from support.paths import TOP
 from support.views import GivenView
 

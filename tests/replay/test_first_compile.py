@@ -67,7 +67,7 @@ def test_it_compiles_the_ledger_of_a_replay(history: str) -> None:
 
 
 def test_no_process_is_started_when_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(first_compile, "is_compiled", lambda: True)
+    monkeypatch.setattr(first_compile, "is_compiled", lambda _: True)
     monkeypatch.setattr(subprocess, "Popen", None)  # not to be called
     with compiled_beside(KeeperConfig()):
         pass
@@ -75,7 +75,7 @@ def test_no_process_is_started_when_kernels_are_compiled(monkeypatch: pytest.Mon
 
 def test_the_process_ends_with_the_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever it does; and its output is not shown."""
-    monkeypatch.setattr(first_compile, "is_compiled", lambda: False)
+    monkeypatch.setattr(first_compile, "is_compiled", lambda _: False)
     started: list[Any] = []
     popen = subprocess.Popen
 

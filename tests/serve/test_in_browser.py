@@ -104,6 +104,20 @@ def test_search_finds_as_one_types_and_the_keyboard_opens_it(window: Browser, ki
         )
 
 
+@pytest.mark.parametrize("width", [360, 1600])
+def test_a_word_explains_itself_when_the_keyboard_is_on_it(window: Browser, width: int) -> None:
+    with served(GivenView()) as at:
+        window.resize(width)
+        window.open(f"{at}/pages")
+        shown = "return getComputedStyle(document.querySelector('thead abbr'), '::after').content"
+        assert window.run(shown) == "none"
+        window.run("document.querySelector('thead abbr').focus()")
+        assert "attention that reaches a page" in window.run(shown)
+        words = "[...document.querySelectorAll('abbr')].every(one => one.tabIndex === 0 && one.title.length > 9)"
+        assert window.run(f"return {words}")
+        assert window.run("return document.documentElement.scrollWidth") <= width
+
+
 def test_no_script_of_a_hostile_page_runs(window: Browser) -> None:
     with served(GivenView(hostile_view(HOSTILE_URLS, HOSTILE))) as at:
         view = hostile_view(HOSTILE_URLS, HOSTILE)

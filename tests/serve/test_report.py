@@ -130,7 +130,7 @@ def test_it_begins_with_the_answer_and_explains_its_words() -> None:
     order += ["How the bandwidth is used", "When pages are due", "Rejects: what could not be used", "The words"]
     places = [text.index(words) for words in order]
     assert places == sorted(places)
-    for words in ("unchanged", "idle cash", "not modified", "opicflow 1", "2026-05-09", "history: certified", "0.01 %"):
+    for words in ("unchanged", "idle cash", "not modified", "opicflow 1", "2026-05-09", "history: certified", "0.01%"):
         assert words in text, words
 
 
@@ -151,7 +151,7 @@ def test_the_same_log_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.M
         made.append((folder / "report.html").read_text("utf-8"))
     assert made[0] == made[1]
     assert "<title>crawl.jsonl.gz</title>" in made[0]
-    assert "0.0019 %" in made[0] and "overdue" in made[0] and "All orders" not in made[0]
+    assert "0.0019%" in made[0] and "overdue" in made[0] and "All orders" not in made[0]
 
 
 # -- charts
@@ -169,6 +169,15 @@ def test_labels_of_an_axis_are_few_and_apart(most: int, is_time: bool) -> None:
     ys = [float(y) for _, y, anchor, _ in labels if anchor == "end" and y != "199.0"]
     assert all(b - a >= 40 for a, b in pairwise(xs)) and all(a - b >= 20 for a, b in pairwise(ys))
     assert len(ys) >= 2
+
+
+@pytest.mark.parametrize(
+    ("hours", "label"), [((30, 34), "06:00"), ((30, 53), "01-02 06:00"), ((30, 60), "01-02 06:00"), ((30, 99), "01-03")]
+)
+def test_hours_of_several_days_have_their_date(hours: tuple[int, int], label: str) -> None:
+    points = [(3_600_000.0 * hour, 1.0) for hour in hours]
+    drawn = charts.line_chart("a", [Series("one", points)], True)
+    assert re.findall(r'text-anchor="middle" class="tick">([^<]*)<', drawn)[0] == label
 
 
 def test_a_line_has_a_gap_where_its_value_is_not_known() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import pytest
+import requests
 
 from opicflow.pipelines.serve.access import ServeRefused
 from opicflow.pipelines.serve.results_source import ResultsSource
@@ -15,6 +17,7 @@ from opicflow.pipelines.transforms.settings import LedgerOptions
 from opicflow.pipelines.web.webs import power_law_web
 from support.commands import command
 from support.logs import WebLog, json_line, records_of, run
+from support.views import served
 from support.waiting import wait_for
 
 FORMATS = [("jsonl", 1), ("avro", 1), ("parquet", 1), ("jsonl", 3), ("parquet", 2)]
@@ -75,6 +78,14 @@ def test_results_that_were_written_again_are_read_again(tmp_path: Path) -> None:
     wait_for("they are read again", lambda: len(source.view().table) == 7)
 
 
+def test_a_page_of_results_says_what_only_a_state_has(tmp_path: Path) -> None:
+    results(tmp_path, "jsonl", 1)
+    source = ResultsSource(tmp_path / "out")
+    with served(source) as at:
+        text = requests.get(f"{at}/page/{int(source.view().table.ids[0]):016x}", timeout=60).text
+    assert text.count("the state of a replay has") == 3 and "--remember-links" not in text
+
+
 def test_results_without_a_summary_say_what_is_not_known(tmp_path: Path) -> None:
     results(tmp_path, "jsonl", 1)
     (tmp_path / "out" / "summary.json").unlink()
@@ -84,9 +95,31 @@ def test_results_without_a_summary_say_what_is_not_known(tmp_path: Path) -> None
     assert dataclasses.replace(view, rejects={}).light.state == "right"
 
 
+def test_results_that_are_removed_stay_on_the_pages(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "importance.jsonl").write_bytes(b"")
+    source = ResultsSource(folder)
+    before = source.view()
+    shutil.rmtree(folder)
+    assert source.view() is before
+
+
 def test_missing_or_unreadable_results_are_refused_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(ServeRefused, match="no importance"):
+    with pytest.raises(ServeRefused, match="parquet: name the folder of results"):
         ResultsSource(tmp_path).view()
+    with pytest.raises(ServeRefused, match="no such folder: check the name"):
+        ResultsSource(tmp_path / "none").view()
+    (tmp_path / "summary.json").write_text("{}")
+    result = command("serve", "--state", tmp_path, "--port", "0")
+    assert (result.code, result.err) == (
+        2,
+        f"opicflow: {tmp_path}: no state of a replay: it has results: name the folder that replay --state wrote\n",
+    )
+    (tmp_path / "state.json").write_text("{}")
+    with pytest.raises(ServeRefused, match=f"it is a state: --state {tmp_path}"):
+        ResultsSource(tmp_path).view()
+    (tmp_path / "state.json").unlink()
     for name, content in (
         ("importance.jsonl", b"not json\n"),
         ("importance.jsonl", b'{"url": 1}\n'),

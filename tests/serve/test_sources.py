@@ -124,6 +124,8 @@ def test_the_reasons_for_a_page_are_those_of_show(state: Path) -> None:
     shown = json.loads(json.dumps(reasons.to_json()))
     assert shown == told["why"]
     assert source.reasons(7) is None
+    with served(source) as at:
+        assert requests.get(f"{at}/api/why?id={told['page']}", timeout=60).json() == shown
 
 
 def test_a_replay_on_its_way_is_shown_when_it_has_finished(tmp_path: Path) -> None:

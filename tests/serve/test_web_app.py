@@ -15,12 +15,24 @@ from pathlib import Path
 import pytest
 import requests
 
-from opicflow.pipelines.serve import access, web_app
+from opicflow.pipelines.serve import access, json_api, news
 from opicflow.pipelines.serve.access import ServeRefused, is_this_machine, read_token
 from opicflow.pipelines.serve.sources import RereadView
 from opicflow.pipelines.serve.view import View
 from support.commands import command
-from support.views import DAY, EMPTY, NOW, SMALL, GivenStream, GivenView, hostile_view, live_view, served
+from support.views import (
+    DAY,
+    EMPTY,
+    NOW,
+    SMALL,
+    GivenStream,
+    GivenView,
+    hostile_view,
+    live_view,
+    served,
+    table_of,
+    view_of,
+)
 from support.waiting import wait_for
 
 TOKEN = "correct-horse-battery"
@@ -152,7 +164,7 @@ def test_the_api_returns_the_rows_of_the_table(address: str) -> None:
     found = get("/api/find?q=docs")["pages"]
     assert len(found) == 8 and found[0]["address"] == f"/page/{int(table.ids[1]):016x}"
     described = get("/api/openapi.json")
-    assert set(described["paths"]) == {one.path for one in web_app.ENDPOINTS}
+    assert set(described["paths"]) == {one.path for one in json_api.ENDPOINTS}
 
 
 @pytest.mark.parametrize(
@@ -173,7 +185,8 @@ def test_odd_parameters_are_no_error(address: str, query: str) -> None:
 
 def test_it_only_reads(address: str) -> None:
     for method in ("POST", "PUT", "DELETE"):
-        assert requests.request(method, f"{address}/api/top", timeout=60).status_code == 405
+        answer = requests.request(method, f"{address}/api/top", timeout=60)
+        assert (answer.status_code, answer.json()) == (405, {"error": "This address can only be read: use GET."})
 
 
 def test_metrics_are_lines_that_prometheus_reads(address: str) -> None:
@@ -209,6 +222,41 @@ def test_search_leads_to_the_host_or_the_page_that_is_meant(address: str) -> Non
     ):
         answer = requests.get(f"{address}/search", params={"q": words}, allow_redirects=False, timeout=60)
         assert (answer.status_code, answer.headers["location"]) == (303, leads_to)
+
+
+def test_a_search_for_nothing_shows_all_pages_and_one_for_an_unknown_url_says_so(address: str) -> None:
+    answer = requests.get(f"{address}/search?q=+", allow_redirects=False, timeout=60)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/pages")
+    assert "The crawl does not know this URL" in html(address, "/search?q=https://nobody.example/")
+    assert "No page fits." in html(address, "/search?q=nowhere") and "No page fits." in html(address, "/pages?host=x")
+
+
+def test_categories_have_names_where_they_are_known(address: str) -> None:
+    assert 'name="category" value=""' in html(address, "/pages")
+    for names, is_asked in ((("unknown",), False), (("unknown", "html", "<b>*.pdf"), True)):
+        with served(GivenView(dataclasses.replace(SMALL, categories=names))) as at:
+            text = html(at, "/pages?category=2")
+            assert ('<option value="2" selected>&lt;b&gt;*.pdf</option>' in text) == is_asked
+            assert ('name="category"' in text) == is_asked
+            assert ("Pages: category &lt;b&gt;*.pdf</bdi>" in text) == is_asked
+
+
+def test_pages_read_and_pages_visited_are_told_apart() -> None:
+    visited = len(SMALL.table) - SMALL.waiting
+    for read, words in ((visited - 7, f"of {visited:,} visited"), (visited, "")):
+        with served(GivenView(dataclasses.replace(SMALL, known_read=read))) as at:
+            tile = re.sub("<[^>]*>", " ", html(at, "/").split("pages read</dt>")[1].split("</div>")[0]).split()
+            assert tile == [f"{read:,}", *words.split()]
+            listed = html(at, "/pages?read=1")
+            assert "Pages: visited" in listed and f">{visited:,}</data> pages" in listed
+            assert "Pages: never visited" in html(at, "/pages?unread=1")
+
+
+def test_one_of_something_has_no_plural(address: str) -> None:
+    with served(GivenView(view_of(table_of(["https://only.example/"])))) as at:
+        shown = " ".join(re.sub("<[^>]*>", "", html(at, path)) for path in ("/pages", "/sites", "/host/only.example"))
+        assert "1 page" in shown and "1 host" in shown
+        assert not re.search(r"\b1 (pages|hosts|orders)\b", shown)
 
 
 # -- the light
@@ -346,7 +394,7 @@ def test_news_are_sent_once_for_each_view_and_need_the_token() -> None:
 
 
 def test_only_so_many_browsers_get_news(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web_app, "_MOST_VIEWERS", 1)
+    monkeypatch.setattr(news, "_MOST_VIEWERS", 1)
     source = GivenStream(live_view(SMALL))
     with served(source) as at, requests.get(f"{at}/live", stream=True, timeout=60) as first:
         lines = first.iter_lines()

@@ -28,6 +28,7 @@ from opicflow.pipelines.cli.options import (
 from opicflow.pipelines.cli.output_files import check_output
 from opicflow.pipelines.cli.parser import add_command
 from opicflow.pipelines.cli.progress import ProgressDisplay, announce_compilation
+from opicflow.pipelines.cli.text import counted
 from opicflow.pipelines.graph.community import (
     Expansion,
     LocalFrontier,
@@ -142,7 +143,7 @@ def run(options: argparse.Namespace) -> int:
         elif not options.out.name.endswith((".jsonl", ".avro")):
             raise InputRefused(f"{options.out}: orders end in .jsonl or .avro: name it so")
         check_output(options.out, "ranks.csv" if options.what == "rank" else "orders.jsonl")
-    announce_compilation(options.quiet)
+    announce_compilation(options.quiet, "pipelines.graph.oracle")
     surroundings = _Surroundings.read(options)
     what = {"plan": _plan, "rank": _rank, "impact": _impact, "try": _try}[options.what]
     summary, lines = what(surroundings, options)
@@ -188,7 +189,7 @@ class _Surroundings:
             finally:
                 display.close()
         if crawled.rejects:
-            print(f"{crawled.rejects:,} events were rejected: opicflow validate shows them", file=sys.stderr)
+            print(f"rejected: {counted(crawled.rejects, 'event')} (opicflow validate shows them)", file=sys.stderr)
         hosts, pages = local_of(options.local, rules)
         local = np.union1d(crawled.urls.of_hosts(hosts), pages)
         if not np.isin(crawled.fetched.pages, local).any():
@@ -436,7 +437,12 @@ def _try(surroundings: _Surroundings, options: argparse.Namespace) -> tuple[dict
                     "kendall_tau": kendall_tau(found, exact.values),
                 }
             )
-    lines = [surroundings.in_words(frontier), "", "select      round      read  L1        largest   Kendall's tau"]
+    lines = [
+        surroundings.in_words(frontier),
+        "",
+        "distance from the ranks of the whole crawl: L1 is the sum of all differences, worst that of one page",
+        "select      round      read  L1        worst     Kendall's tau",
+    ]
     for name in _TRIED:
         some = [row for row in rows if row["select"] == name]
         shown: Sequence[int] = np.unique(np.linspace(0, len(some) - 1, 6).astype(int)).tolist()

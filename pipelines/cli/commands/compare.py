@@ -189,8 +189,11 @@ def _print(a: _Side, b: _Side, found: Comparison, urls: dict[int, str], notes: l
         print(f"note: {note}")
     print()
     print(f"  {f'{kind}s in both':<31} {found.pages_of_both:>10,}")
-    print(f"  only in A                       {found.pages_of_first_only:>10,}  with {found.rank_of_first_only:.4g}")
-    print(f"  only in B                       {found.pages_of_second_only:>10,}  with {found.rank_of_second_only:.4g}")
+    for name, pages, rank in (
+        ("A", found.pages_of_first_only, found.rank_of_first_only),
+        ("B", found.pages_of_second_only, found.rank_of_second_only),
+    ):
+        print(f"  only in {name}                       {pages:>10,}  sum of their ranks: {rank:.4g}")
     print(f"  L1                              {found.l1:>10.4g}")
     print(f"  largest difference              {found.linf:>10.4g}")
     print(f"  Kendall's tau                   {_or_dash(found.kendall_tau, '.4f'):>10}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opicflow.connectors.files.opening import InputRefused
-from opicflow.pipelines.cli.graph_options import add_graph_options, graph_options_of, show_build
+from opicflow.pipelines.cli.graph_options import add_graph_options, graph_options_of, show_build, warn_without_links
 from opicflow.pipelines.cli.options import add_json, add_logs, add_quiet, reading_of
 from opicflow.pipelines.cli.parser import add_command
 from opicflow.pipelines.cli.progress import ProgressDisplay, announce_compilation
@@ -86,7 +86,7 @@ def _build(options: argparse.Namespace) -> int:
         raise InputRefused("graph build: name logs, or a replay's state with --state DIR")
     if options.vertices is not None and options.links_of is not None:
         raise InputRefused("--vertices, --state: a state has no numbered edges: omit one")
-    announce_compilation(options.quiet)
+    announce_compilation(options.quiet, "pipelines.graph.builder")
     reasons: dict[str, int] = {}
     are_reversed: bool | None = None
     if options.links_of is not None:
@@ -103,6 +103,7 @@ def _build(options: argparse.Namespace) -> int:
         with show_build(options.quiet) as progress:
             stored, reasons = graph_of_logs(options.logs, options.out, how, progress, reading_of(options))
     seconds = time.perf_counter() - begun
+    warn_without_links(stored, str(options.out))
     facts = _facts(stored)
     if options.json:
         rejects = {"rejects": sum(reasons.values()), "rejects_by_reason": reasons}

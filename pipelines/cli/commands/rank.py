@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opicflow.connectors.files.opening import InputRefused
-from opicflow.pipelines.cli.graph_options import add_graph_options, graph_options_of, show_build, size_of
+from opicflow.pipelines.cli.graph_options import (
+    add_graph_options,
+    graph_options_of,
+    show_build,
+    size_of,
+    warn_without_links,
+)
 from opicflow.pipelines.cli.options import (
     add_json,
     add_list_form,
@@ -142,12 +148,12 @@ def run(options: argparse.Namespace) -> int:
     _check(options)
     if options.by == "page":
         _check_pages(options, how)
-        announce_compilation(options.quiet)
+        announce_compilation(options.quiet, "pipelines.graph.scans")
         with _graph_of(options) as stored:
             _rank_pages(options, how, stored, begun)
     else:
         of_sites = _site_options(options, how)
-        announce_compilation(options.quiet)
+        announce_compilation(options.quiet, "pipelines.graph.site_graph")
         with _graph_of(options) as stored:
             _rank_sites(options, of_sites, stored, begun)
     return 0
@@ -155,7 +161,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _rank_pages(options: argparse.Namespace, how: RankOptions, stored: StoredGraph, begun: float) -> None:
     from opicflow.connectors.files.rank_writer import write_ranks
-    from opicflow.pipelines.results.graph_ranks import Ranker, rank_rows, top_pages
+    from opicflow.pipelines.results.graph_ranks import Ranker
+    from opicflow.pipelines.results.graph_rows import rank_rows, top_pages
 
     with _show_ranking(options) as progress:
         ranker = Ranker(stored, how, progress)
@@ -212,7 +219,8 @@ def _rank_sites(options: argparse.Namespace, how: SiteRankOptions, stored: Store
 
 def _rank_options(options: argparse.Namespace) -> RankOptions:
     from opicflow.pipelines.graph.solver import Settings
-    from opicflow.pipelines.results.graph_ranks import RankOptions, parse_ranks
+    from opicflow.pipelines.results.graph_ranks import RankOptions
+    from opicflow.pipelines.results.rank_specs import parse_ranks
 
     return RankOptions(
         ranks=parse_ranks(options.ranks),
@@ -261,7 +269,7 @@ def _check_pages(options: argparse.Namespace, how: RankOptions) -> None:
 def _site_options(options: argparse.Namespace, how: RankOptions) -> SiteRankOptions:
     """Return how sites are ranked; refuse what only ranks of pages have."""
     from opicflow.pipelines.graph.site_graph import SiteRules
-    from opicflow.pipelines.results.graph_ranks import RankSpec
+    from opicflow.pipelines.results.rank_specs import RankSpec
     from opicflow.pipelines.results.site_ranks import SiteRankOptions
 
     if how.ranks != (RankSpec("importance"),):
@@ -335,14 +343,19 @@ def _graph_of(options: argparse.Namespace) -> Iterator[StoredGraph]:
                 raise InputRefused(
                     f"--{name.replace('_', '-')}: {folders[0]} is built already: build it so, or omit it"
                 )
-        yield StoredGraph(folders[0])
+        stored = StoredGraph(folders[0])
+        warn_without_links(stored, str(folders[0]))
+        yield stored
         return
     with tempfile.TemporaryDirectory(prefix="opicflow-graph-", dir=options.work) as folder:
         how, reading = graph_options_of(options), reading_of(options)
         with show_build(options.quiet) as progress:
             stored, reasons = graph_of_logs(options.logs, Path(folder) / "graph", how, progress, reading)
         if reasons:
-            print(f"{sum(reasons.values()):,} events were rejected: opicflow validate shows them", file=sys.stderr)
+            print(
+                f"rejected: {counted(sum(reasons.values()), 'event')} (opicflow validate shows them)", file=sys.stderr
+            )
+        warn_without_links(stored, options.logs[0])
         yield stored
 
 
@@ -455,11 +468,11 @@ def _check_measure(options: argparse.Namespace) -> None:
 def _run_harmonic(options: argparse.Namespace) -> int:
     """Compute the harmonic centrality of a graph, or of the graph of logs."""
     from opicflow.connectors.files.rank_writer import write_ranks
-    from opicflow.pipelines.results.graph_ranks import top_pages, value_rows
+    from opicflow.pipelines.results.graph_rows import top_pages, value_rows
 
     begun = time.perf_counter()
     _check_output(options)
-    announce_compilation(options.quiet)
+    announce_compilation(options.quiet, "pipelines.graph.harmonic")
     with _graph_of(options) as stored:
         found = _harmonic_of(stored, options)
         if options.out is not None:

@@ -177,7 +177,7 @@ def run(options: argparse.Namespace) -> int:
     request = replace(_request(options), most_in_memory=int(_MOST_IN_MEMORY * most_bytes))
     if options.report is not None:
         check_output(options.report, "report.html")
-    announce_compilation(options.quiet)
+    announce_compilation(options.quiet, "pipelines.ledger")
     display = ProgressDisplay(options.quiet)
     latest: list[Progress] = []
 

@@ -70,6 +70,8 @@ def run(options: argparse.Namespace) -> int:
     from opicflow.schemas.columns import plain_rows
 
     if options.export is not None:
+        if options.export.suffix.lower() not in (".csv", ".jsonl"):
+            raise InputRefused(f"{options.export}: a plan ends in .csv or .jsonl: name it so")
         check_output(options.export, "frontier.csv")
     plan = _planned(options) if _changes_plan(options) else _kept(options)
     summary, rows = plan.summary, plan.compared

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.options import add_kafka_options, add_state_options, connection_of, natural, state_of, whole
+from opicflow.pipelines.cli.progress import explained_wait
 
 if TYPE_CHECKING:
     from opicflow.pipelines.serve.sources import PageSource
@@ -65,7 +66,8 @@ def run(options: argparse.Namespace) -> int:
         source = _source_of(options)
         host, port = listening.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
-        view = source.view()
+        with explained_wait("reading what is to be shown: a million pages take about seven seconds"):
+            view = source.view()
         what = "a stream, live" if view.live else f"{len(view.table):,} pages"
         print(f"{what}: http://{shown}:{port}/ (Ctrl-C ends it)", flush=True)
         serve(source, listening, options.host, token)
@@ -78,6 +80,11 @@ def _source_of(options: argparse.Namespace) -> PageSource:
     if options.results is None:
         from opicflow.pipelines.serve.sources import StateSource
 
+        if options.state is None:
+            raise InputRefused(
+                "serve: nothing to show: name a state with --state DIR, results with --results DIR, or a stream with "
+                "--brokers HOST:PORT"
+            )
         return StateSource(state_of(options))
     if options.state is not None and "state" not in options.configured:
         raise InputRefused("--state, --results: both are sources of pages: omit one")

@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
 
     begun = time.perf_counter()
     _check_files(options)
-    announce_compilation(options.quiet)
+    announce_compilation(options.quiet, "pipelines.web")
     try:
         site = site_of_edges(options.edges) if options.edges is not None else _synthetic_site(options)
         crawl = SimulatedCrawl(site, _scenario(options, site.graph.pages))

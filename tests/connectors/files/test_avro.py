@@ -19,7 +19,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from opicflow.connectors.files import avro, avro_encoding, log_reader
-from opicflow.connectors.files.avro import AvroBlock, Container, WrongSchema, decode_avro, read_blocks, read_header
+from opicflow.connectors.files.avro import decode_avro
+from opicflow.connectors.files.avro_container import AvroBlock, Container, WrongSchema, read_blocks, read_header
 from opicflow.connectors.files.decoded import Decoded
 from opicflow.connectors.files.event_encoding import encode_event
 from opicflow.connectors.files.formats import Format

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from opicflow.connectors.files.avro import MOST_BLOCK_BYTES, read_blocks, read_header
+from opicflow.connectors.files.avro_container import MOST_BLOCK_BYTES, read_blocks, read_header
 from opicflow.connectors.files.avro_encoding import encode_avro
 from opicflow.connectors.files.event_encoding import encode_event
 from opicflow.connectors.files.formats import Format

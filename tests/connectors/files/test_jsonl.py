@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from opicflow.connectors.files import decoded as decoded_files
-from opicflow.connectors.files import json_text, jsonl
+from opicflow.connectors.files import json_scan, json_text, jsonl
 from opicflow.connectors.files.crawlers.dispatch import event_of_record
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Decoded
 from opicflow.connectors.files.event_encoding import EncodedEvents, encode_event
@@ -92,8 +92,8 @@ def test_the_kernel_reads_nothing_after_its_text() -> None:
     line = b'{"url":"http://a.b/","links":["http://c.d/",{"url":"http://e.f/","nofollow":true}]}\n'
     for size in range(1, len(line) - 1):
         text = np.frombuffer(line, np.uint8)[:size]
-        scan = jsonl._new_scan(text)
-        jsonl.scan_lines(text, 0, json_text.WORDS, json_text.CODES, scan)
+        scan = json_scan._new_scan(text)
+        json_scan.scan_lines(text, 0, json_text.WORDS, json_text.CODES, scan)
         assert scan.counts[:3].tolist() == [0, 0, 1], size
 
 
@@ -377,7 +377,7 @@ def test_plain_lines_need_no_object() -> None:
     lines = [OURS, '{"url":"https://a.b/","status":404,"failure":"gone","links":["c",{"href":"d","nofollow":true}]}']
     block = "\n".join(lines).encode()
     text = np.frombuffer(block, np.uint8)
-    plain, left = _encode_plain(jsonl.scan_text(text, 0), text, 0, b"", *json_text.tables_of(ANY))
+    plain, left = _encode_plain(json_scan.scan_text(text, 0), text, 0, b"", *json_text.tables_of(ANY))
     assert (len(plain), len(left)) == (2, 0)
 
 
