@@ -15,19 +15,19 @@ from typing import Any, NamedTuple
 import orjson
 from scrapy.core.scheduler import Scheduler
 from scrapy.crawler import Crawler
+from scrapy.exceptions import CloseSpider
 from scrapy.http import Response
-from scrapy.settings import BaseSettings
-from scrapy.utils.asyncio import run_in_thread
+from scrapy.utils.asyncio import sleep
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 
 from opicflow.pipelines.recorder.inbox import ANNOUNCEMENT, VISIT, InboxRefused, InboxWriter, Report
-from opicflow.pipelines.recorder.recorder_config import RecorderConfig
 from opicflow.pipelines.recorder.stored_pages import CHOSEN, READ, REQUESTS_NAME
-from opicflow.pipelines.scrapy.recorder_process import RecorderProcess
+from opicflow.pipelines.scrapy.addon_settings import FOLDER, recorder_config
+from opicflow.pipelines.scrapy.recorder_process import RecorderProcess, RecorderRefused
 from opicflow.pipelines.scrapy.stored_requests import StoredRequests
-from opicflow.schemas.errors import UserError
+from opicflow.schemas.errors import UserError, in_one_line
 from opicflow.schemas.urls import NotAPage, canonical
-from scrapy import Request, Spider
+from scrapy import Request, Spider, signals
 
 QUALITY_KEY = "opicflow_quality"
 """Of the meta of a request: the quality of its page, before or after it was fetched."""
@@ -36,6 +36,8 @@ _AT_ONCE = 16
 _MOST_PASSED_OVER = 64
 _TOO_MANY_REQUESTS, _SERVER_FAILURE = 429, 500
 _IDLE_SECONDS = 5.0
+_PAUSE_SECONDS = 0.02
+"""Between two looks at the recorder, while nothing is fetched."""
 _WRITE_SECONDS = 0.1
 """What is noted is written at this interval, if nothing needs it before."""
 _MOST_UNWRITTEN = 256
@@ -86,18 +88,60 @@ class FrontierScheduler(Scheduler):
 
     def open(self, spider: Spider) -> Any:
         """Start the recorder of a spider, and wait until its frontier is open."""
+        return deferred_from_coro(self._open_when_ready(spider))
+
+    async def _open_when_ready(self, spider: Spider) -> None:
+        """Wait without holding up other spiders of the process, or an interrupt."""
+        try:
+            self._open_folder(spider)
+            await self._wait_for_recorder()
+        except UserError as problem:
+            self._refuse(problem)
+            return
+        self._begin()
+        if (opened := super().open(spider)) is not None:
+            await maybe_deferred_to_future(opened)
+
+    def _open_folder(self, spider: Spider) -> None:
         assert self.crawler is not None
-        folder = Path(self.crawler.settings["OPICFLOW_FOLDER"]).resolve() / spider.name
+        config = recorder_config(self.crawler.settings, spider.name)
+        folder = Path(config.folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self.requests = StoredRequests(folder / REQUESTS_NAME, spider)
             self._inbox = InboxWriter(folder)
         except OSError as problem:
             why = f"{problem.filename or folder}: {problem.strerror}"
-            raise FolderRefused(f"{why}: name a folder that can be written to in OPICFLOW_FOLDER") from None
+            raise FolderRefused(f"{why}: name a folder that can be written to in {FOLDER}") from None
         _LOGGER.info("opicflow: the crawl is recorded in %s", folder)
-        self._recorder = RecorderProcess(_config_of(self.crawler.settings, folder), self._count)
-        self._recorder.wait_until_ready()
+        self._recorder = RecorderProcess(config, self._count)
+
+    async def _wait_for_recorder(self) -> None:
+        try:
+            while not self._recorder.is_ready():
+                await sleep(_PAUSE_SECONDS)
+        except RecorderRefused:
+            self._inbox.close(all_are_taken=False)
+            self.requests.close()
+            raise
+
+    def _refuse(self, problem: UserError) -> None:
+        """End the crawl before its first request, in a line and without tracebacks. Scrapy's exit code is 1 then."""
+        assert self.crawler is not None
+        _LOGGER.error("opicflow: the crawl cannot begin: %s", problem)
+        self.crawler.signals.connect(self._end_at_once, signals.spider_opened)
+        self.crawler.signals.connect(self._forget_spider, signals.spider_closed)
+
+    def _end_at_once(self) -> None:
+        """Close the spider when all components are open: what Scrapy has opened, it can close."""
+        raise CloseSpider("opicflow_cannot_begin")
+
+    def _forget_spider(self) -> None:
+        """A crawl that ends without a spider has failed, for Scrapy."""
+        assert self.crawler is not None
+        self.crawler.spider = None
+
+    def _begin(self) -> None:
         self._ready: deque[str] = deque(self.requests.unfinished)
         """Pages that the frontier has chosen; first those that were under way when an earlier crawl was killed."""
         self._out: set[str] = set(self._ready)
@@ -113,18 +157,17 @@ class FrontierScheduler(Scheduler):
         self._announced: dict[str, float | None] = {}
         """Pages that are to be announced, and their quality."""
         self._write_at = -math.inf
-        self._has_given_some = self._is_stopping = False
+        self._has_given_some = self._is_stopping = self._is_behind = False
         self._unusable: set[str] = set()
         """Why requests of earlier crawls cannot be made: each reason is logged once."""
         self._counts: Counter[str] = Counter()
         """Counts that the statistics of the crawl do not have yet: counting there takes longer than finding a page."""
         self._is_open = True
         self._has_frozen = _freeze()
-        return super().open(spider)
 
     def close(self, reason: str) -> Any:
         """Wait until the recorder has taken everything, and has saved the frontier."""
-        if not self._is_open:  # Scrapy closes what it could not open
+        if not self._is_open:
             return None
         if self._has_frozen:
             _unfreeze()
@@ -141,8 +184,11 @@ class FrontierScheduler(Scheduler):
         return deferred_from_coro(self._close_when_saved(reason))
 
     async def _close_when_saved(self, reason: str) -> None:
-        """Wait for the recorder in a thread: other spiders of the process go on."""
-        self._inbox.close(all_are_taken=await run_in_thread(self._recorder.end))
+        """Wait without holding up other spiders of the process, or an interrupt."""
+        self._recorder.begin_to_end()
+        while (has_saved := self._recorder.has_saved()) is None:
+            await sleep(_PAUSE_SECONDS)
+        self._inbox.close(all_are_taken=has_saved)
         self.requests.close()
         if (closed := super().close(reason)) is not None:
             await maybe_deferred_to_future(closed)
@@ -177,6 +223,8 @@ class FrontierScheduler(Scheduler):
 
     def next_request(self) -> Request | None:
         """Return the next request: what Scrapy's own queues have, then the first page of the frontier."""
+        if (self._inbox.is_full or self._is_behind) and not self._is_caught_up():
+            return None
         request = super().next_request()
         if request is not None:
             return request
@@ -190,8 +238,8 @@ class FrontierScheduler(Scheduler):
             url = self._ready.popleft()
             try:
                 request = self.requests.take(url)
-            except ValueError as problem:
-                self._pass_over(str(problem))
+            except Exception as problem:  # such as of a class that the project no longer has
+                self._pass_over(in_one_line(problem))
                 continue
             self._has_given_some = True
             self._counts["dequeued"] += 1
@@ -200,12 +248,25 @@ class FrontierScheduler(Scheduler):
             return request
         return None
 
+    def _is_caught_up(self) -> bool:
+        """Whether the recorder has taken so much of a full inbox that the crawl may go on. Scrapy asks again in 5 s."""
+        self._recorder.progress()  # one that was ended is started again
+        was_behind, self._is_behind = self._is_behind, self._inbox.is_full
+        if self._is_behind and self._recorder.is_given_up:
+            self._stop_crawl("no recorder takes the visits that wait: the next crawl records them")
+        elif self._is_behind and not was_behind:
+            megabytes = self._inbox.waiting_bytes >> 20
+            _LOGGER.warning("opicflow: the crawl waits: its recorder is behind by %d MB", megabytes)
+        elif was_behind and not self._is_behind:
+            _LOGGER.info("opicflow: the crawl goes on")
+        return not self._is_behind
+
     def _pass_over(self, why: str) -> None:
         """Leave a request of an earlier crawl to one that can make it."""
         self._count("opicflow/requests_without_callback", 1)
         if why not in self._unusable:
             self._unusable.add(why)
-            _LOGGER.error("opicflow: requests of an earlier crawl wait for a spider with their callback: %s", why)
+            _LOGGER.error("opicflow: requests of an earlier crawl wait for a spider that can make them: %s", why)
 
     def _choose(self) -> None:
         """Let the recorder choose pages: it does so while those that it has chosen before are fetched."""
@@ -384,16 +445,6 @@ def _unfreeze() -> None:
     _frozen_crawls -= 1
     if not _frozen_crawls:
         gc.unfreeze()
-
-
-def _config_of(settings: BaseSettings, folder: Path) -> RecorderConfig:
-    properties = settings.get("OPICFLOW_PROPERTIES")
-    return RecorderConfig(
-        str(folder),
-        settings.get("OPICFLOW_BROKERS") or None,
-        str(Path(properties).resolve()) if properties else None,
-        settings.get("OPICFLOW_PREFIX", ""),
-    )
 
 
 def _clock() -> float:
