@@ -149,6 +149,12 @@ class Recorder:
                 raise
             _LOGGER.warning("opicflow: the links of %s are not recorded: %s", event["url"], problem)
             self._frontier.visited(event | {"digest": _digest(report.body)})
+        except NotAPage as problem:
+            if not event.get("redirects"):
+                raise
+            first = event["redirects"][0]
+            _LOGGER.warning("opicflow: %s leads to no page, and is recorded as failed: %s", first, problem)
+            self._frontier.visited({"url": first, "failure": "NotAPage", "fetched_at": event.get("fetched_at")})
         self._recorded += 1
 
     def _opened(self, folder: Path) -> Frontier:

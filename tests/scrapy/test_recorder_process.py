@@ -190,6 +190,18 @@ def test_a_page_with_too_many_links_is_recorded_without_them(
     assert first["status"] == 200 and "digest" in first and "links" not in first and second["links"] == [url(2)]
 
 
+def test_a_page_that_leads_to_no_page_is_recorded_as_failed(
+    begin: Callable[[], Crawl], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    crawl = begin()
+    event = {"url": url(0) + "/" * 9000, "status": 200, "redirects": [url(1), url(2)], "fetched_at": TIME_MS}
+    crawl.inbox.append(Report(VISIT, json.dumps(event).encode(), b"", b"<p>"))
+    assert crawl.end() and crawl.counts == {"opicflow/visits": 1}
+    assert f"{url(1)} leads to no page, and is recorded as failed: it is longer than" in caplog.text
+    assert logged(crawl.folder) == [{"url": url(1), "failure": "NotAPage", "fetched_at": TIME_MS}]
+
+
 def test_a_crawl_whose_recorder_never_lives_goes_on_and_the_next_crawl_records_its_visits(
     begin: Callable[[], Crawl], caplog: pytest.LogCaptureFixture
 ) -> None:
