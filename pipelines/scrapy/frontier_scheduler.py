@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import math
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,15 +20,14 @@ from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 
 from opicflow.pipelines.recorder.inbox import ANNOUNCEMENT, VISIT, InboxRefused, InboxWriter, Report
 from opicflow.pipelines.recorder.stored_pages import CHOSEN, READ, REQUESTS_NAME
+from opicflow.pipelines.scrapy import garbage
 from opicflow.pipelines.scrapy.addon_settings import FOLDER, recorder_config
 from opicflow.pipelines.scrapy.recorder_process import RecorderProcess, RecorderRefused
+from opicflow.pipelines.scrapy.request_pages import QUALITY_KEY, canonical_page, page_of, pages_of, quality_of
 from opicflow.pipelines.scrapy.stored_requests import StoredRequests
 from opicflow.schemas.errors import UserError, in_one_line
-from opicflow.schemas.urls import NotAPage, canonical
 from scrapy import Request, Spider, signals
 
-QUALITY_KEY = "opicflow_quality"
-"""Of the meta of a request: the quality of its page, before or after it was fetched."""
 _LOGGER = logging.getLogger(__name__)
 _AT_ONCE = 16
 _MOST_PASSED_OVER = 64
@@ -41,8 +38,6 @@ _PAUSE_SECONDS = 0.02
 _WRITE_SECONDS = 0.1
 """What is noted is written at this interval, if nothing needs it before."""
 _MOST_UNWRITTEN = 256
-_frozen_crawls = 0
-"""How many crawls of this process go on for which `_freeze` was called."""
 
 
 class FolderRefused(UserError):
@@ -163,14 +158,14 @@ class FrontierScheduler(Scheduler):
         self._counts: Counter[str] = Counter()
         """Counts that the statistics of the crawl do not have yet: counting there takes longer than finding a page."""
         self._is_open = True
-        self._has_frozen = _freeze()
+        self._leaves_out_garbage = garbage.leave_out()
 
     def close(self, reason: str) -> Any:
         """Wait until the recorder has taken everything, and has saved the frontier."""
         if not self._is_open:
             return None
-        if self._has_frozen:
-            _unfreeze()
+        if self._leaves_out_garbage:
+            garbage.search_again()
         self._end_visits(self._recorder.is_asked)
         self._end_callbacks(are_all_over=True)
         self._write()
@@ -323,7 +318,7 @@ class FrontierScheduler(Scheduler):
     def _end_visits(self, is_asked: bool) -> None:
         """Note which pages are no longer being fetched. `is_asked`: since the recorder was asked."""
         for urls, is_done in self._reported:
-            pages = _pages(urls)
+            pages = pages_of(urls)
             self._out.difference_update(pages)
             if is_asked:
                 self._landed_since.update(pages)
@@ -365,7 +360,7 @@ class FrontierScheduler(Scheduler):
                 continue
             meta = callback.request.meta
             if callback.is_done:
-                self.requests.note(READ, _pages((callback.url, *meta.get("redirect_urls", ()))))
+                self.requests.note(READ, pages_of((callback.url, *meta.get("redirect_urls", ()))))
             if meta.get(QUALITY_KEY) != callback.quality:
                 page, quality = canonical_page(callback.url), quality_of(callback.request)
                 if page is not None and quality is not None:
@@ -424,59 +419,5 @@ def scheduler_of(crawler: Crawler) -> FrontierScheduler | None:
     return scheduler if isinstance(scheduler, FrontierScheduler) else None
 
 
-def _freeze() -> bool:
-    """Let Python not look for garbage among the objects that are there before a crawl. False if the project does so.
-
-    It looks through all objects several times in a thousand pages. Most of them are there for the whole crawl.
-    """
-    global _frozen_crawls
-    if not _frozen_crawls:
-        if gc.get_freeze_count():
-            return False
-        gc.collect()
-        gc.freeze()
-    _frozen_crawls += 1
-    return True
-
-
-def _unfreeze() -> None:
-    """Let Python look among these objects as well, if this was the last crawl of the process."""
-    global _frozen_crawls
-    _frozen_crawls -= 1
-    if not _frozen_crawls:
-        gc.unfreeze()
-
-
 def _clock() -> float:
     return time.time()  # noqa: TID251 - a crawl happens now
-
-
-def quality_of(request: Request) -> float | None:
-    """Return the quality that a spider has set in the meta of a request; None if it has set none."""
-    quality = request.meta.get(QUALITY_KEY)
-    if quality is None:
-        return None
-    if isinstance(quality, float | int) and 0.0 <= quality <= 1.0:
-        return float(quality)
-    _LOGGER.warning("opicflow: %s of %s is no number from 0 to 1: %r", QUALITY_KEY, request.url, quality)
-    return None
-
-
-def page_of(request: Request) -> str | None:
-    """Return the canonical URL of the page that a request fetches; None if it is not for a page."""
-    if request.method != "GET" or request.body:
-        return None
-    return canonical_page(request.url)
-
-
-def _pages(urls: Sequence[str]) -> list[str]:
-    return [page for url in urls if (page := canonical_page(url)) is not None]
-
-
-@lru_cache(1 << 16)
-def canonical_page(url: str) -> str | None:
-    """Return the canonical form of a URL; None if it is not one of a page. Most links of a crawl come many times."""
-    try:
-        return canonical(url).decode()
-    except NotAPage:
-        return None

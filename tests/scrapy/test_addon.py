@@ -121,7 +121,7 @@ RecorderProcess.ask, RecorderProcess._is_still = ask_and_stand_still, False
 NO_ROOM = """
 import os
 from opicflow.pipelines.recorder.inbox import InboxWriter
-InboxWriter.__init__.__defaults__ = (100_000,)
+InboxWriter.__init__.__defaults__ = (100_000, 1 << 30)
 write, left = os.pwrite, [3]
 def pwrite(file, data, at):
     left[0] -= 1
