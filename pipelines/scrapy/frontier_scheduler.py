@@ -219,15 +219,13 @@ class FrontierScheduler(Scheduler):
     def next_request(self) -> Request | None:
         """Return the next request: what Scrapy's own queues have, then the first page of the frontier."""
         if (self._inbox.is_full or self._is_behind) and not self._is_caught_up():
+            self._write_what_is_over()
             return None
         request = super().next_request()
         if request is not None:
             return request
-        if (now := time.monotonic()) >= self._write_at:
-            self._write_at = now + _WRITE_SECONDS
-            self._end_visits(self._recorder.is_asked)
-            self._end_callbacks(are_all_over=False)
-            self._write()
+        if time.monotonic() >= self._write_at:
+            self._write_what_is_over()
         self._choose()
         while self._ready or self._make_ready(self._first()):
             url = self._ready.popleft()
@@ -242,6 +240,12 @@ class FrontierScheduler(Scheduler):
                 self._pass_on_counts()
             return request
         return None
+
+    def _write_what_is_over(self) -> None:
+        self._write_at = time.monotonic() + _WRITE_SECONDS
+        self._end_visits(self._recorder.is_asked)
+        self._end_callbacks(are_all_over=False)
+        self._write()
 
     def _is_caught_up(self) -> bool:
         """Whether the recorder has taken so much of a full inbox that the crawl may go on. Scrapy asks again in 5 s."""

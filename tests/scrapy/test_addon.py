@@ -118,6 +118,18 @@ def ask_and_stand_still(self, pages):
         RecorderProcess._is_still = True
 RecorderProcess.ask, RecorderProcess._is_still = ask_and_stand_still, False
 """
+NO_RECORDER = """
+import os, signal
+from opicflow.pipelines.recorder.inbox import InboxWriter
+from opicflow.pipelines.scrapy.recorder_process import RecorderProcess
+InboxWriter.__init__.__defaults__ = (20_000, 100_000)
+ask = RecorderProcess.ask
+def ask_and_kill(self, pages):
+    ask(self, pages)
+    if not self.is_given_up:
+        os.kill(self._process.pid, signal.SIGKILL)
+RecorderProcess.ask = ask_and_kill
+"""
 NO_ROOM = """
 import os
 from opicflow.pipelines.recorder.inbox import InboxWriter
@@ -404,6 +416,19 @@ def test_a_recorder_that_is_behind_lets_the_crawl_wait_and_nothing_is_lost(tmp_p
     assert "opicflow: the crawl goes on" in ended(process)
     recorded = {str(event["url"]).removeprefix(web.root) for event in visited(tmp_path)}
     assert fetched < 100 and set(pages(web.fetched)) <= recorded and len(recorded) >= 150
+
+
+@pytest.mark.slow
+def test_a_crawl_without_a_recorder_ends_when_its_inbox_is_full_and_the_next_one_records_its_visits(
+    tmp_path: Path, web: ScrapyWeb
+) -> None:
+    err = ended(changed_spider(tmp_path, web, {"import scrapy\n": f"import scrapy\n{NO_RECORDER}\n"}))
+    assert "the recorder is not started again" in err
+    assert err.count("opicflow: the crawl ends: no recorder takes the visits that wait") == 1
+    first = set(pages(web.fetched))
+    assert len(first) < PAGES // 2
+    ended(spider(tmp_path, web, "CLOSESPIDER_PAGECOUNT=20"))
+    assert first <= {str(event["url"]).removeprefix(web.root) for event in visited(tmp_path)}
 
 
 @pytest.mark.slow
