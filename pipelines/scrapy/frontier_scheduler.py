@@ -22,8 +22,9 @@ from opicflow.pipelines.recorder.inbox import ANNOUNCEMENT, VISIT, InboxRefused,
 from opicflow.pipelines.recorder.stored_pages import CHOSEN, READ, REQUESTS_NAME
 from opicflow.pipelines.scrapy import garbage
 from opicflow.pipelines.scrapy.addon_settings import FOLDER, recorder_config
+from opicflow.pipelines.scrapy.callbacks import Callbacks
 from opicflow.pipelines.scrapy.recorder_process import RecorderProcess, RecorderRefused
-from opicflow.pipelines.scrapy.request_pages import QUALITY_KEY, canonical_page, page_of, pages_of, quality_of
+from opicflow.pipelines.scrapy.request_pages import page_of, pages_of, quality_of
 from opicflow.pipelines.scrapy.stored_requests import StoredRequests
 from opicflow.schemas.errors import UserError, in_one_line
 from scrapy import Request, Spider, signals
@@ -31,7 +32,6 @@ from scrapy import Request, Spider, signals
 _LOGGER = logging.getLogger(__name__)
 _AT_ONCE = 16
 _MOST_PASSED_OVER = 64
-_TOO_MANY_REQUESTS, _SERVER_FAILURE = 429, 500
 _IDLE_SECONDS = 5.0
 _PAUSE_SECONDS = 0.02
 """Between two looks at the recorder, while nothing is fetched."""
@@ -42,19 +42,6 @@ _MOST_UNWRITTEN = 256
 
 class FolderRefused(UserError):
     """The folder of a crawl cannot be used."""
-
-
-class _Callback(NamedTuple):
-    """A callback that has begun."""
-
-    request: Request
-    is_followed: bool
-    """Whether Scrapy tells of this request when its callback is over. If not, it is over when the crawl is."""
-    url: str
-    is_done: bool
-    """Whether its pages are done then. A server's failure may pass."""
-    quality: float | None
-    """That of the page before: the callback may set another one."""
 
 
 class _Reported(NamedTuple):
@@ -145,8 +132,9 @@ class FrontierScheduler(Scheduler):
         """Those that were fetched since the recorder was asked, which may choose them once more."""
         self._passed_over = self._to_pass_over = 0
         """How many choices are made without the frontier, which had no waiting page, and how many are left."""
-        self._last_idle_query_at = 0.0
-        self._callbacks: list[_Callback] = []
+        self._last_idle_query_at = -math.inf
+        assert self.crawler is not None
+        self._callbacks = Callbacks(self.crawler)
         self._reported: list[_Reported] = []
         """Visits whose pages are still noted as being fetched."""
         self._announced: dict[str, float | None] = {}
@@ -282,7 +270,7 @@ class FrontierScheduler(Scheduler):
         self._end_visits(is_asked=True)
         chosen = [url for url in given if url not in self._out and url not in self._landed_since]
         if chosen and not self.requests.waiting:
-            self._last_idle_query_at = 0.0  # more pages may be due
+            self._last_idle_query_at = -math.inf  # more pages may be due
         self._make_ready(chosen)
         is_known = bool(chosen) or not self.requests.waiting
         self._passed_over = 0 if is_known else min(2 * self._passed_over + 1, _MOST_PASSED_OVER)
@@ -344,31 +332,14 @@ class FrontierScheduler(Scheduler):
 
     def callback_begins(self, response: Response, request: Request) -> None:
         """Note that a page is with its callback, and is done when that is over."""
-        status = response.status
-        is_done = status < _SERVER_FAILURE and status != _TOO_MANY_REQUESTS
-        is_followed, quality = request in self._at_work(), request.meta.get(QUALITY_KEY)
-        self._callbacks.append(_Callback(request, is_followed, response.url, is_done, quality))
-
-    def _at_work(self) -> set[Request]:
-        """Return the requests whose answers Scrapy works on: callbacks, and what becomes of their output."""
-        engine = None if self.crawler is None else self.crawler.engine
-        return set() if engine is None or engine.scraper.slot is None else engine.scraper.slot.active
+        self._callbacks.begin(response, request)
 
     def _end_callbacks(self, are_all_over: bool) -> None:
         """Note which pages are done."""
-        at_work, begun = self._at_work(), self._callbacks
-        self._callbacks = []
-        for callback in begun:
-            if not are_all_over and (not callback.is_followed or callback.request in at_work):
-                self._callbacks.append(callback)
-                continue
-            meta = callback.request.meta
-            if callback.is_done:
-                self.requests.note(READ, pages_of((callback.url, *meta.get("redirect_urls", ()))))
-            if meta.get(QUALITY_KEY) != callback.quality:
-                page, quality = canonical_page(callback.url), quality_of(callback.request)
-                if page is not None and quality is not None:
-                    self._announce(page, quality)
+        for callback in self._callbacks.take_over(are_all_over):
+            self.requests.note(READ, callback.done_pages)
+            if (found := callback.new_quality) is not None:
+                self._announce(*found)
 
     def _make_records(self) -> None:
         """Make records of requests. Those that cannot be stored are for Scrapy's own queues."""
@@ -407,10 +378,11 @@ class FrontierScheduler(Scheduler):
     def _is_choice(self) -> bool:
         """Whether the frontier has to choose which page is next. A plan takes time for all pages known."""
         if not self.requests.waiting:  # pages may be due again
-            now = _clock()
-            is_long_ago = now - self._last_idle_query_at >= _IDLE_SECONDS
-            self._last_idle_query_at = now if is_long_ago else self._last_idle_query_at
-            return is_long_ago
+            now = time.monotonic()
+            if now - self._last_idle_query_at < _IDLE_SECONDS:
+                return False
+            self._last_idle_query_at = now
+            return True
         if self.requests.waiting - len(self._ready) <= _AT_ONCE:  # all are fetched next
             return False
         self._to_pass_over -= 1
