@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from itertools import islice
 from pathlib import Path
 from threading import RLock
@@ -113,6 +113,8 @@ class Frontier:
         self._queues = HostQueues(self._one_each)
         self._visited_since: set[bytes] = set()
         self._news, self._planned_at = 1, -float("inf")
+        self._latest = -float("inf")
+        """What the clock was when it was read last."""
         self._is_cut = False
         """Whether there were more pages than the last plan took."""
         self._among: Collection[str] | GrowingPages | None = None
@@ -162,6 +164,18 @@ class Frontier:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _now(self) -> float:
+        """Read the clock. If it was put back, all that waits for a time is put back too: hosts, and pages in flight."""
+        now = self._clock()
+        if (back := self._latest - now) > 0:
+            self._queues.put_back(back)
+            self._planned_at -= back
+            self._in_flight = {
+                url: Flight(flight.host, flight.second - back) for url, flight in self._in_flight.items()
+            }
+        self._latest = now
+        return now
+
     # -- what the crawler reports ----------------------------------------------------------------------------------
 
     def announce(self, urls: Iterable[str], quality: float | None = None) -> None:
@@ -181,7 +195,7 @@ class Frontier:
         `EventRefused` or `NotAPage` if this is no event of a page; then nothing has changed.
         """
         with self._lock:
-            now = self._clock()
+            now = self._now()
             if all(event.get(name) is None for name in FIELD_NAMES["fetched_at"]):
                 event = {**event, "fetched_at": int(now * 1000)}
             visit, urls = self._append(event)
@@ -245,7 +259,9 @@ class Frontier:
         added since the last plan take part in the next one. None: all pages.
         """
         with self._lock:
-            now = self._clock()
+            if self._log.end - self._saved_at > max(_LEAST_TAIL_BYTES, self._keeper.snapshot_bytes // 2):
+                self.save()  # before pages are given out: if it fails, they are not lost
+            now = self._now()
             self._expire(now)
             pages = self._keeper.ledger.pages
             is_other, self._among = among is not self._among, among
@@ -256,8 +272,6 @@ class Frontier:
             if len(found) < n and (self._is_cut or self._news > pages // _PAGES_A_NEWS_STARVED):
                 self._plan(now, _MOST_QUEUED)
                 found += self._give_out(n - len(found), now)
-            if self._log.end - self._saved_at > max(_LEAST_TAIL_BYTES, self._keeper.snapshot_bytes // 2):
-                self.save()
             return found
 
     def due(self) -> float | None:
@@ -266,7 +280,7 @@ class Frontier:
         A page may be in flight then: its visit may lead to others.
         """
         with self._lock:
-            now = self._clock()
+            now = self._now()
             if self._news:
                 self._plan(now)
             found = self._queues.next_second(now)
@@ -349,6 +363,7 @@ class Frontier:
         """Write the log and a snapshot to the disk: opening takes as long as the log since then is.
 
         It happens by itself as the log grows. `opicflow top --state FOLDER` shows the pages of the last snapshot.
+        Raises `StateRefused` if the disk is full: then the snapshot before counts, and the log has all visits.
         """
         with self._lock:
             self._apply()
@@ -358,16 +373,22 @@ class Frontier:
             if self._log.end:
                 head = identify(str(self._log.path), [], set()).source
                 source.head_bytes, source.head_digest = head.head_bytes, head.head_digest
-            source.at = self._saved_at = self._log.end
+            source.at = self._log.end
             remember_end(source)
-            self._keeper.snapshot_bytes = self._folder.write(self._state, self._keeper)
+            try:
+                self._keeper.snapshot_bytes = self._folder.write(self._state, self._keeper)
+            except OSError as problem:
+                raise StateRefused(
+                    f"{self._folder.path}: the frontier cannot be saved ({problem.strerror}); its log has all visits: "
+                    "make room, and save or open it again"
+                ) from None
+            self._saved_at = self._log.end
 
     def close(self) -> None:
         """Save, and let others use the folder."""
-        with self._lock, self._held:
+        with self._lock, self._held, closing(self._log):
             if self._log.end != self._saved_at:
                 self.save()
-            self._log.close()
 
     def _apply(self) -> None:
         """Apply the events that wait to the ledger."""

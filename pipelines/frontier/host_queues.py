@@ -78,6 +78,11 @@ class HostQueues:
         self._free_at[host] = until
         heappush(self._resting, (until, host))
 
+    def put_back(self, seconds: float) -> None:
+        """Let all hosts be free so many seconds earlier: the clock was put back."""
+        self._free_at = {host: second - seconds for host, second in self._free_at.items()}
+        self._resting = [(second - seconds, host) for second, host in self._resting]
+
     def is_in_flight(self, host: int) -> bool:
         """Whether a page of a host was given out, and the host was not let rest since then."""
         return self._free_at.get(host) == _IN_FLIGHT

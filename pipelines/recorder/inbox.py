@@ -34,6 +34,8 @@ _FILE_BYTES = 4 << 20
 """After so many bytes there is another file: most are written over before the system writes them to the disk."""
 _MOST_KEPT_BYTES = 4 * _FILE_BYTES
 _MOST_KEPT_FILES = 4
+_MOST_WAITING_BYTES = 256 << 20
+"""Of records that are not taken: then the crawler should wait. A page has some 20 to 100 KB."""
 _BLOCK_BYTES = 1 << 20
 _TAKEN_SUFFIX, _NEXT_NAME = ".taken", "next"
 
@@ -62,10 +64,14 @@ class InboxWriter:
     _marks: memoryview
     """The positions in its head."""
     _end: int
+    _is_full: bool
+    """As it was when the file was begun, or since then."""
 
-    def __init__(self, folder: Path, file_bytes: int = _FILE_BYTES) -> None:
+    def __init__(
+        self, folder: Path, file_bytes: int = _FILE_BYTES, most_waiting_bytes: int = _MOST_WAITING_BYTES
+    ) -> None:
         """Begin another file behind those that are there."""
-        self._inbox, self._file_bytes = folder / INBOX_NAME, file_bytes
+        self._inbox, self._file_bytes, self._most_waiting = folder / INBOX_NAME, file_bytes, most_waiting_bytes
         self._inbox.mkdir(parents=True, exist_ok=True)
         self._number = max(_numbers(self._inbox), default=0)
         self._kept: dict[int, mmap] = {}
@@ -86,10 +92,28 @@ class InboxWriter:
             at += len(part)
         self._end = self._marks[_APPENDED] = at
 
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits to be taken that the crawler should report no more, until this is false again."""
+        if self._is_full:
+            self._is_full = self.waiting_bytes >= self._most_waiting
+        return self._is_full
+
+    @property
+    def waiting_bytes(self) -> int:
+        """The bytes of all files with records that may not be taken yet."""
+        waiting = 0
+        for number in _numbers(self._inbox):
+            with suppress(FileNotFoundError):  # it was taken meanwhile
+                waiting += _path(self._inbox, number).stat().st_size
+        return waiting
+
     def close(self, all_are_taken: bool) -> None:
-        """Remove the remaining files if all records are taken."""
+        """Remove the file that is written if nothing was appended to it, and all files if all records are taken."""
+        if all_are_taken or self._end == _HEAD.size:
+            _path(self._inbox, self._number).unlink(missing_ok=True)
         if all_are_taken:
-            for path in (_path(self._inbox, self._number), *_taken(self._inbox)):
+            for path in _taken(self._inbox):
                 path.unlink(missing_ok=True)
 
     def _begin(self, record_bytes: int) -> None:
@@ -110,6 +134,7 @@ class InboxWriter:
         except OSError as problem:
             raise InboxRefused(f"{self._inbox}: cannot be written to ({problem.strerror}): make room") from None
         self._number, self._content, self._end = self._number + 1, content, _HEAD.size
+        self._is_full = self.waiting_bytes >= self._most_waiting
         self._marks = memoryview(content)[: _HEAD.size].cast("Q")
 
     def _memory_of(self, file: int, size: int) -> mmap:

@@ -37,6 +37,7 @@ from opicflow.pipelines.recorder.recorder_config import RecorderConfig
 from opicflow.pipelines.recorder.stored_pages import StoredPages
 from opicflow.pipelines.recorder.visit_sender import VisitSender
 from opicflow.pipelines.replay.state import FRONTIER_LOG_NAME, FolderInUse, StateRefused
+from opicflow.schemas.crawl_events import EventRefused
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.urls import NotAPage
 
@@ -47,6 +48,8 @@ _LONGEST_SILENCE_SECONDS = 0.5
 _LONGEST_WAIT_SECONDS = 60.0
 """For the recorder of a crawl that was killed, which saves its ledger."""
 _PAUSE_SECONDS = 0.1
+_PAUSES_UNSAID = 20
+"""After so many pauses the crawl's log tells what is waited for."""
 _LESS_URGENT = 5
 """The priority of the recorder below that of the crawl: it may be late until the crawl requests something."""
 _SAVE_SECONDS, _SAVES_SHARE = 60.0, 0.02
@@ -92,14 +95,20 @@ class Recorder:
         """Save the ledger, so that the importance of pages can be read during the crawl."""
         begun = time.monotonic()
         if begun >= self._save_at:
-            self._frontier.save()
+            try:
+                self._frontier.save()
+            except StateRefused as problem:
+                _LOGGER.warning("opicflow: %s", problem)
             ended = time.monotonic()
             self._save_at = ended + max(_SAVE_SECONDS, (ended - begun) / _SAVES_SHARE)
 
     def _close(self) -> None:
         if self._sender is not None:
             self._sender.close()
-        self._frontier.close()
+        try:
+            self._frontier.close()
+        except StateRefused as problem:  # all is in the log: the next crawl reads it
+            _LOGGER.error("opicflow: %s", problem)
         self._inbox.close()
         self._stored.close()
 
@@ -134,25 +143,41 @@ class Recorder:
 
     def _bring(self, event: dict[str, Any], report: Report) -> None:
         try:
-            content = content_of(event, report)
-        except UserError:
-            raise
-        except Exception:  # a page of a stranger must not end the recorder, nor that of the next crawl
-            _LOGGER.exception("opicflow: the content of %s cannot be read", event["url"])
-            content = {}
-        self._frontier.visited(event | content)
+            self._frontier.visited(event | _content_or_none(event, report))
+        except EventRefused as problem:
+            if not report.body:
+                raise
+            _LOGGER.warning("opicflow: the links of %s are not recorded: %s", event["url"], problem)
+            self._frontier.visited(event | {"digest": _digest(report.body)})
+        except NotAPage as problem:
+            if not event.get("redirects"):
+                raise
+            first = event["redirects"][0]
+            _LOGGER.warning("opicflow: %s leads to no page, and is recorded as failed: %s", first, problem)
+            self._frontier.visited({"url": first, "failure": "NotAPage", "fetched_at": event.get("fetched_at")})
         self._recorded += 1
 
     def _opened(self, folder: Path) -> Frontier:
         """Open the frontier; wait for the recorder of a crawl that was killed, which saves it."""
-        waits = iter(range(int(_LONGEST_WAIT_SECONDS / _PAUSE_SECONDS)))
-        while True:
+        waits = range(int(_LONGEST_WAIT_SECONDS / _PAUSE_SECONDS))
+        for number in waits:
             try:
-                return Frontier.open(folder, _clock, delay_seconds=None, timeout_seconds=_DAY)
+                return self._open(folder)
             except FolderInUse:
-                if next(waits, None) is None or os.getppid() != self._parent:
+                if os.getppid() != self._parent:
                     raise
+                if number == _PAUSES_UNSAID:
+                    _LOGGER.warning(
+                        "opicflow: %s is in use by another process, such as the recorder of a crawl that was killed, "
+                        "which still saves: waiting for it, up to %d seconds",
+                        folder,
+                        _LONGEST_WAIT_SECONDS,
+                    )
                 threading.Event().wait(_PAUSE_SECONDS)
+        return self._open(folder)
+
+    def _open(self, folder: Path) -> Frontier:
+        return Frontier.open(folder, _clock, delay_seconds=None, timeout_seconds=_DAY)
 
 
 def content_of(event: dict[str, Any], report: Report) -> dict[str, Any]:
@@ -162,10 +187,25 @@ def content_of(event: dict[str, Any], report: Report) -> dict[str, Any]:
     text = decode_html(report.body, event.get("content_type"))
     links, canonical = links_of_html(text, event["url"], report.robots.decode())
     return {
-        "digest": hashlib.sha1(report.body, usedforsecurity=False).hexdigest(),
+        "digest": _digest(report.body),
         **({"canonical": canonical} if canonical else {}),
         "links": [{"url": link.url, "rel": link.rel} if link.rel else link.url for link in links],
     }
+
+
+def _digest(body: bytes) -> str:
+    return hashlib.sha1(body, usedforsecurity=False).hexdigest()
+
+
+def _content_or_none(event: dict[str, Any], report: Report) -> dict[str, Any]:
+    """Return what an event has from its content; nothing if that cannot be read. Raises `EventRefused`."""
+    try:
+        return content_of(event, report)
+    except UserError:
+        raise
+    except Exception:  # a page of a stranger must not end the recorder, nor that of the next crawl
+        _LOGGER.exception("opicflow: the content of %s cannot be read", event["url"])
+        return {}
 
 
 def _clock() -> float:
@@ -173,12 +213,14 @@ def _clock() -> float:
 
 
 def _new_sender(config: RecorderConfig, log: Path) -> VisitSender | None:
-    """Begin to send visits to Kafka, if the settings name brokers."""
+    """Begin to send visits to Kafka, if the settings name brokers. Raises `KafkaRefused` if these cannot be used."""
     if not config.brokers:
         return None
     from opicflow.connectors.kafka.connection import Connection
 
-    return VisitSender(log, Connection(config.brokers, config.properties), config.prefix, _clock)
+    connection = Connection(config.brokers, config.properties)
+    connection.registry_access()  # reads the file of properties: a mistake there is told at once
+    return VisitSender(log, connection, config.prefix, _clock)
 
 
 class _ToCrawler(logging.Handler):

@@ -2,62 +2,46 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import math
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
 from scrapy.core.scheduler import Scheduler
 from scrapy.crawler import Crawler
+from scrapy.exceptions import CloseSpider
 from scrapy.http import Response
-from scrapy.settings import BaseSettings
-from scrapy.utils.asyncio import run_in_thread
+from scrapy.utils.asyncio import sleep
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 
 from opicflow.pipelines.recorder.inbox import ANNOUNCEMENT, VISIT, InboxRefused, InboxWriter, Report
-from opicflow.pipelines.recorder.recorder_config import RecorderConfig
 from opicflow.pipelines.recorder.stored_pages import CHOSEN, READ, REQUESTS_NAME
-from opicflow.pipelines.scrapy.recorder_process import RecorderProcess
+from opicflow.pipelines.scrapy import garbage
+from opicflow.pipelines.scrapy.addon_settings import FOLDER, recorder_config
+from opicflow.pipelines.scrapy.callbacks import Callbacks
+from opicflow.pipelines.scrapy.recorder_process import RecorderProcess, RecorderRefused
+from opicflow.pipelines.scrapy.request_pages import page_of, pages_of, quality_of
 from opicflow.pipelines.scrapy.stored_requests import StoredRequests
-from opicflow.schemas.errors import UserError
-from opicflow.schemas.urls import NotAPage, canonical
-from scrapy import Request, Spider
+from opicflow.schemas.errors import UserError, in_one_line
+from scrapy import Request, Spider, signals
 
-QUALITY_KEY = "opicflow_quality"
-"""Of the meta of a request: the quality of its page, before or after it was fetched."""
 _LOGGER = logging.getLogger(__name__)
 _AT_ONCE = 16
 _MOST_PASSED_OVER = 64
-_TOO_MANY_REQUESTS, _SERVER_FAILURE = 429, 500
 _IDLE_SECONDS = 5.0
+_PAUSE_SECONDS = 0.02
+"""Between two looks at the recorder, while nothing is fetched."""
 _WRITE_SECONDS = 0.1
 """What is noted is written at this interval, if nothing needs it before."""
 _MOST_UNWRITTEN = 256
-_frozen_crawls = 0
-"""How many crawls of this process go on for which `_freeze` was called."""
 
 
 class FolderRefused(UserError):
     """The folder of a crawl cannot be used."""
-
-
-class _Callback(NamedTuple):
-    """A callback that has begun."""
-
-    request: Request
-    is_followed: bool
-    """Whether Scrapy tells of this request when its callback is over. If not, it is over when the crawl is."""
-    url: str
-    is_done: bool
-    """Whether its pages are done then. A server's failure may pass."""
-    quality: float | None
-    """That of the page before: the callback may set another one."""
 
 
 class _Reported(NamedTuple):
@@ -86,18 +70,60 @@ class FrontierScheduler(Scheduler):
 
     def open(self, spider: Spider) -> Any:
         """Start the recorder of a spider, and wait until its frontier is open."""
+        return deferred_from_coro(self._open_when_ready(spider))
+
+    async def _open_when_ready(self, spider: Spider) -> None:
+        """Wait without holding up other spiders of the process, or an interrupt."""
+        try:
+            self._open_folder(spider)
+            await self._wait_for_recorder()
+        except UserError as problem:
+            self._refuse(problem)
+            return
+        self._begin()
+        if (opened := super().open(spider)) is not None:
+            await maybe_deferred_to_future(opened)
+
+    def _open_folder(self, spider: Spider) -> None:
         assert self.crawler is not None
-        folder = Path(self.crawler.settings["OPICFLOW_FOLDER"]).resolve() / spider.name
+        config = recorder_config(self.crawler.settings, spider.name)
+        folder = Path(config.folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self.requests = StoredRequests(folder / REQUESTS_NAME, spider)
             self._inbox = InboxWriter(folder)
         except OSError as problem:
             why = f"{problem.filename or folder}: {problem.strerror}"
-            raise FolderRefused(f"{why}: name a folder that can be written to in OPICFLOW_FOLDER") from None
+            raise FolderRefused(f"{why}: name a folder that can be written to in {FOLDER}") from None
         _LOGGER.info("opicflow: the crawl is recorded in %s", folder)
-        self._recorder = RecorderProcess(_config_of(self.crawler.settings, folder), self._count)
-        self._recorder.wait_until_ready()
+        self._recorder = RecorderProcess(config, self._count)
+
+    async def _wait_for_recorder(self) -> None:
+        try:
+            while not self._recorder.is_ready():
+                await sleep(_PAUSE_SECONDS)
+        except RecorderRefused:
+            self._inbox.close(all_are_taken=False)
+            self.requests.close()
+            raise
+
+    def _refuse(self, problem: UserError) -> None:
+        """End the crawl before its first request, in a line and without tracebacks. Scrapy's exit code is 1 then."""
+        assert self.crawler is not None
+        _LOGGER.error("opicflow: the crawl cannot begin: %s", problem)
+        self.crawler.signals.connect(self._end_at_once, signals.spider_opened)
+        self.crawler.signals.connect(self._forget_spider, signals.spider_closed)
+
+    def _end_at_once(self) -> None:
+        """Close the spider when all components are open: what Scrapy has opened, it can close."""
+        raise CloseSpider("opicflow_cannot_begin")
+
+    def _forget_spider(self) -> None:
+        """A crawl that ends without a spider has failed, for Scrapy."""
+        assert self.crawler is not None
+        self.crawler.spider = None
+
+    def _begin(self) -> None:
         self._ready: deque[str] = deque(self.requests.unfinished)
         """Pages that the frontier has chosen; first those that were under way when an earlier crawl was killed."""
         self._out: set[str] = set(self._ready)
@@ -106,28 +132,28 @@ class FrontierScheduler(Scheduler):
         """Those that were fetched since the recorder was asked, which may choose them once more."""
         self._passed_over = self._to_pass_over = 0
         """How many choices are made without the frontier, which had no waiting page, and how many are left."""
-        self._last_idle_query_at = 0.0
-        self._callbacks: list[_Callback] = []
+        self._last_idle_query_at = -math.inf
+        assert self.crawler is not None
+        self._callbacks = Callbacks(self.crawler)
         self._reported: list[_Reported] = []
         """Visits whose pages are still noted as being fetched."""
         self._announced: dict[str, float | None] = {}
         """Pages that are to be announced, and their quality."""
         self._write_at = -math.inf
-        self._has_given_some = self._is_stopping = False
+        self._has_given_some = self._is_stopping = self._is_behind = False
         self._unusable: set[str] = set()
         """Why requests of earlier crawls cannot be made: each reason is logged once."""
         self._counts: Counter[str] = Counter()
         """Counts that the statistics of the crawl do not have yet: counting there takes longer than finding a page."""
         self._is_open = True
-        self._has_frozen = _freeze()
-        return super().open(spider)
+        self._leaves_out_garbage = garbage.leave_out()
 
     def close(self, reason: str) -> Any:
         """Wait until the recorder has taken everything, and has saved the frontier."""
-        if not self._is_open:  # Scrapy closes what it could not open
+        if not self._is_open:
             return None
-        if self._has_frozen:
-            _unfreeze()
+        if self._leaves_out_garbage:
+            garbage.search_again()
         self._end_visits(self._recorder.is_asked)
         self._end_callbacks(are_all_over=True)
         self._write()
@@ -141,8 +167,11 @@ class FrontierScheduler(Scheduler):
         return deferred_from_coro(self._close_when_saved(reason))
 
     async def _close_when_saved(self, reason: str) -> None:
-        """Wait for the recorder in a thread: other spiders of the process go on."""
-        self._inbox.close(all_are_taken=await run_in_thread(self._recorder.end))
+        """Wait without holding up other spiders of the process, or an interrupt."""
+        self._recorder.begin_to_end()
+        while (has_saved := self._recorder.has_saved()) is None:
+            await sleep(_PAUSE_SECONDS)
+        self._inbox.close(all_are_taken=has_saved)
         self.requests.close()
         if (closed := super().close(reason)) is not None:
             await maybe_deferred_to_future(closed)
@@ -177,21 +206,21 @@ class FrontierScheduler(Scheduler):
 
     def next_request(self) -> Request | None:
         """Return the next request: what Scrapy's own queues have, then the first page of the frontier."""
+        if (self._inbox.is_full or self._is_behind) and not self._is_caught_up():
+            self._write_what_is_over()
+            return None
         request = super().next_request()
         if request is not None:
             return request
-        if (now := time.monotonic()) >= self._write_at:
-            self._write_at = now + _WRITE_SECONDS
-            self._end_visits(self._recorder.is_asked)
-            self._end_callbacks(are_all_over=False)
-            self._write()
+        if time.monotonic() >= self._write_at:
+            self._write_what_is_over()
         self._choose()
         while self._ready or self._make_ready(self._first()):
             url = self._ready.popleft()
             try:
                 request = self.requests.take(url)
-            except ValueError as problem:
-                self._pass_over(str(problem))
+            except Exception as problem:  # such as of a class that the project no longer has
+                self._pass_over(in_one_line(problem))
                 continue
             self._has_given_some = True
             self._counts["dequeued"] += 1
@@ -200,12 +229,31 @@ class FrontierScheduler(Scheduler):
             return request
         return None
 
+    def _write_what_is_over(self) -> None:
+        self._write_at = time.monotonic() + _WRITE_SECONDS
+        self._end_visits(self._recorder.is_asked)
+        self._end_callbacks(are_all_over=False)
+        self._write()
+
+    def _is_caught_up(self) -> bool:
+        """Whether the recorder has taken so much of a full inbox that the crawl may go on. Scrapy asks again in 5 s."""
+        self._recorder.progress()  # one that was ended is started again
+        was_behind, self._is_behind = self._is_behind, self._inbox.is_full
+        if self._is_behind and self._recorder.is_given_up:
+            self._stop_crawl("no recorder takes the visits that wait: the next crawl records them")
+        elif self._is_behind and not was_behind:
+            megabytes = self._inbox.waiting_bytes >> 20
+            _LOGGER.warning("opicflow: the crawl waits: its recorder is behind by %d MB", megabytes)
+        elif was_behind and not self._is_behind:
+            _LOGGER.info("opicflow: the crawl goes on")
+        return not self._is_behind
+
     def _pass_over(self, why: str) -> None:
         """Leave a request of an earlier crawl to one that can make it."""
         self._count("opicflow/requests_without_callback", 1)
         if why not in self._unusable:
             self._unusable.add(why)
-            _LOGGER.error("opicflow: requests of an earlier crawl wait for a spider with their callback: %s", why)
+            _LOGGER.error("opicflow: requests of an earlier crawl wait for a spider that can make them: %s", why)
 
     def _choose(self) -> None:
         """Let the recorder choose pages: it does so while those that it has chosen before are fetched."""
@@ -222,7 +270,7 @@ class FrontierScheduler(Scheduler):
         self._end_visits(is_asked=True)
         chosen = [url for url in given if url not in self._out and url not in self._landed_since]
         if chosen and not self.requests.waiting:
-            self._last_idle_query_at = 0.0  # more pages may be due
+            self._last_idle_query_at = -math.inf  # more pages may be due
         self._make_ready(chosen)
         is_known = bool(chosen) or not self.requests.waiting
         self._passed_over = 0 if is_known else min(2 * self._passed_over + 1, _MOST_PASSED_OVER)
@@ -262,7 +310,7 @@ class FrontierScheduler(Scheduler):
     def _end_visits(self, is_asked: bool) -> None:
         """Note which pages are no longer being fetched. `is_asked`: since the recorder was asked."""
         for urls, is_done in self._reported:
-            pages = _pages(urls)
+            pages = pages_of(urls)
             self._out.difference_update(pages)
             if is_asked:
                 self._landed_since.update(pages)
@@ -284,31 +332,14 @@ class FrontierScheduler(Scheduler):
 
     def callback_begins(self, response: Response, request: Request) -> None:
         """Note that a page is with its callback, and is done when that is over."""
-        status = response.status
-        is_done = status < _SERVER_FAILURE and status != _TOO_MANY_REQUESTS
-        is_followed, quality = request in self._at_work(), request.meta.get(QUALITY_KEY)
-        self._callbacks.append(_Callback(request, is_followed, response.url, is_done, quality))
-
-    def _at_work(self) -> set[Request]:
-        """Return the requests whose answers Scrapy works on: callbacks, and what becomes of their output."""
-        engine = None if self.crawler is None else self.crawler.engine
-        return set() if engine is None or engine.scraper.slot is None else engine.scraper.slot.active
+        self._callbacks.begin(response, request)
 
     def _end_callbacks(self, are_all_over: bool) -> None:
         """Note which pages are done."""
-        at_work, begun = self._at_work(), self._callbacks
-        self._callbacks = []
-        for callback in begun:
-            if not are_all_over and (not callback.is_followed or callback.request in at_work):
-                self._callbacks.append(callback)
-                continue
-            meta = callback.request.meta
-            if callback.is_done:
-                self.requests.note(READ, _pages((callback.url, *meta.get("redirect_urls", ()))))
-            if meta.get(QUALITY_KEY) != callback.quality:
-                page, quality = canonical_page(callback.url), quality_of(callback.request)
-                if page is not None and quality is not None:
-                    self._announce(page, quality)
+        for callback in self._callbacks.take_over(are_all_over):
+            self.requests.note(READ, callback.done_pages)
+            if (found := callback.new_quality) is not None:
+                self._announce(*found)
 
     def _make_records(self) -> None:
         """Make records of requests. Those that cannot be stored are for Scrapy's own queues."""
@@ -347,10 +378,11 @@ class FrontierScheduler(Scheduler):
     def _is_choice(self) -> bool:
         """Whether the frontier has to choose which page is next. A plan takes time for all pages known."""
         if not self.requests.waiting:  # pages may be due again
-            now = _clock()
-            is_long_ago = now - self._last_idle_query_at >= _IDLE_SECONDS
-            self._last_idle_query_at = now if is_long_ago else self._last_idle_query_at
-            return is_long_ago
+            now = time.monotonic()
+            if now - self._last_idle_query_at < _IDLE_SECONDS:
+                return False
+            self._last_idle_query_at = now
+            return True
         if self.requests.waiting - len(self._ready) <= _AT_ONCE:  # all are fetched next
             return False
         self._to_pass_over -= 1
@@ -363,69 +395,5 @@ def scheduler_of(crawler: Crawler) -> FrontierScheduler | None:
     return scheduler if isinstance(scheduler, FrontierScheduler) else None
 
 
-def _freeze() -> bool:
-    """Let Python not look for garbage among the objects that are there before a crawl. False if the project does so.
-
-    It looks through all objects several times in a thousand pages. Most of them are there for the whole crawl.
-    """
-    global _frozen_crawls
-    if not _frozen_crawls:
-        if gc.get_freeze_count():
-            return False
-        gc.collect()
-        gc.freeze()
-    _frozen_crawls += 1
-    return True
-
-
-def _unfreeze() -> None:
-    """Let Python look among these objects as well, if this was the last crawl of the process."""
-    global _frozen_crawls
-    _frozen_crawls -= 1
-    if not _frozen_crawls:
-        gc.unfreeze()
-
-
-def _config_of(settings: BaseSettings, folder: Path) -> RecorderConfig:
-    properties = settings.get("OPICFLOW_PROPERTIES")
-    return RecorderConfig(
-        str(folder),
-        settings.get("OPICFLOW_BROKERS") or None,
-        str(Path(properties).resolve()) if properties else None,
-        settings.get("OPICFLOW_PREFIX", ""),
-    )
-
-
 def _clock() -> float:
     return time.time()  # noqa: TID251 - a crawl happens now
-
-
-def quality_of(request: Request) -> float | None:
-    """Return the quality that a spider has set in the meta of a request; None if it has set none."""
-    quality = request.meta.get(QUALITY_KEY)
-    if quality is None:
-        return None
-    if isinstance(quality, float | int) and 0.0 <= quality <= 1.0:
-        return float(quality)
-    _LOGGER.warning("opicflow: %s of %s is no number from 0 to 1: %r", QUALITY_KEY, request.url, quality)
-    return None
-
-
-def page_of(request: Request) -> str | None:
-    """Return the canonical URL of the page that a request fetches; None if it is not for a page."""
-    if request.method != "GET" or request.body:
-        return None
-    return canonical_page(request.url)
-
-
-def _pages(urls: Sequence[str]) -> list[str]:
-    return [page for url in urls if (page := canonical_page(url)) is not None]
-
-
-@lru_cache(1 << 16)
-def canonical_page(url: str) -> str | None:
-    """Return the canonical form of a URL; None if it is not one of a page. Most links of a crawl come many times."""
-    try:
-        return canonical(url).decode()
-    except NotAPage:
-        return None

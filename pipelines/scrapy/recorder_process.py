@@ -21,6 +21,8 @@ _LOGGER = logging.getLogger(__name__)
 _MODULE = "opicflow.pipelines.recorder.recorder"
 _MOST_STARTS = 4
 """A recorder that ends too early is started again. After so many starts the crawl goes on without."""
+_LONGEST_WAIT_SECONDS = 10.0
+"""So long the crawl stands still for an answer: longer than it takes to plan for millions of pages."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """They end the crawl, which then ends its recorder."""
 
@@ -30,7 +32,7 @@ class RecorderRefused(UserError):
 
 
 class RecorderProcess:
-    """Chooses pages, and records visits. A crawl never waits for it, but where it has no page to fetch."""
+    """Chooses pages, and records visits. A crawl never stands still for it, but where it has no page to fetch."""
 
     def __init__(self, config: RecorderConfig, count: Callable[[str, int], None]) -> None:
         """Start the process. `count` gets numbers for the statistics of the crawl."""
@@ -39,7 +41,9 @@ class RecorderProcess:
         self._awaited: dict[str, Any] | None = None
         """The question that is not answered yet, or the request to end."""
         self._pages: list[str] | None = None
-        self._is_ready = self._has_ended = self._is_given_up = False
+        self._is_ready = self._has_ended = self._is_late = False
+        self.is_given_up = False
+        """Whether the crawl goes on without it."""
         self._begin()
 
     @property
@@ -47,33 +51,50 @@ class RecorderProcess:
         """Whether an answer is to come."""
         return self._awaited is not None
 
-    def wait_until_ready(self) -> None:
-        """Wait until the frontier is open. Raises `RecorderRefused` if it cannot be."""
-        while not self._is_ready:
-            _, problem = self._receive(None)
+    def is_ready(self) -> bool:
+        """Whether the frontier is open. Raises `RecorderRefused` if it cannot be."""
+        if not self._is_ready:
+            _, problem = self._receive(0.0)
             if problem is not None:
                 self._stop()
                 raise RecorderRefused(problem)
+        return self._is_ready
 
     def ask(self, pages: int) -> None:
         """Ask for so many pages, which are chosen after all that was reported before."""
         self._request({"ask": pages})
 
     def answer(self, waits: bool) -> list[str] | None:
-        """Return the pages that were asked for. None if they have not come yet; with `waits` they have."""
-        while self._awaited is not None and self._pages is None and self._progress(None if waits else 0.0):
+        """Return the pages that were asked for. None if they have not come yet.
+
+        With `waits` the crawl stands still for them, but not so long that nobody could interrupt it any more.
+        """
+        longest = _LONGEST_WAIT_SECONDS if waits and not self._is_late else 0.0
+        while self._awaited is not None and self._pages is None and self.progress(longest):
             pass
         if self._awaited is not None and self._pages is None:
+            if waits and not self._is_late:
+                _LOGGER.warning(
+                    "opicflow: the recorder, process %d, has not answered for %d seconds: until it does, pages come in "
+                    "the order of their requests",
+                    self._process.pid,
+                    _LONGEST_WAIT_SECONDS,
+                )
+                self._is_late = True
             return None
-        found, self._pages, self._awaited = self._pages or [], None, None
+        found, self._pages, self._awaited, self._is_late = self._pages or [], None, None, False
         return found
 
-    def end(self) -> bool:
-        """Let the recorder take all reports and save. Returns whether it has done so."""
+    def begin_to_end(self) -> None:
+        """Let the recorder take all reports, save, and end."""
         self._request({"end": True})
+
+    def has_saved(self) -> bool | None:
+        """Return whether the recorder has saved everything before it ended; None while it has not ended."""
         while self._awaited is not None and not self._has_ended:
-            self._progress(None)
-        if not self._is_given_up:
+            if not self.progress(0.0):
+                return None
+        if not self.is_given_up:
             self._stop()
         return self._has_ended
 
@@ -95,38 +116,39 @@ class RecorderProcess:
         self._lines = LineSocket(ours)
 
     def _request(self, message: dict[str, Any]) -> None:
-        if not self._is_given_up:
+        if not self.is_given_up:
             self._awaited = message
             self._lines.send(message)
 
-    def _progress(self, timeout_seconds: float | None) -> bool:
+    def progress(self, longest_seconds: float = 0.0) -> bool:
         """Take messages, and start a recorder that has ended again. Returns whether anything has happened."""
-        some, problem = self._receive(timeout_seconds)
+        some, problem = self._receive(longest_seconds)
         if problem is None:
             return some
         self._stop()
         if self._starts < _MOST_STARTS:
-            _LOGGER.error("opicflow: the recorder is started again: %s", problem)
+            _LOGGER.error("opicflow: %s: the recorder is started again", problem)
             self._begin()
             if self._awaited is not None:
                 self._lines.send(self._awaited)
         else:
             _LOGGER.error(
-                "opicflow: the recorder is not started again: %s. Pages come in the order of their requests, and the "
+                "opicflow: %s: the recorder is not started again. Pages come in the order of their requests, and the "
                 "next crawl records the visits that wait in %s",
                 problem,
                 Path(self._config.folder) / INBOX_NAME,
             )
-            self._is_given_up, self._awaited = True, None
+            self.is_given_up, self._awaited = True, None
         return True
 
-    def _receive(self, timeout_seconds: float | None) -> tuple[bool, str | None]:
+    def _receive(self, longest_seconds: float) -> tuple[bool, str | None]:
         """Take the messages that have come. Returns whether there were some, and why the recorder has ended."""
         try:
-            messages = self._lines.receive(timeout_seconds)
+            messages = self._lines.receive(longest_seconds)
         except EOFError:
             code = self._process.wait()
-            return False, f"it was ended by signal {-code}" if code < 0 else f"it has ended with code {code}"
+            how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
+            return False, f"the recorder {how}"
         problem = None
         for message in messages:
             problem = message.get("refused", problem)

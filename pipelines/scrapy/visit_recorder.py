@@ -9,7 +9,8 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import HtmlResponse, Response
 
-from opicflow.pipelines.scrapy.frontier_scheduler import page_of, quality_of, scheduler_of
+from opicflow.pipelines.scrapy.frontier_scheduler import scheduler_of
+from opicflow.pipelines.scrapy.request_pages import page_of, quality_of
 from scrapy import Request, signals
 
 _ROBOTS = "Forbidden by robots.txt"

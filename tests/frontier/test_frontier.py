@@ -280,6 +280,43 @@ def test_a_host_that_asks_to_wait_is_left_alone(frontier: Frontier, clock: Stand
     assert [host(page.encode()) for page in frontier.next(5)] == [busy]
 
 
+def test_a_clock_that_is_put_back_keeps_no_host_and_no_page_waiting(frontier: Frontier, clock: StandInClock) -> None:
+    frontier.announce([url(0)])
+    assert frontier.next(1) == [url(0)]
+    frontier.visited({"url": url(0), "status": 200, "links": [url(0) + "/a", url(0) + "/b"]})
+    clock.second -= 3600
+    assert frontier.next(1) == [] and frontier.due() == clock.second + 1
+    clock.second += 1
+    assert len(frontier.next(1)) == 1
+    clock.second -= 3600
+    assert frontier.next(1) == [] and frontier.due() == clock.second + 600
+    clock.second += 600
+    assert len(frontier.next(1)) == 1
+
+
+def test_a_frontier_that_cannot_be_saved_says_so_and_is_saved_when_there_is_room(
+    tmp_path: Path, clock: StandInClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    frontier = Frontier.open(tmp_path, clock)
+    frontier.announce([url(0)])
+    with monkeypatch.context() as patch:
+        patch.setattr(StateFolder, "write", write)
+        for save in (frontier.save, frontier.close):
+            with pytest.raises(StateRefused, match=r"cannot be saved \(No space left on device\).*make room"):
+                save()
+    with Frontier.open(tmp_path, clock) as frontier:  # it was closed nevertheless
+        assert frontier.next(1) == [url(0)]
+        frontier.announce([url(1)])
+        with monkeypatch.context() as patch:
+            patch.setattr(StateFolder, "write", write)
+            with pytest.raises(StateRefused):
+                frontier.save()
+    assert importance(tmp_path).keys() == {url(0).encode(), url(1).encode()}
+
+
 def test_pages_are_read_in_the_order_of_importance(tmp_path: Path, clock: StandInClock) -> None:
     web = power_law_web(3000, 4)
     ranks = pagerank(web).values

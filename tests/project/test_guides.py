@@ -296,7 +296,8 @@ def snippet(name: str) -> SimpleNamespace:
 
 
 SITE = {
-    "/": '<base href="/sub/"><a href="a#top">a</a> <a href="/b" rel="nofollow">b</a> <a href="mailto:k@x.org">k</a>',
+    "/": '<base href="/sub/"><a href="http://[">no</a> <a href="a#top">a</a> <a href="/b" rel="nofollow">b</a>'
+    ' <a href="mailto:k@x.org">k</a>',
     "/sub/a": '<link rel="canonical" href="/"><a href="/old">o</a> <a href="/nowhere">n</a>',
     "/b": "no links",
 }
@@ -351,11 +352,31 @@ def test_the_plain_crawler_writes_a_log_with_all_fields(site: str, tmp_path: Pat
     assert (summary["rejects"], visits, summary["redirects"], summary["aliases"]) == (0, 6, 1, 1)
 
 
-def test_the_frontier_of_the_guide_crawls_a_site(tmp_path: Path, site: str) -> None:
+@pytest.mark.parametrize("url", ["http://a b.example/", "http://a.example/\x1b[2J", "http://[::1", "mailto:a@b.test"])
+def test_the_plain_crawler_reports_a_page_that_cannot_be_fetched(url: str) -> None:
+    event = snippet("plain").visit(url)
+    assert event["url"] == url and event["failure"] in ("InvalidURL", "ValueError", "URLError")
+
+
+def crawl_of_the_frontier_guide() -> dict[str, Any]:
     guide = (TOP / "docs" / "guides" / "frontier.md").read_text(encoding="utf-8")
     [code] = re.findall(r"```python frontier\n(.*?)```", guide, re.DOTALL)
     names: dict[str, Any] = {}
     exec(compile(code.replace("delay_seconds=1.0", "delay_seconds=0.0"), "docs/guides/frontier.md", "exec"), names)
+    return names
+
+
+def test_the_frontier_of_the_guide_goes_on_after_a_redirect_to_what_is_no_page(tmp_path: Path) -> None:
+    def visit(url: str) -> dict[str, Any]:
+        return {"url": url + "y" * 9000, "redirects": [url], "status": 200}
+
+    crawl_of_the_frontier_guide()["crawl"](["http://a.example/"], tmp_path, visit, most=1)
+    *_, event = map(json.loads, (tmp_path / "visits.jsonl").read_bytes().splitlines())
+    assert event["url"] == "http://a.example/" and event["failure"] == "it is longer than 8192 bytes"
+
+
+def test_the_frontier_of_the_guide_crawls_a_site(tmp_path: Path, site: str) -> None:
+    names = crawl_of_the_frontier_guide()
 
     class EverythingRead(Exception):
         """No page is due before long."""

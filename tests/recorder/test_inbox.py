@@ -139,6 +139,30 @@ def test_files_that_are_written_over_are_few(tmp_path: Path) -> None:
         assert len(list((tmp_path / INBOX_NAME).iterdir())) == 5
 
 
+def test_an_inbox_is_full_until_enough_is_taken(tmp_path: Path) -> None:
+    writer, reader = InboxWriter(tmp_path, file_bytes=200, most_waiting_bytes=1000), Inbox(tmp_path)
+    for number in range(4):
+        writer.append(Report(VISIT, b"%d" % number, b"", bytes(100)))
+    assert not writer.is_full and writer.waiting_bytes == 800
+    writer.append(Report(VISIT, b"4", b"", bytes(100)))
+    assert writer.is_full and InboxWriter(tmp_path, 200, 1000).is_full  # also for the next crawl
+    writer = InboxWriter(tmp_path, 200, 1000)
+    taking = reader.take()
+    for _ in range(3):
+        next(taking)
+    assert writer.is_full
+    assert len(list(taking)) == 2 and not writer.is_full
+
+
+def test_a_writer_that_has_appended_nothing_leaves_no_file(tmp_path: Path) -> None:
+    writer = InboxWriter(tmp_path)
+    writer.append(Report(VISIT, b"waits"))
+    writer.close(all_are_taken=False)
+    InboxWriter(tmp_path).close(all_are_taken=False)
+    assert len(files(tmp_path)) == 1
+    assert [report.event for report in Inbox(tmp_path).take()] == [b"waits"]
+
+
 def test_a_very_large_file_is_not_kept(tmp_path: Path) -> None:
     writer, reader = InboxWriter(tmp_path), Inbox(tmp_path)
     writer.append(Report(VISIT, b"", b"", bytes(17 << 20)))

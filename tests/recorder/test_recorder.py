@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+from types import SimpleNamespace
+
 import pytest
 
 from opicflow.pipelines.recorder import recorder as module
 from opicflow.pipelines.recorder.recorder import Recorder
+from opicflow.pipelines.replay.state import StateRefused
 
 
 class SlowFrontier:
@@ -29,3 +33,24 @@ def test_the_ledger_is_saved_each_minute_or_as_rarely_as_its_size_requires(monke
         recorder._save_sometimes()
         frontier.now += 1.0
     assert frontier.saved_at == [60.0, 213.0, 366.0]
+
+
+def test_a_recorder_whose_disk_is_full_goes_on_and_ends_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse() -> None:
+        raise StateRefused("/crawl: the frontier cannot be saved: make room")
+
+    caplog.set_level(logging.WARNING)
+    monkeypatch.setattr(module.time, "monotonic", lambda: 60.0)
+    closed: list[str] = []
+    recorder = Recorder.__new__(Recorder)
+    recorder._sender, recorder._save_at = None, 60.0
+    recorder._frontier = SimpleNamespace(save=refuse, close=refuse)  # type: ignore[assignment]
+    recorder._inbox = SimpleNamespace(close=lambda: closed.append("inbox"))  # type: ignore[assignment]
+    recorder._stored = SimpleNamespace(close=lambda: closed.append("requests"))  # type: ignore[assignment]
+    recorder._save_sometimes()
+    assert recorder._save_at == 120.0
+    recorder._close()
+    assert caplog.messages == ["opicflow: /crawl: the frontier cannot be saved: make room"] * 2
+    assert closed == ["inbox", "requests"]

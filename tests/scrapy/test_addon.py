@@ -66,6 +66,11 @@ WITH_ANOTHER_CALLBACK = {
     "self.parse)": "self.page)",
     "response):\n": "response):\n        yield from self.page(response)\n\n    def page(self, response):\n",
 }
+WITH_A_CLASS = {
+    "import scrapy\n": "import sys\n\nimport scrapy\n\nsys.path.insert(0, '.')\nfrom kinds import Kind\n",
+    "self.parse)": "self.parse, meta={'kind': Kind()})",
+}
+KNOWING_NO_CLASS = {"import scrapy\n": "import sys\n\nimport scrapy\n\nsys.path.insert(0, '.')\n"}
 KILLED_AT_A_WRITE = """
 import os, signal
 from opicflow.pipelines.recorder.inbox import InboxWriter
@@ -100,10 +105,35 @@ import time
 now = time.time
 time.time = lambda: now() + 90_000
 """
+SMALL_INBOX = """
+import os, signal
+from opicflow.pipelines.recorder.inbox import InboxWriter
+from opicflow.pipelines.scrapy.recorder_process import RecorderProcess
+InboxWriter.__init__.__defaults__ = (20_000, 100_000)
+ask = RecorderProcess.ask
+def ask_and_stand_still(self, pages):
+    ask(self, pages)
+    if not self._is_still:
+        os.kill(self._process.pid, signal.SIGSTOP)
+        RecorderProcess._is_still = True
+RecorderProcess.ask, RecorderProcess._is_still = ask_and_stand_still, False
+"""
+NO_RECORDER = """
+import os, signal
+from opicflow.pipelines.recorder.inbox import InboxWriter
+from opicflow.pipelines.scrapy.recorder_process import RecorderProcess
+InboxWriter.__init__.__defaults__ = (20_000, 100_000)
+ask = RecorderProcess.ask
+def ask_and_kill(self, pages):
+    ask(self, pages)
+    if not self.is_given_up:
+        os.kill(self._process.pid, signal.SIGKILL)
+RecorderProcess.ask = ask_and_kill
+"""
 NO_ROOM = """
 import os
 from opicflow.pipelines.recorder.inbox import InboxWriter
-InboxWriter.__init__.__defaults__ = (100_000,)
+InboxWriter.__init__.__defaults__ = (100_000, 1 << 30)
 write, left = os.pwrite, [3]
 def pwrite(file, data, at):
     left[0] -= 1
@@ -214,7 +244,7 @@ def test_a_crawl_whose_recorder_is_killed_goes_on_and_loses_no_visit(tmp_path: P
         for pid in recorders(process):
             os.kill(pid, signal.SIGKILL)
     err = ended(process)
-    assert err.count("the recorder is started again: it was ended by signal 9") == 2
+    assert err.count("the recorder was ended by signal 9: the recorder is started again") == 2
     recorded = Counter(str(event["url"]).removeprefix(web.root) for event in visited(tmp_path))
     fetched = Counter(pages(web.fetched))
     assert set(fetched) <= set(recorded) and len(fetched) > PAGES // 2 and max(fetched.values()) == 1
@@ -293,10 +323,22 @@ def test_requests_for_a_callback_that_the_spider_has_no_more_are_left_with_a_wor
     ended(changed_spider(tmp_path, web, WITH_ANOTHER_CALLBACK, "CLOSESPIDER_PAGECOUNT=30"))
     fetched = len(web.fetched)
     err = ended(spider(tmp_path, web))
-    assert err.count("wait for a spider with their callback: Method 'page' not found in") == 1
+    assert err.count("wait for a spider that can make them: Method 'page' not found in") == 1
     assert len(web.fetched) == fetched
     ended(changed_spider(tmp_path, web, WITH_ANOTHER_CALLBACK, "CLOSESPIDER_PAGECOUNT=30"))
     assert len(pages(web.fetched)) > fetched
+
+
+@pytest.mark.slow
+def test_requests_with_a_class_that_the_project_has_no_more_are_left_with_a_word(
+    tmp_path: Path, web: ScrapyWeb
+) -> None:
+    (tmp_path / "kinds.py").write_text("class Kind: ...\n")
+    ended(changed_spider(tmp_path, web, WITH_A_CLASS, "CLOSESPIDER_PAGECOUNT=30"))
+    (tmp_path / "kinds.py").write_text("")
+    err = ended(changed_spider(tmp_path, web, KNOWING_NO_CLASS))
+    assert err.count("wait for a spider that can make them: Can't get attribute 'Kind' on <module 'kinds'") == 1
+    assert "'finish_reason': 'finished'" in err
 
 
 @pytest.mark.slow
@@ -334,15 +376,59 @@ def test_a_crawl_without_a_page_to_fetch_says_so(tmp_path: Path, web: ScrapyWeb)
     assert "has fetched no page: all that the spider wants were read before (1), and none of them is due" in err
 
 
-@pytest.mark.parametrize("where", ["opicflow", "opicflow/web"])
-def test_a_folder_that_is_a_file_is_refused_in_a_line(tmp_path: Path, web: ScrapyWeb, where: str) -> None:
-    (tmp_path / where).parent.mkdir(exist_ok=True)
-    (tmp_path / where).write_text("")
-    _, err = spider(tmp_path, web).communicate(timeout=120)
-    assert re.search(
-        r"FolderRefused: .*/opicflow/web: .*: name a folder that can be written to in OPICFLOW_FOLDER", err
+@pytest.mark.parametrize(
+    ("option", "line"),
+    [
+        ("OPICFLOW_FOLDER=file", "/file/web: Not a directory: name a folder that can be written to in OPICFLOW_FOLDER"),
+        ("OPICFLOW_FOLDER=damaged", "/damaged/web: its state.json was damaged: restore the folder, or start again"),
+        ("OPICFLOW_FOLDER=", "OPICFLOW_FOLDER is empty: name the folder of the frontiers"),
+        ("OPICFLOW_FOLDR=crawl", "OPICFLOW_FOLDR: no setting of opicflow: did you mean OPICFLOW_FOLDER?"),
+        ("OPICFLOW_BROKERS=a:b:c", "brokers a:b:c: give HOST:PORT, separated by commas"),
+        ("OPICFLOW_PROPERTIES=none", "/none: No such file or directory: name a properties file"),
+        ("OPICFLOW_PREFIX=a b", "OPICFLOW_PREFIX: 'a b' cannot begin the name of a topic"),
+    ],
+)
+def test_a_wrong_setting_ends_a_crawl_before_it_begins_in_a_line(
+    tmp_path: Path, web: ScrapyWeb, option: str, line: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "damaged" / "web").mkdir(parents=True)
+    (tmp_path / "damaged" / "web" / "state.json").write_text("{}")
+    brokers = () if "BROKERS" in option else ("OPICFLOW_BROKERS=127.0.0.1:1",)
+    process = spider(tmp_path, web, option, *brokers)
+    _, err = process.communicate(timeout=120)
+    (said,) = [text for text in err.splitlines() if "ERROR" in text]
+    assert "opicflow: the crawl cannot begin: " in said and line in said, err
+    assert process.returncode == 1 and not web.fetched and "Traceback" not in err
+    assert list((tmp_path / "damaged" / "web" / "inbox").glob("*")) == []
+
+
+@pytest.mark.slow
+def test_a_recorder_that_is_behind_lets_the_crawl_wait_and_nothing_is_lost(tmp_path: Path, web: ScrapyWeb) -> None:
+    process = changed_spider(
+        tmp_path, web, {"import scrapy\n": f"import scrapy\n{SMALL_INBOX}\n"}, "CLOSESPIDER_PAGECOUNT=150"
     )
-    assert "AttributeError" not in err
+    assert process.stderr is not None
+    assert any("the crawl waits: its recorder is behind by " in line for line in process.stderr)
+    fetched = len(web.fetched)
+    for pid in recorders(process):
+        os.kill(pid, signal.SIGCONT)
+    assert "opicflow: the crawl goes on" in ended(process)
+    recorded = {str(event["url"]).removeprefix(web.root) for event in visited(tmp_path)}
+    assert fetched < 100 and set(pages(web.fetched)) <= recorded and len(recorded) >= 150
+
+
+@pytest.mark.slow
+def test_a_crawl_without_a_recorder_ends_when_its_inbox_is_full_and_the_next_one_records_its_visits(
+    tmp_path: Path, web: ScrapyWeb
+) -> None:
+    err = ended(changed_spider(tmp_path, web, {"import scrapy\n": f"import scrapy\n{NO_RECORDER}\n"}))
+    assert "the recorder is not started again" in err
+    assert err.count("opicflow: the crawl ends: no recorder takes the visits that wait") == 1
+    first = set(pages(web.fetched))
+    assert len(first) < PAGES // 2
+    ended(spider(tmp_path, web, "CLOSESPIDER_PAGECOUNT=20"))
+    assert first <= {str(event["url"]).removeprefix(web.root) for event in visited(tmp_path)}
 
 
 @pytest.mark.slow

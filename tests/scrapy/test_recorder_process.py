@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from opicflow.pipelines.frontier import Frontier
 from opicflow.pipelines.recorder.inbox import ANNOUNCEMENT, VISIT, InboxWriter, Report
 from opicflow.pipelines.recorder.recorder_config import RecorderConfig
 from opicflow.pipelines.recorder.stored_pages import REQUESTS_NAME
+from opicflow.pipelines.scrapy import recorder_process
 from opicflow.pipelines.scrapy.recorder_process import RecorderProcess, RecorderRefused
 from opicflow.pipelines.scrapy.stored_requests import RequestsInUse, StoredRequests
 from scrapy import Request, Spider
@@ -69,8 +70,13 @@ class Crawl:
         assert found is not None and not self.recorder.is_asked
         return found
 
+    def wait_until_ready(self) -> None:
+        assert wait_until(self.recorder.is_ready, 60)
+
     def end(self) -> bool:
-        is_over = self.recorder.end()
+        self.recorder.begin_to_end()
+        assert wait_until(lambda: self.recorder.has_saved() is not None, 60)
+        is_over = bool(self.recorder.has_saved())
         self.inbox.close(all_are_taken=is_over)
         self.requests.close()
         self.is_over = True
@@ -78,6 +84,8 @@ class Crawl:
 
     def close(self) -> None:
         if not self.is_over:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGCONT)  # it may stand still
             self.recorder._stop()
             self.requests.close()
 
@@ -97,7 +105,7 @@ def begin(tmp_path: Path) -> Iterator[Callable[[], Crawl]]:
 
 def test_pages_are_chosen_after_all_that_was_reported_and_only_wanted_ones(begin: Callable[[], Crawl]) -> None:
     crawl = begin()
-    crawl.recorder.wait_until_ready()
+    crawl.wait_until_ready()
     crawl.inbox.append(Report(ANNOUNCEMENT, json.dumps({"pages": {url(0): None}}).encode()))
     assert crawl.chosen(5) == [url(0)]
     crawl.inbox.append(visit(0, 7, 8, 100))
@@ -146,15 +154,59 @@ def test_a_recorder_that_is_killed_is_started_again_and_loses_nothing(
     crawl.inbox.append(visit(2))
     crawl.recorder.ask(1)
     os.kill(crawl.pid, signal.SIGKILL)
-    assert crawl.end() and "started again: it was ended by signal 9" in caplog.text
+    assert crawl.end() and "the recorder was ended by signal 9: the recorder is started again" in caplog.text
     assert [event["url"] for event in logged(crawl.folder)] == [url(0), url(1), url(2)]
+
+
+def test_a_recorder_that_stands_still_keeps_no_crawl_from_being_interrupted(
+    begin: Callable[[], Crawl], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.WARNING)
+    monkeypatch.setattr(recorder_process, "_LONGEST_WAIT_SECONDS", 0.1)
+    crawl = begin()
+    crawl.wait_until_ready()
+    crawl.inbox.append(visit(0, 1))
+    os.kill(crawl.pid, signal.SIGSTOP)
+    crawl.recorder.ask(1)
+    for _ in range(3):
+        assert crawl.recorder.answer(waits=True) is None
+    assert caplog.text.count(f"the recorder, process {crawl.pid}, has not answered") == 1
+    crawl.recorder.begin_to_end()
+    assert crawl.recorder.has_saved() is None
+    os.kill(crawl.pid, signal.SIGCONT)
+    assert crawl.end() and len(logged(crawl.folder)) == 1
+
+
+def test_a_page_with_too_many_links_is_recorded_without_them(
+    begin: Callable[[], Crawl], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    crawl = begin()
+    crawl.inbox.append(visit(0, *range(100_001)))
+    crawl.inbox.append(visit(1, 2))
+    assert crawl.end() and crawl.counts == {"opicflow/visits": 2}
+    assert caplog.text.count("the links of https://a.example/0 are not recorded: the page has more than 100000") == 1
+    first, second = logged(crawl.folder)
+    assert first["status"] == 200 and "digest" in first and "links" not in first and second["links"] == [url(2)]
+
+
+def test_a_page_that_leads_to_no_page_is_recorded_as_failed(
+    begin: Callable[[], Crawl], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    crawl = begin()
+    event = {"url": url(0) + "/" * 9000, "status": 200, "redirects": [url(1), url(2)], "fetched_at": TIME_MS}
+    crawl.inbox.append(Report(VISIT, json.dumps(event).encode(), b"", b"<p>"))
+    assert crawl.end() and crawl.counts == {"opicflow/visits": 1}
+    assert f"{url(1)} leads to no page, and is recorded as failed: it is longer than" in caplog.text
+    assert logged(crawl.folder) == [{"url": url(1), "failure": "NotAPage", "fetched_at": TIME_MS}]
 
 
 def test_a_crawl_whose_recorder_never_lives_goes_on_and_the_next_crawl_records_its_visits(
     begin: Callable[[], Crawl], caplog: pytest.LogCaptureFixture
 ) -> None:
     crawl = begin()
-    crawl.recorder.wait_until_ready()
+    crawl.wait_until_ready()
     while "not started again" not in caplog.text:
         os.kill(crawl.pid, signal.SIGKILL)
         crawl.recorder.ask(1)
@@ -184,7 +236,7 @@ from pathlib import Path
 from scrapy import Spider
 from test_recorder_process import Crawl, visit
 crawl = Crawl(Path({str(tmp_path)!r}))
-crawl.recorder.wait_until_ready()
+crawl.wait_until_ready()
 crawl.inbox.append(visit(0, 1))
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -214,4 +266,4 @@ def test_two_crawls_do_not_share_a_folder(begin: Callable[[], Crawl]) -> None:
 def test_a_folder_that_is_damaged_is_refused_with_its_reason(tmp_path: Path, begin: Callable[[], Crawl]) -> None:
     (tmp_path / "state.json").write_text("{}")
     with pytest.raises(RecorderRefused, match=r"state\.json"):
-        begin().recorder.wait_until_ready()
+        begin().wait_until_ready()
