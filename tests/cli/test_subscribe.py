@@ -51,7 +51,7 @@ def gone(url: str) -> Arrived:
     return Arrived(url.encode(), None, None, 0, 9)
 
 
-BROKEN = Arrived(b"key", b"x", None, 2, 17, "a Importance breaks off\x1b[2J")
+BROKEN = Arrived(b"key", b"x", None, 2, 17, "this Importance breaks off\x1b[2J")
 
 
 class Cluster(NamedTuple):
@@ -193,7 +193,7 @@ def test_an_unreadable_record_is_reported_with_its_offset_and_the_rest_is_shown(
     cluster.batches.append([BROKEN, arrived(page("https://a.example/", 2.0))])
     result = command("subscribe", "importance", *how, *BROKERS)
     assert result.code == 0
-    assert result.err == "opicflow: partition 2, offset 17: a Importance breaks off\\x1b[2J\n"
+    assert result.err == "opicflow: partition 2, offset 17: this Importance breaks off\\x1b[2J\n"
     assert "https://a.example/" in result.out
 
 
