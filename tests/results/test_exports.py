@@ -462,6 +462,13 @@ def test_a_file_is_whole_and_the_rows_left_out_are_named(tmp_path: Path) -> None
     assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".")] == []
 
 
+def test_a_hyphen_is_standard_output(tmp_path: Path) -> None:
+    path = write(tmp_path / "importance.jsonl", "importance", IMPORTANCE)
+    words = [sys.executable, "-m", "opicflow.pipelines.cli.main", "export", "importance", str(path), "--as", "csv"]
+    done = subprocess.run([*words, "--out", "-"], capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, exported("csv", "importance"), b"")
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
 def test_a_standard_output_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     path = write(tmp_path / "importance.jsonl", "importance", IMPORTANCE)

@@ -38,7 +38,7 @@ from opicflow.pipelines.cli.options import (
     sites_of,
     whole,
 )
-from opicflow.pipelines.cli.output_files import check_output
+from opicflow.pipelines.cli.output_files import STDOUT, check_output
 from opicflow.pipelines.cli.progress import ProgressDisplay, announce_compilation
 from opicflow.pipelines.cli.text_tables import first_rows, print_pages, print_plan
 
@@ -61,7 +61,6 @@ EXAMPLES = """examples:
 """
 
 
-STDOUT = "-"
 _MOST_KEY_BYTES = 1 << 16
 _MOST_IN_MEMORY = 0.45
 """A ledger that takes this part of the memory has its URLs on disk: results take nearly as much again."""
