@@ -370,8 +370,7 @@ def _nothing_read(summary: dict[str, Any], found: FoundInput) -> NothingRead:
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in summary["rejects_by_reason"].items())
     if reasons:
         return NothingRead(
-            f"nothing could be read: all {summary['rejects']:,} records were rejected ({reasons}): opicflow validate "
-            "shows them"
+            f"nothing could be read: every record was rejected ({reasons}): opicflow validate shows them"
         )
     return _all_empty(found)
 

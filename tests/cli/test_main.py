@@ -199,7 +199,7 @@ def test_validate_says_that_the_end_of_a_log_may_still_be_written(
     path = write(tmp_path / name, whole[:-7])
     _, out, _ = opicflow("validate", path)
     words = f"note: {path}: its last {part} is not finished. If a crawler is still writing it, replay with --state"
-    assert " rejects " in out and " 0 rejects" not in out and words in out
+    assert re.search(r"[1-9] rejects? ", out) and words in out
     path.write_bytes(whole)
     _, out, _ = opicflow("validate", path)
     assert " 0 rejects" in out and "not finished" not in out
@@ -251,7 +251,7 @@ def test_validate_lists_names_that_are_not_read_with_their_likely_meaning(opicfl
     named = ("--field", "url=page_url", "--field", "status=code", "--field", "links=outgoing")
     code, out, _ = opicflow("validate", log, *named)
     assert code == 0 and "fields that are not read: title\n" in out
-    assert "1 URLs have &amp; in them" in out and "1 links have no URL" in out
+    assert "with &amp;: 1 URL." in out and "without a URL: 1 link." in out
     found = json.loads(opicflow("validate", log, *named, "--json")[1])
     assert found["unread_names"] == {"title": 1} and found["summary"]["links_not_pages"] == 1
 
@@ -427,10 +427,10 @@ def refusals(tmp_path: Path) -> dict[str, tuple[list[object], str]]:
         "folder": ([tmp_path], "a folder"),
         "one of two": ([log, tmp_path / "none"], "no such file"),
         "empty": ([empty], "empty"),
-        "all rejected": ([rejects], "all 1 records were rejected (bad-field 1)"),
+        "all rejected": ([rejects], "every record was rejected (bad-field 1)"),
         "no log": ([prose], "not a crawl log"),
         "bzip2": ([packed], "log.jsonl.bz2: packed with bzip2, which is not read: unpack it, such as with bzcat"),
-        "nothing can be unpacked": ([cut], "nothing could be read: all 1 records were rejected (corrupt 1)"),
+        "nothing can be unpacked": ([cut], "nothing could be read: every record was rejected (corrupt 1)"),
         "a pipe": ([tmp_path / "pipe"], "pipe: a pipe, which cannot be read twice: name - instead"),
         "a pipe of a pattern": ([f"{tmp_path}/p?pe"], "pipe: a pipe, which cannot be read twice: name - instead"),
         "out is empty": ([log, "--out", ""], "argument --out: the name is empty"),

@@ -115,17 +115,17 @@ def test_a_log_with_other_names_of_fields_has_the_same_ranks(log: Path, tmp_path
     assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
     refused = command("rank", other, "--quiet", code=2)
     assert refused.err == (
-        f"opicflow: {other}: nothing could be read: all 4 records were rejected (opicflow validate shows why)\n"
+        f"opicflow: {other}: nothing could be read: every record was rejected (opicflow validate shows why)\n"
     )
 
 
 def test_rejects_are_counted_without_progress_too(log: Path, tmp_path: Path) -> None:
     log.write_text(log.read_text() + "nonsense\n")
     done = command("rank", log, "--quiet")
-    assert done.err == "1 events were rejected: opicflow validate shows them\n"
+    assert done.err == "1 event rejected: opicflow validate shows them\n"
     (tmp_path / "hosts.txt").write_text("a.example\n")
     done = command("community", "rank", "--local", tmp_path / "hosts.txt", "--from", log, "--quiet")
-    assert done.err == "1 events were rejected: opicflow validate shows them\n"
+    assert done.err == "1 event rejected: opicflow validate shows them\n"
 
 
 def test_every_format_has_the_same_ranks(built: Path, tmp_path: Path) -> None:

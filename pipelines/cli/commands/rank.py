@@ -177,7 +177,7 @@ def _rank_pages(options: argparse.Namespace, how: RankOptions, stored: StoredGra
         else:
             print_ranks(stored, ranked, top, seconds)
             if options.out is not None:
-                print(f"written: {options.out}, {stored.pages:,} pages")
+                print(f"written: {options.out}, {counted(stored.pages, 'page')}")
 
 
 def _rank_sites(options: argparse.Namespace, how: SiteRankOptions, stored: StoredGraph, begun: float) -> None:
@@ -342,7 +342,7 @@ def _graph_of(options: argparse.Namespace) -> Iterator[StoredGraph]:
         with show_build(options.quiet) as progress:
             stored, reasons = graph_of_logs(options.logs, Path(folder) / "graph", how, progress, reading)
         if reasons:
-            print(f"{sum(reasons.values()):,} events were rejected: opicflow validate shows them", file=sys.stderr)
+            print(f"{counted(sum(reasons.values()), 'event')} rejected: opicflow validate shows them", file=sys.stderr)
         yield stored
 
 
@@ -476,12 +476,12 @@ def _run_harmonic(options: argparse.Namespace) -> int:
             }
             print(json.dumps(summary, indent=2))
             return 0
-        print(f"{stored.pages:,} pages, {stored.links:,} links, {seconds:,.1f} s")
+        print(f"{counted(stored.pages, 'page')}, {counted(stored.links, 'link')}, {seconds:,.1f} s")
         print(f"\nharmonic: {describe_harmonic(found)}")
         for row in top:
             print(f"  {row['rank']:>12,.2f}  {printable(row['url'] or row['page'])}")
         if options.out is not None:
-            print(f"written: {options.out}, {stored.pages:,} pages")
+            print(f"written: {options.out}, {counted(stored.pages, 'page')}")
     return 0
 
 

@@ -40,6 +40,7 @@ from opicflow.pipelines.cli.options import (
 )
 from opicflow.pipelines.cli.output_files import STDOUT, check_output
 from opicflow.pipelines.cli.progress import ProgressDisplay, announce_compilation
+from opicflow.pipelines.cli.text import counted
 from opicflow.pipelines.cli.text_tables import first_rows, print_pages, print_plan
 
 if TYPE_CHECKING:
@@ -187,7 +188,8 @@ def run(options: argparse.Namespace) -> int:
     def words() -> str:
         if not latest:
             return "within the first segment"
-        return f"after {latest[0].events:,} events" + (f" of {latest[0].pages:,} pages" if latest[0].pages else "")
+        pages = f" of {counted(latest[0].pages, 'page')}" if latest[0].pages else ""
+        return f"after {counted(latest[0].events, 'event')}{pages}"
 
     try:
         with (
@@ -387,12 +389,13 @@ def _print_result(result: ReplayResult, best: Sequence[bytes], most: int) -> Non
 
     summary = result.summary
     print(
-        f"{summary['events_read']:,} events read = {summary['visits']:,} visits + {summary['announcements']:,} "
-        f"announcements + {summary['rejects']:,} rejects + {summary['duplicates']:,} duplicates"
+        f"{counted(summary['events_read'], 'event')} read = {counted(summary['visits'], 'visit')} + "
+        f"{counted(summary['announcements'], 'announcement')} + {counted(summary['rejects'], 'reject')} + "
+        f"{counted(summary['duplicates'], 'duplicate')}"
     )
     print(
-        f"{summary['pages']:,} pages, {summary['pages_read']:,} read; {summary['links']:,} links; "
-        f"{summary['late']:,} visits came late"
+        f"{counted(summary['pages'], 'page')}, {summary['pages_read']:,} read; {counted(summary['links'], 'link')}; "
+        f"{counted(summary['late'], 'visit')} came late"
     )
     if "certificate" in summary:
         from opicflow.pipelines.cli.text import certified_in_words
@@ -413,6 +416,5 @@ def _print_result(result: ReplayResult, best: Sequence[bytes], most: int) -> Non
     for path in result.written:
         print(f"written: {path}")
     for sent in result.published:
-        print(
-            f"sent: {sent.records:,} to {sent.topic}" + (f" and {sent.tombstones:,} tombstones" * bool(sent.tombstones))
-        )
+        tombstones = f" and {counted(sent.tombstones, 'tombstone')}" if sent.tombstones else ""
+        print(f"sent: {sent.records:,} to {sent.topic}{tombstones}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.options import add_kafka_options, add_state_options, connection_of, natural, state_of, whole
+from opicflow.pipelines.cli.text import counted
 
 if TYPE_CHECKING:
     from opicflow.pipelines.serve.sources import PageSource
@@ -66,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
         host, port = listening.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         view = source.view()
-        what = "a stream, live" if view.live else f"{len(view.table):,} pages"
+        what = "a stream, live" if view.live else counted(len(view.table), "page")
         print(f"{what}: http://{shown}:{port}/ (Ctrl-C ends it)", flush=True)
         serve(source, listening, options.host, token)
     return 0
