@@ -35,7 +35,9 @@ _FILES = (
     r"summary)(-\d{5}-of-\d{5})?\.(jsonl|avro|parquet|json)"
 )
 _WORK = ".opicflow-"
-"""What the names of work folders begin with."""
+"""What the names of work folders in folders of results begin with."""
+_TEMPORARY = "opicflow-replay-"
+"""What the names of work folders in the folder of temporary files begin with."""
 
 
 class FileKinds(NamedTuple):
@@ -146,16 +148,53 @@ def results_folder(path: Path) -> Iterator[None]:
 
 @contextmanager
 def work_folder(out: Path | None) -> Iterator[Path]:
-    """Make a folder for the parts of results, in the folder of results if there is one, and remove it at the end."""
-    work = Path(tempfile.mkdtemp(prefix=_WORK, dir=out))
-    try:
-        yield work
-    finally:
-        # An interrupted segment may still write on another thread: it no longer finds the folder.
-        gone = work.with_name(f"{work.name}-gone")
-        with suppress(OSError):
-            os.rename(work, gone)
-        shutil.rmtree(gone, ignore_errors=True)
+    """Make a folder for the parts of results, in the folder of results if there is one, and remove it at the end.
+
+    Otherwise it is among the temporary files, and what killed replays of this user have left there is removed.
+    """
+    with ExitStack() as locks:
+        if out is None:
+            _remove_abandoned()
+            work = _locked_folder(locks)
+        else:
+            work = Path(tempfile.mkdtemp(prefix=_WORK, dir=out))
+        try:
+            yield work
+        finally:
+            # An interrupted segment may still write on another thread: it no longer finds the folder.
+            gone = work.with_name(f"{work.name}-gone")
+            with suppress(OSError):
+                os.rename(work, gone)
+            shutil.rmtree(gone, ignore_errors=True)
+
+
+def _locked_folder(locks: ExitStack) -> Path:
+    """Make a temporary folder that is locked until the stack is closed, or the process is killed."""
+    while True:
+        work = Path(tempfile.mkdtemp(prefix=_TEMPORARY))
+        with ExitStack() as mine, suppress(FileNotFoundError, BlockingIOError):  # another replay has taken it for left
+            handle = os.open(work, os.O_RDONLY)
+            mine.callback(os.close, handle)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise
+            except OSError:  # a disk without locks
+                pass
+            os.stat(work)
+            locks.push(mine.pop_all())
+            return work
+
+
+def _remove_abandoned() -> None:
+    """Remove temporary folders of this user that no process has locked; none on a disk without locks."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_TEMPORARY}*"):
+        with ExitStack() as locks, suppress(OSError):
+            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            locks.callback(os.close, handle)
+            if os.fstat(handle).st_uid == os.getuid():
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
 
 
 @contextmanager
