@@ -26,6 +26,7 @@ from opicflow.pipelines.replay.mapped_files import MappedFiles
 from opicflow.pipelines.replay.moments import keep_moments
 from opicflow.pipelines.replay.read_progress import Progress
 from opicflow.pipelines.replay.result_files import (
+    SUMMARY,
     FileKinds,
     ResultFiles,
     path_in_errors,
@@ -321,7 +322,7 @@ class _Replay:
         summary["seconds"] = round(time.perf_counter() - self.begun, 3)
         summary["events_per_second"] = round(summary["events_read"] / summary["seconds"])
         if request.out is not None:
-            path = request.out / "summary.json"
+            path = request.out / SUMMARY
             with path_in_errors(path), whole_file(path) as file:
                 file.write(json.dumps(summary, indent=2).encode() + b"\n")
             result.written.append(path)

@@ -131,6 +131,21 @@ def test_files_are_returned_in_their_order_and_have_no_names_before_the_end(
     assert sorted(tmp_path.iterdir()) == sorted(written)
 
 
+def test_results_of_an_earlier_run_in_another_format_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ArrivingParts, "read", lambda self, *kinds: iter(()))
+    others = ["importance.txt", "my-importance.jsonl", "site-importance.jsonl", "publications.jsonl"]
+    old = ["importance.jsonl", "crawl-orders-00001-of-00002.avro", "rejects.jsonl", "refresh-schedule.parquet"]
+    for name in (*others, *old):
+        (tmp_path / name).write_bytes(b"old")
+    with result_files(tmp_path, tmp_path, FileKinds("parquet", 1, sites=False, publications=False)) as files:
+        assert len(list(tmp_path.glob("[!.]*"))) == len(others) + len(old)
+        written = files.finish()
+    assert {path.name for path in tmp_path.iterdir()} == {*others, *(path.name for path in written)}
+    assert (tmp_path / "refresh-schedule.parquet").read_bytes() != b"old"
+
+
 def test_the_thread_that_finishes_writes_what_the_other_one_has_not_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
