@@ -16,7 +16,7 @@ from contextlib import redirect_stdout, suppress
 from typing import TYPE_CHECKING
 
 from opicflow.pipelines.cli.configuration import Configuration
-from opicflow.pipelines.cli.error_text import one_line, os_problem, user_problem
+from opicflow.pipelines.cli.error_text import by_option, one_line, os_problem, user_problem
 from opicflow.pipelines.cli.memory_limit import limit_reached
 from opicflow.pipelines.cli.parser import EXIT_USER, build_parser, command_module, complete_words
 from opicflow.pipelines.cli.standard_output import NAME, named_output
@@ -106,7 +106,7 @@ def _run_command(options: argparse.Namespace) -> int:
         if _interrupted:  # Beam and compilers raise other exceptions for it
             raise KeyboardInterrupt from None
         if isinstance(problem, UserError):
-            return _refuse(one_line(problem))
+            return _refuse(by_option(one_line(problem), options))
         if isinstance(problem, OSError) and problem.filename == NAME:
             raise
         if isinstance(problem, OSError):

@@ -315,7 +315,7 @@ def test_a_trap_does_not_fill_the_ledger(tmp_path: Path) -> None:
         ({"counting": counted(strategy="best")}, "strategy is 'best': give one of thesis"),
         ({"counting": counted(bandwidth_per_day=-1.0)}, "bandwidth_per_day is -1.0"),
         ({"counting": LedgerOptions(max_pages=0)}, "max_pages is 0"),
-        ({"focus": CashFocus(bonus={"pdf": 0.5})}, "--bonus: the category 'pdf' is none of"),
+        ({"focus": CashFocus(bonus={"pdf": 0.5})}, "--bonus: there is no category 'pdf'"),
         ({"focus": CashFocus(unread_weight=-1.0)}, "--unread-weight -1"),
     ],
 )
@@ -387,10 +387,10 @@ def test_schedule_exports_for_a_frontier(state: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_wrong_options_of_schedule_give_one_line_of_error(state: Path, tmp_path: Path) -> None:
     for options, message in (
-        (["--strategy", "best"], "strategy is 'best'"),
-        (["--bandwidth", "0"], "bandwidth_per_day is 0.0"),
-        (["--rate-prior", "best"], "rate_prior is 'best': give one of learnt, fixed"),
-        (["--discovery-by", "best"], "discovery_by is 'best': give one of learnt, importance, cash, found"),
+        (["--strategy", "best"], "--strategy 'best': give one of thesis"),
+        (["--bandwidth", "0"], "--bandwidth 0.0: give a number"),
+        (["--rate-prior", "best"], "--rate-prior 'best': give one of learnt, fixed"),
+        (["--discovery-by", "best"], "--discovery-by 'best': give one of learnt, importance, cash, found"),
         (["--export", str(tmp_path / "no/where.csv")], "its folder is not there"),
     ):
         done = schedule(state, *options)
