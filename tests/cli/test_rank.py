@@ -298,6 +298,7 @@ def test_an_interrupted_build_of_several_logs_continues(tmp_path: Path, monkeypa
         (["rank", "{g}", "--memory", "lots"], "--memory lots: not a size: write it like 512MB"),
         (["rank", "{d}"], "no graph there: build one with opicflow graph build"),
         (["rank", "{d}/none.jsonl"], "none.jsonl"),
+        (["rank", "{log}", "--work", "{d}/none"], "--work {d}/none: there is no such folder: make it"),
         (["graph", "build", "--out", "{d}/h"], "name logs, or a replay's state"),
         (["graph", "build", "{log}", "--out", "{g}"], "there is a graph already"),
         (["graph", "build", "{log}", "--out", "{d}"], "not empty, and not a graph"),
@@ -313,7 +314,7 @@ def test_a_mistake_gives_one_line_of_error(
     (tmp_path / "bad.txt").write_text("example.org much\n")
     (tmp_path / "other.txt").write_text("example.net\n")
     done = command(*(word.format(g=built, d=tmp_path, log=log) for word in arguments), code=2)
-    assert words.format(g=built) in done.err
+    assert words.format(g=built, d=tmp_path) in done.err
     assert done.err.count("\n") == 1
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import random
 import re
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -398,6 +400,15 @@ def test_wrong_options_of_schedule_give_one_line_of_error(state: Path, tmp_path:
         assert message in done.err
     done = schedule(tmp_path / "none")
     assert done.code == 2 and done.err.count("\n") == 1
+
+
+def test_a_full_disk_is_that_of_the_exported_file(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(import_module("opicflow.pipelines.results.schedules"), "export", fill)
+    done = schedule(state, "--export", str(tmp_path / "frontier.csv"))
+    assert done.code == 2 and done.err.startswith(f"opicflow: {tmp_path}/frontier.csv: No space left on device: ")
 
 
 @pytest.mark.slow

@@ -337,6 +337,8 @@ def _graph_of(options: argparse.Namespace) -> Iterator[StoredGraph]:
                 )
         yield StoredGraph(folders[0])
         return
+    if options.work is not None and not options.work.is_dir():
+        raise InputRefused(f"--work {options.work}: there is no such folder: make it, or name another one")
     with tempfile.TemporaryDirectory(prefix="opicflow-graph-", dir=options.work) as folder:
         how, reading = graph_options_of(options), reading_of(options)
         with show_build(options.quiet) as progress:
@@ -447,6 +449,11 @@ def _check_measure(options: argparse.Namespace) -> None:
                 raise InputRefused(f"--{name.replace('_', '-')}: harmonic centrality does not use it: omit it")
     if options.exact and (options.registers, options.seed) != (None, None):
         raise InputRefused("--exact: exact values need no --registers and no --seed: omit them")
+    if options.registers is not None:
+        from opicflow.pipelines.graph.harmonic import FEWEST_LOG2, MOST_LOG2
+
+        if not FEWEST_LOG2 <= options.registers <= MOST_LOG2:
+            raise InputRefused(f"--registers {options.registers}: give a number from {FEWEST_LOG2} to {MOST_LOG2}")
     for name in ("registers", "seed", "exact"):
         if getattr(options, name) not in (None, False) and not _has_harmonic(options):
             raise InputRefused(f"--{name}: it is for harmonic centrality: give --measure harmonic too")

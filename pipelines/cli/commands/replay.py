@@ -167,6 +167,7 @@ def run(options: argparse.Namespace) -> int:
     from opicflow.connectors.files.whole_file import whole_file
     from opicflow.pipelines.replay import runner
     from opicflow.pipelines.replay.read_progress import Progress
+    from opicflow.pipelines.replay.result_files import path_in_errors
     from opicflow.pipelines.transforms.publish import ROWS_PER_PART
 
     _check_outputs(options)
@@ -204,7 +205,7 @@ def run(options: argparse.Namespace) -> int:
                 from opicflow.pipelines.serve.renderer import render_report
                 from opicflow.pipelines.serve.replay_view import view_of_replay
 
-                with whole_file(options.report) as file:
+                with path_in_errors(options.report), whole_file(options.report) as file:
                     inputs = [request.topic.topic] if request.topic else options.logs
                     file.write(render_report(view_of_replay(result, inputs)).encode("utf-8"))
                 result.written.append(options.report)

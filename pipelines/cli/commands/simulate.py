@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
     except InputRefused:
         raise
     except ValueError as problem:
-        raise InputRefused(_by_options(str(problem))) from None
+        raise InputRefused(_by_options(str(problem), options.links is None)) from None
     display = ProgressDisplay(options.quiet)
 
     def events() -> Iterator[SimulatedEvent]:
@@ -166,11 +166,13 @@ def _check_files(options: argparse.Namespace) -> None:
                 raise InputRefused(f"--{name}: an edge list defines that: omit this or --edges")
 
 
-def _by_options(problem: str) -> str:
+def _by_options(problem: str, has_default_links: bool) -> str:
     """A refusal in the words of the command line."""
     first, _, rest = problem.partition(" ")
     options = {"mean_links": "links", "visits_per_day": "per-day", "seeds": "announce"}
     names = ("strategy", "history", "dangling", "blocked", "failing", "never_read", "not_modified", *options)
+    if first == "mean_links" and has_default_links:
+        rest += " (the default)"
     return f"--{options.get(first, first).replace('_', '-')} {rest}" if first in names else problem
 
 
