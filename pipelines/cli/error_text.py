@@ -20,8 +20,9 @@ _OPTIONS = {
     "shortest_interval_seconds": "shortest-interval",
     "longest_interval_days": "longest-interval",
     "most_share of a domain": "max-share-per-domain",
-    **{name: name.replace("_", "-") for name in ("damping", "discovery_share", "discovery_by", "rate_prior")},
+    **{name: name.replace("_", "-") for name in ("discovery_share", "discovery_by", "rate_prior")},
     **{name: name.replace("_", "-") for name in ("host_fetches_per_hour", "window_turns", "window_days")},
+    **{name: name for name in ("damping", "tolerance", "memory")},
 }
 """The options of settings whose values a user gives, by the names that their errors begin with."""
 _ADDED_BY_BEAM = re.compile(r" \[while running '[^']*'(?: with name '[^']*')?\]")

@@ -443,8 +443,8 @@ def _settings(request: ReplayRequest, state: State | None) -> tuple[KeeperConfig
         config = request.counting.over(kept)
         if rules.categories.count != kept.categories:
             raise StateRefused(
-                f"{request.state}: its ledger has {kept.categories} categories of pages, and these rules have "
-                f"{rules.categories.count}: omit --by-media and --category, or name another folder"
+                f"{request.state}: its ledger has other categories of pages: give --by-media and --category as in its "
+                "first replay, or name another folder"
             )
         if request.focus is not None:
             config = request.focus.over(config, rules.categories)

@@ -327,7 +327,7 @@ def test_wrong_options_are_refused(options: dict[str, Any], message: str, log: P
 
 
 def test_a_state_keeps_its_categories(log: Path, state: Path) -> None:
-    with pytest.raises(StateRefused, match="has 1 categories of pages, and these rules have 6"):
+    with pytest.raises(StateRefused, match="other categories of pages: give --by-media and --category as in its first"):
         run([log], state=state, rules=Rules(categories=Categories(by_media=True)))
 
 
