@@ -16,6 +16,7 @@ from typing import BinaryIO, NamedTuple
 
 from opicflow.connectors.files.divided_files import existing_paths
 from opicflow.connectors.files.opening import InputRefused
+from opicflow.connectors.files.temporary_folder import temporary_folder
 from opicflow.connectors.files.whole_file import remove_leftovers, whole_file
 from opicflow.pipelines.replay.state import FolderInUse
 from opicflow.pipelines.results.files import (
@@ -186,10 +187,9 @@ def work_folder(out: Path | None) -> Iterator[Path]:
 
     Otherwise it is among the temporary files, and what killed replays of this user have left there is removed.
     """
-    with ExitStack() as locks:
+    with ExitStack() as temporary:
         if out is None:
-            _remove_abandoned()
-            work = _locked_folder(locks)
+            work = temporary.enter_context(temporary_folder(_TEMPORARY))
         else:
             work = Path(tempfile.mkdtemp(prefix=_WORK, dir=out))
         try:
@@ -200,35 +200,6 @@ def work_folder(out: Path | None) -> Iterator[Path]:
             with suppress(OSError):
                 os.rename(work, gone)
             shutil.rmtree(gone, ignore_errors=True)
-
-
-def _locked_folder(locks: ExitStack) -> Path:
-    """Make a temporary folder that is locked until the stack is closed, or the process is killed."""
-    while True:
-        work = Path(tempfile.mkdtemp(prefix=_TEMPORARY))
-        with ExitStack() as mine, suppress(FileNotFoundError, BlockingIOError):  # another replay has taken it for left
-            handle = os.open(work, os.O_RDONLY)
-            mine.callback(os.close, handle)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise
-            except OSError:  # a disk without locks
-                pass
-            os.stat(work)
-            locks.push(mine.pop_all())
-            return work
-
-
-def _remove_abandoned() -> None:
-    """Remove temporary folders of this user that no process has locked; none on a disk without locks."""
-    for path in Path(tempfile.gettempdir()).glob(f"{_TEMPORARY}*"):
-        with ExitStack() as locks, suppress(OSError):
-            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            locks.callback(os.close, handle)
-            if os.fstat(handle).st_uid == os.getuid():
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(path, ignore_errors=True)
 
 
 @contextmanager

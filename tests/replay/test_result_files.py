@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,37 +43,12 @@ def test_what_killed_replays_have_left_is_removed_and_nothing_else(tmp_path: Pat
         assert sorted(path.name for path in tmp_path.iterdir()) == sorted(others)
 
 
-def test_what_killed_replays_have_left_among_temporary_files_is_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_work_folder_among_temporary_files_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / "file").write_bytes(b"x")
-    (tmp_path / "opicflow-replay-link").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "opicflow-replay-killed").mkdir()
-    (tmp_path / "opicflow-replay-killed" / "part").write_bytes(b"x")
-    with work_folder(None) as runs, work_folder(None) as other:
-        assert runs.is_dir() and other.is_dir() and runs != other
-        assert not (tmp_path / "opicflow-replay-killed").exists()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "opicflow-replay-link"]
-    assert (tmp_path / "elsewhere" / "file").exists()
-
-
-def test_a_folder_that_another_replay_took_for_abandoned_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    flock, made = fcntl.flock, list[str]()
-
-    def lock_too_late(handle: int, how: int) -> None:
-        if not made:
-            made.extend(path.name for path in tmp_path.iterdir())
-            shutil.rmtree(tmp_path / made[0])
-        flock(handle, how)
-
-    monkeypatch.setattr(fcntl, "flock", lock_too_late)
     with work_folder(None) as work:
-        assert work.is_dir() and made and work.name not in made
+        assert work.parent == tmp_path and list(tmp_path.iterdir()) == [work]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_a_killed_replay_has_left_in_its_state_is_removed(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opicflow.connectors.files.opening import InputRefused
+from opicflow.connectors.files.temporary_folder import temporary_folder
 from opicflow.pipelines.cli.graph_options import add_graph_options, graph_options_of, show_build, size_of
 from opicflow.pipelines.cli.options import (
     add_json,
@@ -339,10 +339,10 @@ def _graph_of(options: argparse.Namespace) -> Iterator[StoredGraph]:
         return
     if options.work is not None and not options.work.is_dir():
         raise InputRefused(f"--work {options.work}: there is no such folder: make it, or name another one")
-    with tempfile.TemporaryDirectory(prefix="opicflow-graph-", dir=options.work) as folder:
+    with temporary_folder("opicflow-rank-", options.work) as folder:
         how, reading = graph_options_of(options), reading_of(options)
         with show_build(options.quiet) as progress:
-            stored, reasons = graph_of_logs(options.logs, Path(folder) / "graph", how, progress, reading)
+            stored, reasons = graph_of_logs(options.logs, folder / "graph", how, progress, reading)
         if reasons:
             print(f"{counted(sum(reasons.values()), 'event')} rejected: opicflow validate shows them", file=sys.stderr)
         yield stored
