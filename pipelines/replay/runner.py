@@ -310,6 +310,8 @@ class _Replay:
         """Write files and topics, with the summary last."""
         request, last = self.request, self.state.run["last"]
         self.notes += self.log.notes_at_end(found.input_ranges, self.state)
+        if request.now_second is not None and last["audit"]["second"] > request.now_second:
+            self.notes.append("The logs end later than --now, which changes nothing.")
         result = self._result(found)
         summary = result.summary
         summary["seconds"] = round(time.perf_counter() - self.begun, 3)
