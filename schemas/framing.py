@@ -120,13 +120,13 @@ class Decoder:
         except Exception:
             # fastavro raises many exceptions for a broken body; their messages differ from run to run.
             raise FramingRefused(
-                f"a {self._name} of {frame} breaks off or is damaged near byte {stream.tell()} of {len(message)}: "
+                f"this {self._name} of {frame} breaks off or is damaged near byte {stream.tell()} of {len(message)}: "
                 "send it again, or correct the schema that it names"
             ) from None
         if stream.tell() != len(message):
             raise FramingRefused(
-                f"a {self._name} of {frame} ends at byte {stream.tell()} of {len(message)}: send one record a message, "
-                "or correct the schema that it names"
+                f"this {self._name} of {frame} ends at byte {stream.tell()} of {len(message)}: send one record a "
+                "message, or correct the schema that it names"
             )
         return cast(dict[str, Any], values)
 
@@ -134,7 +134,7 @@ class Decoder:
         """Pass over the record before fastavro does, which follows every count in it."""
         walk = writer.walk(np.frombuffer(message, np.uint8), _BODY_STARTS[frame.kind], len(message), 1)
         if walk.detail:
-            detail = f"a {self._name} of {frame} is damaged: {walk.detail}"
+            detail = f"this {self._name} of {frame} is damaged: {walk.detail}"
             raise FramingRefused(f"{detail}: send it again, or correct the schema that it names")
         if refused := refused_for(int(walk.problems[0])):
             raise FramingRefused(str(refused), refused.reason)
@@ -142,15 +142,15 @@ class Decoder:
     def _frame(self, message: bytes) -> Frame:
         kind = frame_kind(message)
         if len(message) > MOST_MESSAGE_BYTES:
-            raise FramingRefused(f"a {self._name} has {len(message)} bytes: send at most {MOST_MESSAGE_BYTES}")
+            raise FramingRefused(f"this {self._name} has {len(message)} bytes: send at most {MOST_MESSAGE_BYTES}")
         if kind is None:
             raise FramingRefused(
-                f"a {self._name} begins with {message[:2].hex(' ') or 'nothing'}: frame it as Avro single-object "
+                f"this {self._name} begins with {message[:2].hex(' ') or 'nothing'}: frame it as Avro single-object "
                 "encoding (c3 01) or as Confluent (00)"
             )
         body = _BODY_STARTS[kind]
         if len(message) < body:
-            raise FramingRefused(f"a {self._name} breaks off within its first {body} bytes: send it whole")
+            raise FramingRefused(f"this {self._name} breaks off within its first {body} bytes: send it whole")
         mark = len(_MARKS[kind])
         return Frame(kind, int.from_bytes(message[mark:body], "little" if kind is FrameKind.SINGLE_OBJECT else "big"))
 
@@ -158,7 +158,7 @@ class Decoder:
         schema = self._writer_of(frame)
         if schema is None:
             raise FramingRefused(
-                f"a {self._name} was written with {frame}, which is not known here: publish that schema, "
+                f"this {self._name} was written with {frame}, which is not known here: publish that schema, "
                 "or update opicflow"
             )
         try:
@@ -180,7 +180,7 @@ def _encode(name: str, values: dict[str, Any], kind: FrameKind, number: bytes) -
     stream.seek(_BODY_STARTS[kind])
     fastavro.schemaless_writer(stream, _to_write(name), values, strict_allow_default=True)
     if stream.tell() > MOST_MESSAGE_BYTES:
-        raise FramingRefused(f"a {name} would have {stream.tell()} bytes: send at most {MOST_MESSAGE_BYTES}")
+        raise FramingRefused(f"this {name} would have {stream.tell()} bytes: send at most {MOST_MESSAGE_BYTES}")
     return stream.getvalue()
 
 

@@ -26,7 +26,7 @@ def found_paths(folder: Path, name: str, ending: str) -> list[Path]:
 
     Some parts without the others are an `InputRefused`, and so are the parts of several divisions.
     """
-    there = _existing(folder, name, ending)
+    there = existing_paths(folder, name, ending)
     if not there:
         return []
     divisions = {_parts_in(path.name) for path in there}
@@ -55,7 +55,7 @@ def divided_file(folder: Path, name: str, ending: str, parts: int) -> Iterator[S
         yield partial
         if parts == 1:
             os.replace(partial[0], paths[0])
-        for path in _existing(folder, name, ending):
+        for path in existing_paths(folder, name, ending):
             if parts > 1 or path not in paths:
                 path.unlink()
         if parts > 1:
@@ -68,7 +68,8 @@ def divided_file(folder: Path, name: str, ending: str, parts: int) -> Iterator[S
         raise
 
 
-def _existing(folder: Path, name: str, ending: str) -> list[Path]:
+def existing_paths(folder: Path, name: str, ending: str) -> list[Path]:
+    """Return the paths of a file that are there, of whatever divisions."""
     pattern = re.compile(rf"{re.escape(name)}(-\d{{5}}-of-\d{{5}})?\.{re.escape(ending)}")
     return sorted(path for path in folder.iterdir() if pattern.fullmatch(path.name) and path.is_file())
 

@@ -16,6 +16,7 @@ from opicflow.schemas.errors import UserError, in_one_line
 _SCHEMES = ("file", "s3", "gs", "abfs", "abfss")
 _CONNECT_SECONDS, _REQUEST_SECONDS = 5.0, 30.0
 _ATTEMPTS = 3
+_TRIAL = ".writable"
 _S3_SETTINGS = ("region", "endpoint_override", "scheme")
 
 
@@ -77,6 +78,14 @@ class StorageFolder:
                 system.create_dir(path.rpartition("/")[0], recursive=True)
             with system.open_output_stream(path, compression=None) as file:
                 file.write(data)
+
+    def check_writable(self) -> None:
+        """Write a small file and remove it. Raises `StorageRefused` where that fails."""
+        try:
+            self.write(_TRIAL, b"")
+            self.remove_file(_TRIAL)
+        except StorageRefused as problem:
+            raise StorageRefused(f"{problem}: make it writable, or name another folder") from None
 
     def remove(self, name: str) -> None:
         """Remove a folder with all files in it, if it is there."""

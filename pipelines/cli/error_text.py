@@ -9,12 +9,43 @@ import re
 from opicflow.schemas.errors import UserError
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_OPTIONS = {
+    "strategy": "refresh-strategy",
+    "bandwidth_per_day": "bandwidth",
+    "cycle_hours": "cycle",
+    "domain_fetches_per_day": "domain-fetches",
+    "domain_discovery_share": "domain-discovery",
+    "host_fetches_per_day": "host-fetches",
+    "crawl_delay_seconds": "crawl-delay",
+    "shortest_interval_seconds": "shortest-interval",
+    "longest_interval_days": "longest-interval",
+    "most_share of a domain": "max-share-per-domain",
+    **{name: name.replace("_", "-") for name in ("discovery_share", "discovery_by", "rate_prior")},
+    **{name: name.replace("_", "-") for name in ("host_fetches_per_hour", "window_turns", "window_days")},
+    **{name: name for name in ("damping", "tolerance", "memory")},
+}
+"""The options of settings whose values a user gives, by the names that their errors begin with."""
 _ADDED_BY_BEAM = re.compile(r" \[while running '[^']*'(?: with name '[^']*')?\]")
 
 
 def one_line(problem: BaseException) -> str:
     """Return the message of an error on one line, without what Beam appends to it."""
     return _ADDED_BY_BEAM.sub("", " ".join(str(problem).split()))
+
+
+def by_option(message: str, options: argparse.Namespace) -> str:
+    """Return the message of a setting that is not possible with the name of its option, if that was given.
+
+    >>> by_option("cycle_hours is 0.0: give a number from 1", argparse.Namespace(cycle=0.0))
+    '--cycle 0.0: give a number from 1'
+    """
+    field, _, rest = message.partition(" is ")
+    option = _OPTIONS.get(field, "")
+    if not option or getattr(options, option.replace("-", "_"), None) is None:
+        return message
+    if field == "strategy" and options.command == "schedule":
+        option = field
+    return f"--{option} {rest}"
 
 
 def os_problem(problem: OSError, options: argparse.Namespace) -> str:

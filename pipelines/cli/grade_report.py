@@ -267,7 +267,7 @@ def _print(
         f"to {found.grades.max():g}; {good:,} are good: {plan.good:g} or more"
     )
     for one in judged:
-        print(f"{one.letter + ': ' if one.letter else 'yardstick: '}{printable(one.name)} of {one.pages:,} pages")
+        print(f"{one.letter or 'yardstick'}: {printable(one.name)} of {counted(one.pages, 'page')}")
     for note in notes:
         print(f"note: {printable(note)}")
     print(f"in brackets: the middle 95 of 100 of {plan.resamples:,} resamples, seed {plan.seed}")

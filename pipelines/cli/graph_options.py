@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.options import add_quiet, add_rule_options, rules_of, whole
 from opicflow.pipelines.cli.progress import ProgressDisplay
+from opicflow.pipelines.cli.text import counted
 from opicflow.schemas.errors import printable
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def show_build(quiet: bool) -> Iterator[Callable[[BuildProgress], None]]:
 
     def show(at: BuildProgress) -> None:
         if at.step:
-            display.show_words(f"{at.events:,} events read; {at.step}", at.seconds)
+            display.show_words(f"{counted(at.events, 'event')} read; {at.step}", at.seconds)
         else:
             display.show(Progress(at.events, None, at.done_bytes, at.total_bytes, "B", at.seconds))
 

@@ -16,9 +16,10 @@ from contextlib import redirect_stdout, suppress
 from typing import TYPE_CHECKING
 
 from opicflow.pipelines.cli.configuration import Configuration
-from opicflow.pipelines.cli.error_text import one_line, os_problem, user_problem
+from opicflow.pipelines.cli.error_text import by_option, one_line, os_problem, user_problem
 from opicflow.pipelines.cli.memory_limit import limit_reached
 from opicflow.pipelines.cli.parser import EXIT_USER, build_parser, command_module, complete_words
+from opicflow.pipelines.cli.standard_output import NAME, named_output
 from opicflow.schemas.errors import UserError, printable
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(problem, BrokenPipeError):  # as in `opicflow top | head`: no error
             return 0
-        return _refuse(f"standard output: {problem.strerror}: correct this, and run the command again")
+        return _refuse(f"{NAME}: {problem.strerror}: correct this, and run the command again")
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -86,7 +87,8 @@ def _run(arguments: Sequence[str]) -> int:
         build_parser(()).print_help()
         return 0
     if getattr(command_module(options.command), "PRINTS_AS_IT_GOES", False):
-        return _run_command(options)
+        with named_output():
+            return _run_command(options)
     results = io.StringIO()
     with redirect_stdout(results):
         code = _run_command(options)
@@ -104,8 +106,8 @@ def _run_command(options: argparse.Namespace) -> int:
         if _interrupted:  # Beam and compilers raise other exceptions for it
             raise KeyboardInterrupt from None
         if isinstance(problem, UserError):
-            return _refuse(one_line(problem))
-        if isinstance(problem, BrokenPipeError) and getattr(module, "PRINTS_AS_IT_GOES", False):
+            return _refuse(by_option(one_line(problem), options))
+        if isinstance(problem, OSError) and problem.filename == NAME:
             raise
         if isinstance(problem, OSError):
             return _refuse(os_problem(problem, options))

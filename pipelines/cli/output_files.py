@@ -6,10 +6,20 @@ import tempfile
 from pathlib import Path
 
 from opicflow.connectors.files.opening import InputRefused
+from opicflow.pipelines.cli.options import path_named
+
+STDOUT = "-"
+
+
+def file_or_stdout(text: str) -> Path | None:
+    """Return the path of a file; None for `-`, where standard output is what an omitted option means."""
+    return None if text == STDOUT else path_named(text)
 
 
 def check_output(path: Path, example: str) -> None:
     """Raise `InputRefused` before the work if its result could not be written. `example` is a name to suggest."""
+    if str(path) == STDOUT:
+        raise InputRefused(f"{path}: here it does not mean standard output: name a file")
     if not path.parent.is_dir():
         raise InputRefused(f"{path}: its folder is not there: make it, or name another file")
     if path.is_dir():

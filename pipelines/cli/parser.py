@@ -24,6 +24,7 @@ _EPILOG = """opicflow COMMAND --help shows the options of a command, with exampl
 Settings of a team: opicflow config, and docs/guides/configuration.md.
 """
 _UNRECOGNIZED = re.compile(r"^unrecognized arguments: (.*)$", re.DOTALL)
+_NO_NUMBER = re.compile(r"^(argument \S+: )invalid float value: (.*)$")
 
 
 class _ShowVersion(argparse.Action):
@@ -51,6 +52,7 @@ class Parser(argparse.ArgumentParser):
         unknown = _UNRECOGNIZED.match(message)
         if unknown:
             message = self._unknown(unknown[1].split()[0])
+        message = _NO_NUMBER.sub(r"\1\2 is not a number", message)
         self.exit(EXIT_USER, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from opicflow.pipelines.cli.text import counted
+
 if TYPE_CHECKING:
     from opicflow.pipelines.replay.read_progress import Progress
 
@@ -45,8 +47,8 @@ class ProgressDisplay:
 
     def show(self, progress: Progress) -> None:
         """Show how many events and bytes were read."""
-        words = f"{progress.events:,} events, {progress.events / max(progress.seconds, 1e-9):,.0f}/s"
-        words += "" if progress.pages is None else f", {progress.pages:,} pages"
+        words = f"{counted(progress.events, 'event')}, {progress.events / max(progress.seconds, 1e-9):,.0f}/s"
+        words += "" if progress.pages is None else f", {counted(progress.pages, 'page')}"
         left = None
         if progress.total and progress.done:
             left = progress.seconds * (progress.total / progress.done - 1)

@@ -23,7 +23,7 @@ def print_ranks(stored: StoredGraph, ranked: Sequence[Rank], top: int, seconds: 
     """Print the highest pages by each rank."""
     from opicflow.pipelines.results.graph_rows import top_pages
 
-    print(f"{stored.pages:,} pages, {stored.links:,} links, {seconds:,.1f} s")
+    print(f"{counted(stored.pages, 'page')}, {counted(stored.links, 'link')}, {seconds:,.1f} s")
     for one in ranked:
         if one.name == "spam_mass":
             _print_spam_mass(stored, ranked, top)
@@ -44,7 +44,8 @@ def _print_spam_mass(stored: StoredGraph, ranked: Sequence[Rank], top: int) -> N
     matters = scores >= _LEAST_SCORE
     shown = np.where(matters, values["spam_mass"], -np.inf)
     print(
-        f"\nspam_mass, of {int(matters.sum()):,} pages with {_LEAST_SCORE:g} times the importance of an average page:"
+        f"\nspam_mass, of {counted(int(matters.sum()), 'page')} with {_LEAST_SCORE:g} times the importance "
+        "of an average page:"
     )
     for row in top_pages(stored, shown, min(top, int(matters.sum()))):
         print(f"  {row['rank']:11.3f}  {printable(row['url'] or row['page'])}")
@@ -56,7 +57,7 @@ def print_sites(
     """Print what sites were made of, and the highest."""
     rules, graph = how.rules, ranked.graph
     weight = {0.0: "dropped", 1.0: "kept"}.get(rules.internal, f"each counts {rules.internal:g}")
-    print(f"{stored.pages:,} pages, {stored.links:,} links, {seconds:,.1f} s")
+    print(f"{counted(stored.pages, 'page')}, {counted(stored.links, 'link')}, {seconds:,.1f} s")
     print(
         f"{counted(graph.sites, rules.by)}, {counted(graph.site_links, 'link')} between them, "
         f"made of {counted(int(graph.links_out.sum()), 'link')} of pages; "
@@ -88,7 +89,7 @@ def print_sites(
 def _accuracy_of(one: Rank) -> str:
     bound = "" if one.error is None else f", at most {one.error:.1e} from the true ranks"
     left = "" if one.converged else " - NOT CONVERGED: give more --max-iterations, or a larger --tolerance"
-    return f"{one.name}: {one.iterations:,} iterations, residual {one.residual:.1e}{bound}{left}"
+    return f"{one.name}: {counted(one.iterations, 'iteration')}, residual {one.residual:.1e}{bound}{left}"
 
 
 def describe_harmonic(found: HarmonicCentrality, noun: str = "page") -> str:

@@ -119,7 +119,7 @@ def _rebuilt(logs: Logs, shard: int, quiet: bool) -> Ledger:
 def _shown(display: ProgressDisplay, began: float) -> Callable[[RebuildProgress], None]:
     def show(at: RebuildProgress) -> None:
         seconds, done = time.monotonic() - began, at.offset / max(at.end, 1)
-        words = f"shard {at.shard}: {at.offset:,} entries of its log, {at.pages:,} pages"
+        words = f"shard {at.shard}: {at.offset:,} entries of its log, {counted(at.pages, 'page')}"
         display.show_words(words, seconds, done, seconds * (1 / done - 1) if done else None)
 
     return show

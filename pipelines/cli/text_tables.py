@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from opicflow.pipelines.cli.text import counted
+
 if TYPE_CHECKING:
     from opicflow.pipelines.results.record_columns import Pages
 
@@ -13,7 +15,7 @@ def print_plan(plan: dict[str, Any]) -> None:
     """Print the refresh plan of a summary, in two lines, and a third one about unread pages that are ordered."""
     print(
         f"refresh: {plan['policy']}, {plan['bandwidth_per_day']:,.0f} fetches a day: {plan['refresh_per_day']:,.0f} "
-        f"for {plan['pages_refreshed']:,} pages known, {plan['discovery_per_day']:,.0f} for unread ones; "
+        f"for {counted(plan['pages_refreshed'], 'page')} known, {plan['discovery_per_day']:,.0f} for unread ones; "
         f"{plan['freshness']:.0%} fresh, by importance{_how_sure(plan)}"
     )
     print(

@@ -73,7 +73,7 @@ class BuildPlan:
     def __post_init__(self) -> None:
         """Refuse values out of range."""
         if self.memory_bytes < FEWEST_MEMORY_BYTES:
-            raise GraphRefused(f"memory: {self.memory_bytes:,} bytes are too few: give at least 1MB")
+            raise GraphRefused(f"memory is {self.memory_bytes:,} bytes: give at least 1MB")
         if not (2 <= self.buckets <= MOST_BUCKETS and self.buckets & (self.buckets - 1) == 0):
             raise GraphRefused(f"buckets: {self.buckets} is not a power of two from 2 to {MOST_BUCKETS}")
         if self.ranks_at_once < 1 or (self.slice_pages is not None and self.slice_pages < 1):

@@ -82,9 +82,9 @@ class Settings:
     def __post_init__(self) -> None:
         """Refuse values out of range."""
         if not 0.0 <= self.damping < 1.0:
-            raise GraphRefused(f"damping: {self.damping} is not a number from 0 to below 1")
+            raise GraphRefused(f"damping is {self.damping}: give a number from 0 to below 1")
         if not self.tolerance > 0.0:
-            raise GraphRefused(f"tolerance: {self.tolerance} is not above 0")
+            raise GraphRefused(f"tolerance is {self.tolerance}: give a number above 0")
         if self.max_iterations < 1:
             raise GraphRefused(f"iterations: {self.max_iterations} are too few: give 1 at least")
 

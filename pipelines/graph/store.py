@@ -331,7 +331,7 @@ def _manifest(path: Path) -> dict[str, Any]:
         stored = json.loads((path / MANIFEST).read_bytes())
         kind, version, digest = stored.pop("format"), stored.pop("version"), stored.pop("digest")
     except (FileNotFoundError, NotADirectoryError):
-        raise GraphRefused(f"{path}: no graph there: build one with opicflow graph build LOG --out {path}") from None
+        raise GraphRefused(f"{path}: no graph there: build one with opicflow graph build LOG --out web.graph") from None
     except (ValueError, AttributeError, KeyError, RecursionError):
         raise GraphRefused(f"{path / MANIFEST}: missing or damaged: build the graph again") from None
     if kind != FORMAT or version != VERSION:

@@ -86,8 +86,8 @@ def graph_of_logs(
         reader.read()
         if 0 < reader.events == reader.reasons.total():
             raise InputRefused(
-                f"{', '.join(file for file, _ in sources)[:200]}: nothing could be read: all {reader.events:,} records "
-                "were rejected (opicflow validate shows why)"
+                f"{', '.join(file for file, _ in sources)[:200]}: nothing could be read: every record "
+                "was rejected (opicflow validate shows why)"
             )
     return builder.finish(reader.show_step), reader.reasons
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -13,10 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from opicflow.connectors.files.divided_files import existing_paths
 from opicflow.connectors.files.opening import InputRefused
+from opicflow.connectors.files.temporary_folder import temporary_folder
 from opicflow.connectors.files.whole_file import remove_leftovers, whole_file
 from opicflow.pipelines.replay.state import FolderInUse
 from opicflow.pipelines.results.files import (
+    FORMATS,
     IMPORTANCE,
     ORDERS,
     SCHEDULES,
@@ -30,12 +34,34 @@ from opicflow.pipelines.results.files import (
 from opicflow.pipelines.results.part_files import ArrivingParts, Stopped, arriving_parts
 from opicflow.pipelines.transforms.parts import PartKind
 
-_FILES = (
-    r"(importance|refresh-schedule|crawl-orders|site-importance|publications|refresh-publications|rejects|tombstones|"
-    r"summary)(-\d{5}-of-\d{5})?\.(jsonl|avro|parquet|json)"
-)
 _WORK = ".opicflow-"
-"""What the names of work folders begin with."""
+"""What the names of work folders in folders of results begin with."""
+_TEMPORARY = "opicflow-replay-"
+"""What the names of work folders in the folder of temporary files begin with."""
+
+
+class _Records(NamedTuple):
+    """Records in a file, or several: its name, and the parts that it is made of."""
+
+    name: str
+    kind: ResultKind
+    parts: tuple[PartKind, ...]
+
+
+_ALWAYS = (
+    _Records("importance", IMPORTANCE, (PartKind.IMPORTANCE,)),
+    _Records("refresh-schedule", SCHEDULES, (PartKind.SCHEDULE,)),
+    _Records("crawl-orders", ORDERS, (PartKind.ORDERED, PartKind.ORDERS)),
+)
+_SITES = _Records("site-importance", SITES, (PartKind.SITES,))
+_PUBLICATIONS = (
+    _Records("publications", IMPORTANCE, (PartKind.PUBLICATIONS,)),
+    _Records("refresh-publications", SCHEDULES, (PartKind.REPLANNED,)),
+)
+_REJECTS, _TOMBSTONES = "rejects", "tombstones"
+SUMMARY = "summary.json"
+_NAMES = (*(one.name for one in (*_ALWAYS, _SITES, *_PUBLICATIONS)), _REJECTS, _TOMBSTONES)
+_FILES = rf"({'|'.join(_NAMES)})(-\d{{5}}-of-\d{{5}})?\.({'|'.join(FORMATS)})|{re.escape(SUMMARY)}"
 
 
 class FileKinds(NamedTuple):
@@ -49,8 +75,9 @@ class FileKinds(NamedTuple):
 
 
 class _Written(NamedTuple):
-    """Files that are written, and get their names when the stack is closed."""
+    """Files of a result that are written, and get their names when the stack is closed."""
 
+    name: str
     paths: list[Path]
     names: ExitStack
 
@@ -64,6 +91,7 @@ class ResultFiles:
 
     def __init__(self, out: Path, arriving: ArrivingParts, kinds: FileKinds) -> None:
         """Begin to write files in the folder `out`."""
+        self._out = out
         self._arriving = arriving
         self._thread = ThreadPoolExecutor(1, "write")
         if kinds.many_rows:
@@ -72,7 +100,10 @@ class ResultFiles:
         self._writing = [self._thread.submit(write) for write in self._writers]
 
     def finish(self) -> list[Path]:
-        """Write the rest, name all files, and return their paths. If one cannot be written, none gets its name."""
+        """Write the rest, name all files, and return their paths. If one cannot be written, none gets its name.
+
+        Files of these results that an earlier run wrote in another format are removed.
+        """
         self._arriving.complete()
         for number in reversed(range(len(self._writers))):
             if self._writing[number].cancel():  # the thread has not begun it
@@ -80,7 +111,13 @@ class ResultFiles:
         written = [one.result() for one in self._writing]
         for one in written:
             one.names.close()
-        return [path for one in written for path in one.paths]
+        paths = [path for one in written for path in one.paths]
+        for one in written:
+            for format_ in FORMATS:
+                for path in existing_paths(self._out, one.name, format_):
+                    if path not in paths:
+                        path.unlink()
+        return paths
 
     def close(self) -> None:
         """End the thread. Files that have no names yet are removed."""
@@ -146,16 +183,23 @@ def results_folder(path: Path) -> Iterator[None]:
 
 @contextmanager
 def work_folder(out: Path | None) -> Iterator[Path]:
-    """Make a folder for the parts of results, in the folder of results if there is one, and remove it at the end."""
-    work = Path(tempfile.mkdtemp(prefix=_WORK, dir=out))
-    try:
-        yield work
-    finally:
-        # An interrupted segment may still write on another thread: it no longer finds the folder.
-        gone = work.with_name(f"{work.name}-gone")
-        with suppress(OSError):
-            os.rename(work, gone)
-        shutil.rmtree(gone, ignore_errors=True)
+    """Make a folder for the parts of results, in the folder of results if there is one, and remove it at the end.
+
+    Otherwise it is among the temporary files, and what killed replays of this user have left there is removed.
+    """
+    with ExitStack() as temporary:
+        if out is None:
+            work = temporary.enter_context(temporary_folder(_TEMPORARY))
+        else:
+            work = Path(tempfile.mkdtemp(prefix=_WORK, dir=out))
+        try:
+            yield work
+        finally:
+            # An interrupted segment may still write on another thread: it no longer finds the folder.
+            gone = work.with_name(f"{work.name}-gone")
+            with suppress(OSError):
+                os.rename(work, gone)
+            shutil.rmtree(gone, ignore_errors=True)
 
 
 @contextmanager
@@ -170,38 +214,26 @@ def path_in_errors(path: Path) -> Iterator[None]:
 
 def _writers(out: Path, arriving: ArrivingParts, kinds: FileKinds) -> Iterator[Callable[[], _Written]]:
     """Yield what writes each file, in the order in which they are returned."""
-    results: list[tuple[str, ResultKind, tuple[PartKind, ...]]] = [
-        ("importance", IMPORTANCE, (PartKind.IMPORTANCE,)),
-        ("refresh-schedule", SCHEDULES, (PartKind.SCHEDULE,)),
-        ("crawl-orders", ORDERS, (PartKind.ORDERED, PartKind.ORDERS)),
-    ]
-    if kinds.sites:
-        results.append(("site-importance", SITES, (PartKind.SITES,)))
-    if kinds.publications:
-        results += [
-            ("publications", IMPORTANCE, (PartKind.PUBLICATIONS,)),
-            ("refresh-publications", SCHEDULES, (PartKind.REPLANNED,)),
-        ]
+    results = [*_ALWAYS, *([_SITES] if kinds.sites else []), *(_PUBLICATIONS if kinds.publications else [])]
 
-    def write_records(name: str, kind: ResultKind, part_kinds: tuple[PartKind, ...]) -> _Written:
-        packed = partial(arriving.read, *part_kinds)
+    def write_records(records: _Records) -> _Written:
+        name, packed = records.name, partial(arriving.read, *records.parts)
         with ExitStack() as names:
             names.enter_context(path_in_errors(out / f"{name}.{kinds.format}"))
-            paths = names.enter_context(written_result(out, name, kinds.format, kind, packed, kinds.parts))
-            return _Written(paths, names.pop_all())
+            paths = names.enter_context(written_result(out, name, kinds.format, records.kind, packed, kinds.parts))
+            return _Written(name, paths, names.pop_all())
 
-    def write_one(name: str, write: Callable[[BinaryIO], None]) -> _Written:
-        path = out / name
+    def write_one(name: str, format_: str, write: Callable[[BinaryIO], None]) -> _Written:
+        path = out / f"{name}.{format_}"
         with ExitStack() as names:
             names.enter_context(path_in_errors(path))
             write(names.enter_context(whole_file(path)))
-            return _Written([path], names.pop_all())
+            return _Written(name, [path], names.pop_all())
 
-    for name, kind, part_kinds in results:
-        yield partial(write_records, name, kind, part_kinds)
+    for records in results:
+        yield partial(write_records, records)
 
-    rejects = f"rejects.{kinds.format}"
-    read = arriving.read
-    yield partial(write_one, rejects, lambda file: write_rejects(file, kinds.format, read(PartKind.REJECTS)))
+    format_, read = kinds.format, arriving.read
+    yield partial(write_one, _REJECTS, format_, lambda file: write_rejects(file, format_, read(PartKind.REJECTS)))
     if kinds.publications:
-        yield partial(write_one, "tombstones.jsonl", lambda file: write_tombstones(file, read(PartKind.TOMBSTONES)))
+        yield partial(write_one, _TOMBSTONES, "jsonl", lambda file: write_tombstones(file, read(PartKind.TOMBSTONES)))

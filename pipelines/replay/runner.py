@@ -26,6 +26,7 @@ from opicflow.pipelines.replay.mapped_files import MappedFiles
 from opicflow.pipelines.replay.moments import keep_moments
 from opicflow.pipelines.replay.read_progress import Progress
 from opicflow.pipelines.replay.result_files import (
+    SUMMARY,
     FileKinds,
     ResultFiles,
     path_in_errors,
@@ -309,6 +310,8 @@ class _Replay:
         """Write files and topics, with the summary last."""
         request, last = self.request, self.state.run["last"]
         self.notes += self.log.notes_at_end(found.input_ranges, self.state)
+        if request.now_second is not None and last["audit"]["second"] > request.now_second:
+            self.notes.append("The logs end later than --now, which changes nothing.")
         result = self._result(found)
         summary = result.summary
         summary["seconds"] = round(time.perf_counter() - self.begun, 3)
@@ -321,7 +324,7 @@ class _Replay:
         summary["seconds"] = round(time.perf_counter() - self.begun, 3)
         summary["events_per_second"] = round(summary["events_read"] / summary["seconds"])
         if request.out is not None:
-            path = request.out / "summary.json"
+            path = request.out / SUMMARY
             with path_in_errors(path), whole_file(path) as file:
                 file.write(json.dumps(summary, indent=2).encode() + b"\n")
             result.written.append(path)
@@ -370,8 +373,7 @@ def _nothing_read(summary: dict[str, Any], found: FoundInput) -> NothingRead:
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in summary["rejects_by_reason"].items())
     if reasons:
         return NothingRead(
-            f"nothing could be read: all {summary['rejects']:,} records were rejected ({reasons}): opicflow validate "
-            "shows them"
+            f"nothing could be read: every record was rejected ({reasons}): opicflow validate shows them"
         )
     return _all_empty(found)
 
@@ -443,8 +445,8 @@ def _settings(request: ReplayRequest, state: State | None) -> tuple[KeeperConfig
         config = request.counting.over(kept)
         if rules.categories.count != kept.categories:
             raise StateRefused(
-                f"{request.state}: its ledger has {kept.categories} categories of pages, and these rules have "
-                f"{rules.categories.count}: omit --by-media and --category, or name another folder"
+                f"{request.state}: its ledger has other categories of pages: give --by-media and --category as in its "
+                "first replay, or name another folder"
             )
         if request.focus is not None:
             config = request.focus.over(config, rules.categories)

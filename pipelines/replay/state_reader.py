@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,5 +82,9 @@ def canonical_url(text: str, rules: UrlRules | None = None, option: str = "") ->
     try:
         return canonical(text, None, rules or UrlRules()).decode()
     except NotAPage as problem:
-        advice = "give the URL of a page" if "://" in text else f"do you mean https://{text[:200]} ?"
-        raise InputRefused(f"{option}{text[:200]}: {problem}: {advice}") from None
+        advice = "give the URL of a page"
+        if "@" not in text:  # mailto:a@example.org
+            with suppress(NotAPage):
+                canonical(f"https://{text}", None, rules or UrlRules())
+                advice = f"do you mean https://{text[:200]} ?"
+        raise InputRefused(f"{option}{text[:200] or repr(text)}: {problem}: {advice}") from None

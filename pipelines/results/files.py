@@ -253,3 +253,5 @@ _WRITERS: dict[str, Callable[[BinaryIO, Schema], AbstractContextManager[_Writer]
     "avro": AvroWriter,
     "parquet": _ParquetWriter,
 }
+FORMATS = tuple(_WRITERS)
+"""The formats of results, which are the endings of their files."""

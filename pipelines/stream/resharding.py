@@ -127,12 +127,15 @@ class Resharding:
     def check(self, is_running: bool = False) -> None:
         """Refuse what cannot be resharded, so that a stream that runs need not be stopped for it.
 
+        Raises `KafkaRefused`, or `StorageRefused` for a folder of snapshots that this process cannot write to.
+
         A number of shards that other ledgers had is refused as long as topics have their records: audits mix them.
         """
         old = resolve(self.connection, self.topic)
         if len(old) == self.shards:
             raise KafkaRefused(f"{self.topic}: it has {self.shards} shards already: give another number")
         self._check_target(is_running)
+        self.snapshots.folder.check_writable()
         for batch in batches(self.connection, "audit", prefix=self.prefix):
             for one in batch:
                 if isinstance(one.record, Audit) and one.record.shards == self.shards:

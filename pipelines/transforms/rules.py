@@ -77,6 +77,8 @@ class Categories:
         """Return the category with this name. Raises `ValueError` if there is none."""
         names = self.names[: self.count]
         if name not in names:
+            if self.count == 1:
+                raise ValueError(f"there is no category {name[:60]!r}: make categories with --by-media or --category")
             choices = textwrap.shorten(", ".join(names), 500, placeholder=" …")
             raise ValueError(f"the category {name[:60]!r} is none of: {choices}")
         return names.index(name)

@@ -56,7 +56,7 @@ def arrived(record: Any, offset: int = 0) -> Arrived:
     return Arrived(b"0", b"value", record, 0, offset)
 
 
-BROKEN = Arrived(b"0", b"x", None, 2, 17, "a Audit breaks off\x1b[2J")
+BROKEN = Arrived(b"0", b"x", None, 2, 17, "this Audit breaks off\x1b[2J")
 
 
 @pytest.fixture
@@ -232,7 +232,7 @@ def test_an_unreadable_record_is_reported_with_its_offset_and_the_rest_is_audite
     result = audit()
     assert (result.code, result.out) == (0, BALANCED)
     assert result.err == (
-        "opicflow: partition 2, offset 17: a Audit breaks off\\x1b[2J: left out\n"
+        "opicflow: partition 2, offset 17: this Audit breaks off\\x1b[2J: left out\n"
         "opicflow: partition 0, offset 5: it has no value: audit records are never withdrawn: left out\n"
         "opicflow: partition 0, offset 6: it is of shard 7, and there are 2: left out\n"
     )

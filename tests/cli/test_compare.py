@@ -294,7 +294,7 @@ def test_the_newest_record_of_a_page_counts_and_tombstones_remove_pages(tmp_path
     last = write(tmp_path / "last.csv", as_csv([(a, 0.75), (b, 0.125)]))
     out = output_of("compare", stream, last)
     assert re.search(r"L1 +0\n", out)
-    assert "A: 8 records: the newest of each page counts" in out and "A: 2 pages are left out" in out
+    assert "A: 8 records: the newest of each page counts" in out and "A: left out: 2 pages whose last" in out
     write(tmp_path / "all.jsonl", tombstone(a) + row(a, 1) + tombstone(a))
     assert "all its pages are gone" in command("compare", tmp_path / "all.jsonl", last).err
 
@@ -303,7 +303,9 @@ def test_a_page_that_is_repeated_in_a_file_gives_a_note(tmp_path: Path) -> None:
     twice = write(tmp_path / "twice.csv", as_csv([*A_FEW, (A_FEW[4][0], 7.0)]))
     once = write(tmp_path / "once.csv", as_csv(A_FEW))
     assert as_dict(read_ranks(str(twice), "importance"))[page_id(A_FEW[4][0])] == 7.0
-    assert "note: A: 1 rows repeat a page: the last one of each page counts" in output_of("compare", twice, once)
+    assert "note: A: 1 row of a page that has one already: the last one of each page counts" in output_of(
+        "compare", twice, once
+    )
 
 
 # -- the command -------------------------------------------------------------------------------------------------------
@@ -342,7 +344,7 @@ def test_an_undefined_measure_is_a_dash_and_null(tmp_path: Path) -> None:
     out = output_of("compare", a, b, "--rank", "x")
     assert "no page is in both" in out and re.search(r"Kendall's tau +-\n", out)
     assert compare_json(a, b, "--rank", "x")["kendall_tau"] is None
-    assert "1 pages are 0 in B" in output_of("compare", b, b, "--rank", "x")
+    assert "left out of relative errors: 1 page with 0 in B" in output_of("compare", b, b, "--rank", "x")
     huge, tiny = write(tmp_path / "c.csv", b"url,x\na,1e200\n"), write(tmp_path / "d.csv", b"url,x\na,1e-200\n")
     found = compare_json(huge, tiny, "--rank", "x")
     assert found["mean_relative_error"] is None and found["largest_ratios"][0]["ratio"] is None

@@ -199,7 +199,7 @@ def test_validate_says_that_the_end_of_a_log_may_still_be_written(
     path = write(tmp_path / name, whole[:-7])
     _, out, _ = opicflow("validate", path)
     words = f"note: {path}: its last {part} is not finished. If a crawler is still writing it, replay with --state"
-    assert " rejects " in out and " 0 rejects" not in out and words in out
+    assert re.search(r"[1-9] rejects? ", out) and words in out
     path.write_bytes(whole)
     _, out, _ = opicflow("validate", path)
     assert " 0 rejects" in out and "not finished" not in out
@@ -251,7 +251,7 @@ def test_validate_lists_names_that_are_not_read_with_their_likely_meaning(opicfl
     named = ("--field", "url=page_url", "--field", "status=code", "--field", "links=outgoing")
     code, out, _ = opicflow("validate", log, *named)
     assert code == 0 and "fields that are not read: title\n" in out
-    assert "1 URLs have &amp; in them" in out and "1 links have no URL" in out
+    assert "with &amp;: 1 URL." in out and "without a URL: 1 link." in out
     found = json.loads(opicflow("validate", log, *named, "--json")[1])
     assert found["unread_names"] == {"title": 1} and found["summary"]["links_not_pages"] == 1
 
@@ -427,10 +427,10 @@ def refusals(tmp_path: Path) -> dict[str, tuple[list[object], str]]:
         "folder": ([tmp_path], "a folder"),
         "one of two": ([log, tmp_path / "none"], "no such file"),
         "empty": ([empty], "empty"),
-        "all rejected": ([rejects], "all 1 records were rejected (bad-field 1)"),
+        "all rejected": ([rejects], "every record was rejected (bad-field 1)"),
         "no log": ([prose], "not a crawl log"),
         "bzip2": ([packed], "log.jsonl.bz2: packed with bzip2, which is not read: unpack it, such as with bzcat"),
-        "nothing can be unpacked": ([cut], "nothing could be read: all 1 records were rejected (corrupt 1)"),
+        "nothing can be unpacked": ([cut], "nothing could be read: every record was rejected (corrupt 1)"),
         "a pipe": ([tmp_path / "pipe"], "pipe: a pipe, which cannot be read twice: name - instead"),
         "a pipe of a pattern": ([f"{tmp_path}/p?pe"], "pipe: a pipe, which cannot be read twice: name - instead"),
         "out is empty": ([log, "--out", ""], "argument --out: the name is empty"),
@@ -445,9 +445,9 @@ def refusals(tmp_path: Path) -> dict[str, tuple[list[object], str]]:
         "history": ([log, "--history", "prose"], "--history prose: give one of all, fixed"),
         "window": ([log, "--history", "all", "--window-turns", "3"], "has no window"),
         "two windows": ([log, "--window-turns", "3", "--window-days", "4"], "not allowed with"),
-        "window not positive": ([log, "--window-turns", "-3"], "window_turns"),
+        "window not positive": ([log, "--window-turns", "-3"], "--window-turns -3.0: give"),
         "damping": ([log, "--damping", "nan"], "damping"),
-        "damping word": ([log, "--damping", "much"], "invalid float"),
+        "damping word": ([log, "--damping", "much"], "'much' is not a number"),
         "settle": (["--settle", log], "name the logs before it"),
         "settle without a small edge": ([log, "--settle", "--damping", "1"], "--settle needs a damping below 1"),
         "weight": ([log, "--nofollow-weight", "-1"], "nofollow"),
@@ -516,7 +516,8 @@ def test_a_nul_character_in_a_stored_path_gives_one_line(
 
 
 @pytest.mark.parametrize(
-    ("limit_bytes", "options"), [(2000, ["--out"]), (2000, []), (2000, ["--state"]), (30_000, ["--out"])]
+    ("limit_bytes", "options"),
+    [(2000, ["--out"]), (2000, []), (2000, ["--state"]), (30_000, ["--out"]), (30_000, ["--report"])],
 )
 def test_a_full_disk_gives_one_line_of_error_and_no_partial_file(
     limit_bytes: int, options: list[str], log: Path, opicflow: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -531,8 +532,8 @@ def test_a_full_disk_gives_one_line_of_error_and_no_partial_file(
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert code == 2, err
     assert err.count("\n") == 1 and "File too large: correct this" in err
-    assert str(tmp_path) in err
-    assert [p for p in tmp_path.glob(".opicflow-*")] == []
+    assert str(tmp_path / "out" if options else tmp_path) in err
+    assert list(tmp_path.glob("*opicflow-*")) == []
     assert not any(path.name.startswith("importance.") for path in tmp_path.rglob("*") if "work" not in path.parts)
 
 

@@ -115,17 +115,17 @@ def test_a_log_with_other_names_of_fields_has_the_same_ranks(log: Path, tmp_path
     assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
     refused = command("rank", other, "--quiet", code=2)
     assert refused.err == (
-        f"opicflow: {other}: nothing could be read: all 4 records were rejected (opicflow validate shows why)\n"
+        f"opicflow: {other}: nothing could be read: every record was rejected (opicflow validate shows why)\n"
     )
 
 
 def test_rejects_are_counted_without_progress_too(log: Path, tmp_path: Path) -> None:
     log.write_text(log.read_text() + "nonsense\n")
     done = command("rank", log, "--quiet")
-    assert done.err == "rejected: 1 event (opicflow validate shows them)\n"
+    assert done.err == "1 event rejected: opicflow validate shows them\n"
     (tmp_path / "hosts.txt").write_text("a.example\n")
     done = command("community", "rank", "--local", tmp_path / "hosts.txt", "--from", log, "--quiet")
-    assert done.err == "rejected: 1 event (opicflow validate shows them)\n"
+    assert done.err == "1 event rejected: opicflow validate shows them\n"
 
 
 def test_every_format_has_the_same_ranks(built: Path, tmp_path: Path) -> None:
@@ -299,14 +299,15 @@ def test_pages_without_links_are_noted(tmp_path: Path) -> None:
         (["rank", "{g}", "--runner", "DirectRunner", "--workers", "2"], "omit it"),
         (["rank", "{g}", "--runner", "DirectRunner", "--ranks", "hubs"], "hubs"),
         (["rank", "{g}", "--runner", "NoRunner"], "NoRunner"),
-        (["rank", "{g}", "--damping", "1"], "not a number from 0 to below 1"),
-        (["rank", "{g}", "--tolerance", "0"], "not above 0"),
+        (["rank", "{g}", "--damping", "1"], "--damping 1.0: give a number from 0 to below 1"),
+        (["rank", "{g}", "--tolerance", "0"], "--tolerance 0.0: give a number above 0"),
         (["rank", "{g}", "--field", "url=page_url"], "--field: {g} is built already: build it so, or omit it"),
         (["rank", "{log}", "--input-format", "jsonlines"], "--input-format jsonlines: not known"),
         (["rank", "{g}", "{log}"], "name one graph, or logs"),
         (["rank", "{g}", "--memory", "lots"], "--memory lots: not a size: write it like 512MB"),
         (["rank", "{d}"], "no graph there: build one with opicflow graph build"),
         (["rank", "{d}/none.jsonl"], "none.jsonl"),
+        (["rank", "{log}", "--work", "{d}/none"], "--work {d}/none: there is no such folder: make it"),
         (["graph", "build", "--out", "{d}/h"], "name logs, or a replay's state"),
         (["graph", "build", "{log}", "--out", "{g}"], "there is a graph already"),
         (["graph", "build", "{log}", "--out", "{d}"], "not empty, and not a graph"),
@@ -322,7 +323,7 @@ def test_a_mistake_gives_one_line_of_error(
     (tmp_path / "bad.txt").write_text("example.org much\n")
     (tmp_path / "other.txt").write_text("example.net\n")
     done = command(*(word.format(g=built, d=tmp_path, log=log) for word in arguments), code=2)
-    assert words.format(g=built) in done.err
+    assert words.format(g=built, d=tmp_path) in done.err
     assert done.err.count("\n") == 1
 
 

@@ -99,6 +99,7 @@ def test_a_terminal_gets_lines_only(log: Path) -> None:
         (["--out", "-", "--parts", "2"], "--parts 2: only files have parts: name a folder with --out"),
         (["--parts", "2"], "--parts 2: only files have parts: name a folder with --out"),
         (["--out", "x", "--parts", "100000"], "--parts 100000: at most 99,999 files"),
+        (["--report", "-"], "-: here it does not mean standard output: name a file"),
         (["--out", "-", "--publications"], "--publications: nowhere to write them"),
     ],
 )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import random
 import re
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -327,7 +329,7 @@ def test_a_trap_does_not_fill_the_ledger(tmp_path: Path) -> None:
         ({"counting": counted(strategy="best")}, "strategy is 'best': give one of thesis"),
         ({"counting": counted(bandwidth_per_day=-1.0)}, "bandwidth_per_day is -1.0"),
         ({"counting": LedgerOptions(max_pages=0)}, "max_pages is 0"),
-        ({"focus": CashFocus(bonus={"pdf": 0.5})}, "--bonus: the category 'pdf' is none of"),
+        ({"focus": CashFocus(bonus={"pdf": 0.5})}, "--bonus: there is no category 'pdf'"),
         ({"focus": CashFocus(unread_weight=-1.0)}, "--unread-weight -1"),
     ],
 )
@@ -337,7 +339,7 @@ def test_wrong_options_are_refused(options: dict[str, Any], message: str, log: P
 
 
 def test_a_state_keeps_its_categories(log: Path, state: Path) -> None:
-    with pytest.raises(StateRefused, match="has 1 categories of pages, and these rules have 6"):
+    with pytest.raises(StateRefused, match="other categories of pages: give --by-media and --category as in its first"):
         run([log], state=state, rules=Rules(categories=Categories(by_media=True)))
 
 
@@ -399,10 +401,10 @@ def test_schedule_exports_for_a_frontier(state: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_wrong_options_of_schedule_give_one_line_of_error(state: Path, tmp_path: Path) -> None:
     for options, message in (
-        (["--strategy", "best"], "strategy is 'best'"),
-        (["--bandwidth", "0"], "bandwidth_per_day is 0.0"),
-        (["--rate-prior", "best"], "rate_prior is 'best': give one of learnt, fixed"),
-        (["--discovery-by", "best"], "discovery_by is 'best': give one of learnt, importance, cash, found"),
+        (["--strategy", "best"], "--strategy 'best': give one of thesis"),
+        (["--bandwidth", "0"], "--bandwidth 0.0: give a number"),
+        (["--rate-prior", "best"], "--rate-prior 'best': give one of learnt, fixed"),
+        (["--discovery-by", "best"], "--discovery-by 'best': give one of learnt, importance, cash, found"),
         (["--export", str(tmp_path / "no/where.csv")], "its folder is not there"),
         (["--export", "plan.txt"], "plan.txt: a plan ends in .csv or .jsonl: name it so"),
     ):
@@ -411,6 +413,15 @@ def test_wrong_options_of_schedule_give_one_line_of_error(state: Path, tmp_path:
         assert message in done.err
     done = schedule(tmp_path / "none")
     assert done.code == 2 and done.err.count("\n") == 1
+
+
+def test_a_full_disk_is_that_of_the_exported_file(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(import_module("opicflow.pipelines.results.schedules"), "export", fill)
+    done = schedule(state, "--export", str(tmp_path / "frontier.csv"))
+    assert done.code == 2 and done.err.startswith(f"opicflow: {tmp_path}/frontier.csv: No space left on device: ")
 
 
 @pytest.mark.slow

@@ -297,6 +297,10 @@ def refusals(tmp_path: Path) -> dict[str, tuple[list[object], str]]:
         "one file": (["--ranks", tmp_path / "log.avro"], "both --out and --ranks"),
         "one page": (["--pages", "1"], "a web needs from 2 to 2147483647 pages, not 1"),
         "few links": (["--links", "0.5"], "--links must be from 0.9 to 8999 where 9000 of 10000 pages link, not 0.5"),
+        "no links": (
+            ["--pages", "9"],
+            "--links must be from 0.888889 to 7 where 8 of 9 pages link, not 10.0 (the default)",
+        ),
         "share": (["--blocked", "2"], "'2' is not a share from 0 to 1"),
         "share nan": (["--failing", "nan"], "'nan' is not a share from 0 to 1"),
         "share word": (["--not-modified", "some"], "'some' is not a share from 0 to 1"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import signal
 import subprocess
@@ -51,7 +52,7 @@ def gone(url: str) -> Arrived:
     return Arrived(url.encode(), None, None, 0, 9)
 
 
-BROKEN = Arrived(b"key", b"x", None, 2, 17, "a Importance breaks off\x1b[2J")
+BROKEN = Arrived(b"key", b"x", None, 2, 17, "this Importance breaks off\x1b[2J")
 
 
 class Cluster(NamedTuple):
@@ -193,7 +194,7 @@ def test_an_unreadable_record_is_reported_with_its_offset_and_the_rest_is_shown(
     cluster.batches.append([BROKEN, arrived(page("https://a.example/", 2.0))])
     result = command("subscribe", "importance", *how, *BROKERS)
     assert result.code == 0
-    assert result.err == "opicflow: partition 2, offset 17: a Importance breaks off\\x1b[2J\n"
+    assert result.err == "opicflow: partition 2, offset 17: this Importance breaks off\\x1b[2J\n"
     assert "https://a.example/" in result.out
 
 
@@ -420,6 +421,15 @@ def test_a_closed_pipe_is_not_an_error(filled: tuple[str, ...]) -> None:
         process.stdout.close()
         err = process.stderr.read()
     assert (process.returncode, err) == (0, b"")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
+def test_a_full_disk_behind_standard_output_is_one_line(filled: tuple[str, ...]) -> None:
+    with open("/dev/full", "wb") as full:
+        words = [*COMMAND, "subscribe", "importance", *filled]
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    message = "opicflow: standard output: No space left on device: correct this, and run the command again\n"
+    assert (done.returncode, done.stderr) == (2, message)
 
 
 def test_an_interrupt_of_follow_prints_no_traceback(filled: tuple[str, ...]) -> None:

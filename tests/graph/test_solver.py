@@ -229,9 +229,9 @@ def test_a_tolerance_below_rounding_ends_all_the_same(graphs, gauss_seidel) -> N
 @pytest.mark.parametrize(
     "settings, words",
     [
-        ({"damping": 1.0}, "not a number from 0 to below 1"),
-        ({"damping": float("nan")}, "not a number from 0"),
-        ({"tolerance": 0.0}, "not above 0"),
+        ({"damping": 1.0}, "damping is 1.0: give a number from 0 to below 1"),
+        ({"damping": float("nan")}, "give a number from 0"),
+        ({"tolerance": 0.0}, "give a number above 0"),
         ({"max_iterations": 0}, "give 1 at least"),
     ],
 )

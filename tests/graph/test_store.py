@@ -245,7 +245,7 @@ def test_folders_of_others_are_left_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "plan, words",
     [
-        ({"memory_bytes": 1000}, "too few: give at least 1MB"),
+        ({"memory_bytes": 1000}, "memory is 1,000 bytes: give at least 1MB"),
         ({"buckets": 3}, "not a power of two"),
         ({"slice_pages": 0}, "give at least 1"),
         ({"ranks_at_once": 0}, "give at least 1"),

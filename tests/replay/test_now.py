@@ -83,6 +83,13 @@ def test_time_does_not_go_back(state: Path, tmp_path: Path) -> None:
     assert refused.code == 2 and f"--now: the state is at {stamp(7)}: give a later time" in refused.err
 
 
+def test_a_time_before_the_end_of_the_logs_is_reported(tmp_path: Path) -> None:
+    log = write(tmp_path / "log.jsonl", fetches(["http://site.com/"], 5))
+    words = "note: The logs end later than --now, which changes nothing.\n"
+    assert words in command("replay", log, "--quiet", "--now", stamp(-365)).out
+    assert words not in command("replay", log, "--quiet", "--now", stamp(6)).out
+
+
 @pytest.mark.parametrize("text", ["soon", "", "2026-13-01"])
 def test_an_invalid_time_is_refused_in_one_line(state: Path, text: str) -> None:
     refused = command("replay", "--state", state, "--now", text)

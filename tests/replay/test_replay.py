@@ -177,10 +177,10 @@ def test_two_runs_write_the_same_bytes(format_: str, crawl: Path, tmp_path: Path
 
 def test_all_formats_give_the_same_results(crawl: Path, tmp_path: Path) -> None:
     for format_ in ("jsonl", "avro", "parquet"):
-        run([crawl], tmp_path, format=format_, publications=True)
+        run([crawl], tmp_path / format_, format=format_, publications=True)
     for name, of_schema in RESULTS.items():
         lines, in_avro, in_parquet = (
-            read_result(tmp_path / f"{name}.{format_}") for format_ in ("jsonl", "avro", "parquet")
+            read_result(tmp_path / format_ / f"{name}.{format_}") for format_ in ("jsonl", "avro", "parquet")
         )
         assert lines == in_avro == in_parquet and lines
         fields = [field["name"] for field in schema(of_schema)["fields"]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,6 +41,14 @@ def test_what_killed_replays_have_left_is_removed_and_nothing_else(tmp_path: Pat
     (work.__enter__() / "part").write_bytes(b"x")  # and is killed
     with results_folder(tmp_path):
         assert sorted(path.name for path in tmp_path.iterdir()) == sorted(others)
+
+
+def test_a_work_folder_among_temporary_files_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "opicflow-replay-killed").mkdir()
+    with work_folder(None) as work:
+        assert work.parent == tmp_path and list(tmp_path.iterdir()) == [work]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_a_killed_replay_has_left_in_its_state_is_removed(tmp_path: Path) -> None:
@@ -93,6 +102,21 @@ def test_files_are_returned_in_their_order_and_have_no_names_before_the_end(
         "tombstones.jsonl",
     ]
     assert sorted(tmp_path.iterdir()) == sorted(written)
+
+
+def test_results_of_an_earlier_run_in_another_format_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ArrivingParts, "read", lambda self, *kinds: iter(()))
+    others = ["importance.txt", "my-importance.jsonl", "site-importance.jsonl", "publications.jsonl"]
+    old = ["importance.jsonl", "crawl-orders-00001-of-00002.avro", "rejects.jsonl", "refresh-schedule.parquet"]
+    for name in (*others, *old):
+        (tmp_path / name).write_bytes(b"old")
+    with result_files(tmp_path, tmp_path, FileKinds("parquet", 1, sites=False, publications=False)) as files:
+        assert len(list(tmp_path.glob("[!.]*"))) == len(others) + len(old)
+        written = files.finish()
+    assert {path.name for path in tmp_path.iterdir()} == {*others, *(path.name for path in written)}
+    assert (tmp_path / "refresh-schedule.parquet").read_bytes() != b"old"
 
 
 def test_the_thread_that_finishes_writes_what_the_other_one_has_not_begun(

@@ -6,8 +6,10 @@ import csv
 import hashlib
 import io
 import json
+import os
 import re
 import subprocess
+import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
@@ -458,3 +460,24 @@ def test_a_file_is_whole_and_the_rows_left_out_are_named(tmp_path: Path) -> None
     assert errors == "opicflow: left out: 1 not to be fetched again\n"
     assert out.read_bytes() == exported("nutch", "schedule")
     assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".")] == []
+
+
+def test_a_hyphen_is_standard_output(tmp_path: Path) -> None:
+    path = write(tmp_path / "importance.jsonl", "importance", IMPORTANCE)
+    words = [sys.executable, "-m", "opicflow.pipelines.cli.main", "export", "importance", str(path), "--as", "csv"]
+    done = subprocess.run([*words, "--out", "-"], capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, exported("csv", "importance"), b"")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
+def test_a_standard_output_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "importance.jsonl", "importance", IMPORTANCE)
+    words = [sys.executable, "-m", "opicflow.pipelines.cli.main", "export", "importance", str(path), "--as", "csv"]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "opicflow: standard output: No space left on device: correct this, and run the command again\n",
+    )
+    closed = subprocess.run(words, stderr=subprocess.PIPE, timeout=60, preexec_fn=lambda: os.close(1))
+    assert (closed.returncode, closed.stderr) == (0, b"")

@@ -660,10 +660,10 @@ EVENT_MESSAGE = encode_single_object("CrawlEvent", to_avro(EXAMPLES["CrawlEvent"
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        (b"", "a CrawlEvent begins with nothing: frame it as"),
-        (b'{"url": "https://example.org/"}', "a CrawlEvent begins with 7b 22: frame it as"),
-        (b"\xc3\x01\x00", "a CrawlEvent breaks off within its first 10 bytes"),
-        (b"\x00\x00", "a CrawlEvent breaks off within its first 5 bytes"),
+        (b"", "this CrawlEvent begins with nothing: frame it as"),
+        (b'{"url": "https://example.org/"}', "this CrawlEvent begins with 7b 22: frame it as"),
+        (b"\xc3\x01\x00", "this CrawlEvent breaks off within its first 10 bytes"),
+        (b"\x00\x00", "this CrawlEvent breaks off within its first 5 bytes"),
         (b"\xc3\x01" + bytes(8), "was written with fingerprint 0000000000000000, which is not known here: publish"),
         (b"\x00\x00\x00\x00\x09\x00", "was written with schema id 9, which is not known here: publish"),
         (EVENT_MESSAGE[:-1], "breaks off or is damaged near byte"),

@@ -15,7 +15,7 @@ from opicflow.connectors.kafka.partitions import resolve
 from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.record_reader import STREAMS, records
 from opicflow.connectors.kafka.topics import TopicSpec, make, specs
-from opicflow.connectors.storage.folder import StorageFolder
+from opicflow.connectors.storage.folder import StorageFolder, StorageRefused
 from opicflow.pipelines.ledger import Certified, Interpolation, LedgerConfig, PolicyEntry, TickEntry
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.ledger.entries import LogPosition
@@ -155,6 +155,21 @@ def test_what_cannot_be_divided_is_refused(kafka: LocalKafka, topic_prefix: str,
             rebuild(log, snapshots=Snapshots(StorageFolder.of((tmp_path / "none").as_uri())))
     with pytest.raises(LogRefused, match="finish opicflow stream reshard"):
         list(LogKeeper(0).take(MessageBatch.of(0, [(0, 0, made.origin.entry())])))
+
+
+def test_a_folder_of_snapshots_that_cannot_be_written_is_refused_before_the_stream_is_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as patch:
+        stream = MortalRun(StreamLogs(INTERPOLATION, ShardRanges.equal(2)), patch)
+        reshard = Resharding(
+            MemoryConnection(cluster=stream.cluster), "", "page-ledger", "new", 3, Snapshots(stream.folder)
+        )
+        reshard.check(is_running=True)
+        assert stream.folder.files == {}
+        stream.folder.faults["read-only"] = True
+        with pytest.raises(StorageRefused, match="is read-only: make it writable, or name another folder"):
+            reshard.check(is_running=True)
 
 
 def test_a_number_of_shards_that_audits_would_mix_up_is_refused(

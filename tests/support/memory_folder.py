@@ -6,7 +6,7 @@ from opicflow.connectors.storage.folder import StorageFolder, StorageRefused
 
 
 class MemoryFolder(StorageFolder):
-    """Files by their names. With the fault `away` every call fails."""
+    """Files by their names. With the fault `away` every call fails, with `read-only` every write."""
 
     files: dict[str, bytes]
     faults: dict[str, bool]
@@ -14,7 +14,7 @@ class MemoryFolder(StorageFolder):
     def __init__(self) -> None:
         object.__setattr__(self, "url", "memory:/")
         object.__setattr__(self, "files", {})
-        object.__setattr__(self, "faults", {"away": False})
+        object.__setattr__(self, "faults", {"away": False, "read-only": False})
 
     def names(self, below: str = "") -> list[str]:
         start = f"{below}/" if below else ""
@@ -26,6 +26,8 @@ class MemoryFolder(StorageFolder):
         return self.files[name]
 
     def write(self, name: str, data: bytes) -> None:
+        if self.faults["read-only"]:
+            raise StorageRefused("the storage is read-only")
         self._found()[name] = data
 
     def remove(self, name: str) -> None:

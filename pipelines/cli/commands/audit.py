@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
     if options.shard_table and not options.json:
         print(*table(verdict.loads), spread_in_words(verdict.loads), sep="\n")
     if verdict.faults and not options.json:
-        count = f"{len(verdict.faults)} faults" if len(verdict.faults) > 1 else "1 fault"
+        count = counted(len(verdict.faults), "fault")
         sys.stdout.flush()
         print(f"opicflow: {topic}: {count}: do not trust importance until this is repaired", file=sys.stderr)
     return _EXIT[verdict.state]
@@ -106,7 +106,7 @@ def _prove(options: argparse.Namespace, connection: Connection) -> int:
     def show(proof: Proof) -> None:
         if not options.json:
             same = "equals its log" if proof.is_same else "DIFFERS from its log"
-            print(f"shard {proof.shard}: {proof.pages:,} pages, {proof.fingerprint}: {same}", flush=True)
+            print(f"shard {proof.shard}: {counted(proof.pages, 'page')}, {proof.fingerprint}: {same}", flush=True)
 
     proofs = prove(connection, options.prefix, options.ledger, on_proof=show, snapshots=snapshots_of(options))
     other = [proof.shard for proof in proofs if not proof.is_same]

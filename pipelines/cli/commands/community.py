@@ -183,13 +183,13 @@ class _Surroundings:
                 crawled = crawled_in_logs(
                     options.logs,
                     rules,
-                    lambda events, seconds: display.show_words(f"{events:,} events read", seconds),
+                    lambda events, seconds: display.show_words(f"{counted(events, 'event')} read", seconds),
                     reading_of(options),
                 )
             finally:
                 display.close()
         if crawled.rejects:
-            print(f"rejected: {counted(crawled.rejects, 'event')} (opicflow validate shows them)", file=sys.stderr)
+            print(f"{counted(crawled.rejects, 'event')} rejected: opicflow validate shows them", file=sys.stderr)
         hosts, pages = local_of(options.local, rules)
         local = np.union1d(crawled.urls.of_hosts(hosts), pages)
         if not np.isin(crawled.fetched.pages, local).any():
@@ -224,8 +224,8 @@ class _Surroundings:
         counts = self.counts(frontier)
         inside = f", {counts['frontier_local']:,} of the local domain" if counts["frontier_local"] else ""
         return (
-            f"read: {counts['local_pages']:,} pages of the local domain, {counts['other_pages']:,} others; "
-            f"{counts['failed']:,} failed; frontier: {counts['frontier']:,} pages{inside}"
+            f"read: {counted(counts['local_pages'], 'page')} of the local domain, {counts['other_pages']:,} others; "
+            f"{counts['failed']:,} failed; frontier: {counted(counts['frontier'], 'page')}{inside}"
         )
 
     def names(self, pages: Ids) -> list[str]:
@@ -314,7 +314,7 @@ def _plan(surroundings: _Surroundings, options: argparse.Namespace) -> tuple[dic
         for url, page, score, rank in zip(urls, pages.tolist(), scores[at].tolist(), expected[at].tolist(), strict=True)
     ]
     summary = {**surroundings.counts(frontier), "ordered": len(urls), "select": options.select}
-    lines = [surroundings.in_words(frontier), f"{len(urls):,} pages ordered by {options.select}:"]
+    lines = [surroundings.in_words(frontier), f"{counted(len(urls), 'page')} ordered by {options.select}:"]
     lines += [f"  {row[options.select]:.3e}  {printable(str(row['url']))}" for row in shown[: options.top]]
     if len(urls) < options.pages:
         without = len(frontier.pages) - with_url
@@ -373,7 +373,7 @@ def _rank(surroundings: _Surroundings, options: argparse.Namespace) -> tuple[dic
     lines = [surroundings.in_words(frontier), "importance within the local domain:"]
     lines += [f"  {row['rank']:.9f}  {printable(str(row['url']))}" for row in top]
     if options.out is not None:
-        lines.append(f"written: {options.out}, {len(estimate.pages):,} pages")
+        lines.append(f"written: {options.out}, {counted(len(estimate.pages), 'page')}")
     return summary, lines
 
 

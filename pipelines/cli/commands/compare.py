@@ -154,12 +154,13 @@ def _notes(a: _Side, b: _Side, found: Comparison, normalise: bool, kind: str) ->
     for side in (a, b):
         ranks = side.ranks
         if ranks.repeated and ranks.is_stream:
-            notes.append(f"{side.letter}: {ranks.rows:,} records: the newest of each page counts")
+            notes.append(f"{side.letter}: {counted(ranks.rows, 'record')}: the newest of each page counts")
         elif ranks.repeated:
             row = "site" if ranks.of_sites else "page"
-            notes.append(f"{side.letter}: {ranks.repeated:,} rows repeat a {row}: the last one of each {row} counts")
+            again = counted(ranks.repeated, "row")
+            notes.append(f"{side.letter}: {again} of a {row} that has one already: the last one of each {row} counts")
         if ranks.gone:
-            notes.append(f"{side.letter}: {ranks.gone:,} pages are left out: their last record is a tombstone")
+            notes.append(f"{side.letter}: left out: {counted(ranks.gone, 'page')} whose last record is a tombstone")
         if side.sites is not None and side.sites.rows_without_site:
             without = counted(side.sites.rows_without_site, "row")
             notes.append(f"{side.letter}: {without} without a URL, so without a {kind}: left out")
@@ -173,7 +174,7 @@ def _notes(a: _Side, b: _Side, found: Comparison, normalise: bool, kind: str) ->
         notes.append(f"no {kind} is in both: do both list {kind}s?")
     elif found.errors_over < found.pages_of_both:
         left = found.pages_of_both - found.errors_over
-        notes.append(f"{left:,} {kind}s are 0 in B: relative errors leave them out")
+        notes.append(f"left out of relative errors: {counted(left, kind)} with 0 in B")
     if not normalise and abs(a.sum - b.sum) > _SAME_SUM * max(a.sum, b.sum):
         notes.append("the sums differ: --normalise compares shares")
     return notes

@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.options import add_results, add_state_options, now_second_of, results_of
-from opicflow.pipelines.cli.output_files import check_output
+from opicflow.pipelines.cli.output_files import check_output, file_or_stdout
 from opicflow.pipelines.cli.text import counted
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="FORMAT",
         help=f"of {', '.join(_TARGETS)}: see docs/guides/export.md for the results that each takes",
     )
-    parser.add_argument("--out", type=Path, metavar="FILE", help="where to write it (standard output)")
+    parser.add_argument("--out", type=file_or_stdout, metavar="FILE", help="where to write it (standard output)")
     parser.add_argument("--name", metavar="NAME", help="of the index, the table or the key that takes it")
     parser.add_argument(
         "--routing", choices=["host", "domain", "none"], help="what an index is divided by (stormcrawler: host)"

@@ -13,6 +13,7 @@ from opicflow.pipelines.cli.graph_options import add_graph_options, graph_option
 from opicflow.pipelines.cli.options import add_json, add_logs, add_quiet, reading_of
 from opicflow.pipelines.cli.parser import add_command
 from opicflow.pipelines.cli.progress import ProgressDisplay, announce_compilation
+from opicflow.pipelines.cli.text import counted
 from opicflow.pipelines.replay.state_reader import read_ledger
 from opicflow.schemas.errors import printable
 
@@ -121,12 +122,12 @@ def _print_built(facts: dict[str, Any], reasons: dict[str, int], seconds: float)
     from opicflow.connectors.files.decoded import most_first
 
     print(
-        f"{facts['pages']:,} pages, {facts['links']:,} links in {facts['slices']:,} "
+        f"{counted(facts['pages'], 'page')}, {counted(facts['links'], 'link')} in {facts['slices']:,} "
         f"slice{'s' * (facts['slices'] != 1)}, {facts['bytes_per_link']:.2f} bytes a link; {seconds:,.1f} s"
     )
     print(
-        f"{facts['pages_read']:,} pages with known links, {facts['dangling']:,} without any; dropped: "
-        f"{facts['links_to_themselves']:,} links of pages to themselves, {facts['links_merged']:,} repeated"
+        f"{counted(facts['pages_read'], 'page')} with known links, {facts['dangling']:,} without any; dropped: "
+        f"{counted(facts['links_to_themselves'], 'link')} of pages to themselves, {facts['links_merged']:,} repeated"
     )
     for reason, count in most_first(reasons).items():
         print(f"  {count:10,}  rejected: {reason} (opicflow validate shows them)")
@@ -172,5 +173,8 @@ def _check(stored: StoredGraph, quiet: bool) -> int:
         stored.check(show)
     finally:
         display.close()
-    print(f"{stored.path}: sound: {stored.pages:,} pages, {stored.links:,} links, every byte as it was written")
+    print(
+        f"{stored.path}: sound: {counted(stored.pages, 'page')}, {counted(stored.links, 'link')}, "
+        "every byte as it was written"
+    )
     return 0

@@ -27,6 +27,7 @@ from opicflow.pipelines.cli.options import (
 from opicflow.pipelines.cli.parser import add_command
 from opicflow.pipelines.cli.progress import ProgressDisplay
 from opicflow.pipelines.cli.stream_options import add_snapshots, snapshots_of
+from opicflow.pipelines.cli.text import counted
 from opicflow.pipelines.refresh.policies import check, most_categories
 from opicflow.pipelines.replay.state_reader import canonical_url
 from opicflow.pipelines.results.policy_words import SECONDS_PER_DAY, in_words
@@ -145,7 +146,8 @@ def _print_tally(tally: Tally, topic: str, as_json: bool) -> None:
         print(json.dumps({"summary": summary}, indent=2))
         return
     print(
-        f"{tally.read:,} events read = {tally.published:,} published to {topic} + {tally.rejected.total():,} rejected"
+        f"{counted(tally.read, 'event')} read = {tally.published:,} published to {topic} + "
+        f"{tally.rejected.total():,} rejected"
     )
     for reason, count in most_first(tally.rejected).items():
         print(f"  {count:10,}  {reason}")

@@ -22,6 +22,7 @@ from opicflow.pipelines.cli.options import (
     natural,
     results_of,
 )
+from opicflow.pipelines.cli.text import counted
 
 if TYPE_CHECKING:
     from opicflow.pipelines.results.frontier_push import FrontierPush
@@ -154,7 +155,7 @@ def _push_topic(options: argparse.Namespace, push: FrontierPush) -> Counter[str]
                     if not options.follow and follower.behind() == 0:
                         return counts
         except KeyboardInterrupt:
-            print(f"{counts['sent']:,} pages were sent", file=sys.stderr)
+            print(f"sent: {counted(counts['sent'], 'page')}", file=sys.stderr)
             raise
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opicflow.connectors.files.opening import InputRefused
+from opicflow.connectors.files.temporary_folder import temporary_folder
 from opicflow.pipelines.cli.graph_options import (
     add_graph_options,
     graph_options_of,
@@ -184,7 +184,7 @@ def _rank_pages(options: argparse.Namespace, how: RankOptions, stored: StoredGra
         else:
             print_ranks(stored, ranked, top, seconds)
             if options.out is not None:
-                print(f"written: {options.out}, {stored.pages:,} pages")
+                print(f"written: {options.out}, {counted(stored.pages, 'page')}")
 
 
 def _rank_sites(options: argparse.Namespace, how: SiteRankOptions, stored: StoredGraph, begun: float) -> None:
@@ -347,14 +347,14 @@ def _graph_of(options: argparse.Namespace) -> Iterator[StoredGraph]:
         warn_without_links(stored, str(folders[0]))
         yield stored
         return
-    with tempfile.TemporaryDirectory(prefix="opicflow-graph-", dir=options.work) as folder:
+    if options.work is not None and not options.work.is_dir():
+        raise InputRefused(f"--work {options.work}: there is no such folder: make it, or name another one")
+    with temporary_folder("opicflow-rank-", options.work) as folder:
         how, reading = graph_options_of(options), reading_of(options)
         with show_build(options.quiet) as progress:
-            stored, reasons = graph_of_logs(options.logs, Path(folder) / "graph", how, progress, reading)
+            stored, reasons = graph_of_logs(options.logs, folder / "graph", how, progress, reading)
         if reasons:
-            print(
-                f"rejected: {counted(sum(reasons.values()), 'event')} (opicflow validate shows them)", file=sys.stderr
-            )
+            print(f"{counted(sum(reasons.values()), 'event')} rejected: opicflow validate shows them", file=sys.stderr)
         warn_without_links(stored, options.logs[0])
         yield stored
 
@@ -460,6 +460,11 @@ def _check_measure(options: argparse.Namespace) -> None:
                 raise InputRefused(f"--{name.replace('_', '-')}: harmonic centrality does not use it: omit it")
     if options.exact and (options.registers, options.seed) != (None, None):
         raise InputRefused("--exact: exact values need no --registers and no --seed: omit them")
+    if options.registers is not None:
+        from opicflow.pipelines.graph.harmonic import FEWEST_LOG2, MOST_LOG2
+
+        if not FEWEST_LOG2 <= options.registers <= MOST_LOG2:
+            raise InputRefused(f"--registers {options.registers}: give a number from {FEWEST_LOG2} to {MOST_LOG2}")
     for name in ("registers", "seed", "exact"):
         if getattr(options, name) not in (None, False) and not _has_harmonic(options):
             raise InputRefused(f"--{name}: it is for harmonic centrality: give --measure harmonic too")
@@ -489,12 +494,12 @@ def _run_harmonic(options: argparse.Namespace) -> int:
             }
             print(json.dumps(summary, indent=2))
             return 0
-        print(f"{stored.pages:,} pages, {stored.links:,} links, {seconds:,.1f} s")
+        print(f"{counted(stored.pages, 'page')}, {counted(stored.links, 'link')}, {seconds:,.1f} s")
         print(f"\nharmonic: {describe_harmonic(found)}")
         for row in top:
             print(f"  {row['rank']:>12,.2f}  {printable(row['url'] or row['page'])}")
         if options.out is not None:
-            print(f"written: {options.out}, {stored.pages:,} pages")
+            print(f"written: {options.out}, {counted(stored.pages, 'page')}")
     return 0
 
 

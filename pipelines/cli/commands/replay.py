@@ -38,8 +38,9 @@ from opicflow.pipelines.cli.options import (
     sites_of,
     whole,
 )
-from opicflow.pipelines.cli.output_files import check_output
+from opicflow.pipelines.cli.output_files import STDOUT, check_output
 from opicflow.pipelines.cli.progress import ProgressDisplay, announce_compilation
+from opicflow.pipelines.cli.text import counted
 from opicflow.pipelines.cli.text_tables import first_rows, print_pages, print_plan
 
 if TYPE_CHECKING:
@@ -61,7 +62,6 @@ EXAMPLES = """examples:
 """
 
 
-STDOUT = "-"
 _MOST_KEY_BYTES = 1 << 16
 _MOST_IN_MEMORY = 0.45
 """A ledger that takes this part of the memory has its URLs on disk: results take nearly as much again."""
@@ -167,6 +167,7 @@ def run(options: argparse.Namespace) -> int:
     from opicflow.connectors.files.whole_file import whole_file
     from opicflow.pipelines.replay import runner
     from opicflow.pipelines.replay.read_progress import Progress
+    from opicflow.pipelines.replay.result_files import path_in_errors
     from opicflow.pipelines.transforms.publish import ROWS_PER_PART
 
     _check_outputs(options)
@@ -188,7 +189,8 @@ def run(options: argparse.Namespace) -> int:
     def words() -> str:
         if not latest:
             return "within the first segment"
-        return f"after {latest[0].events:,} events" + (f" of {latest[0].pages:,} pages" if latest[0].pages else "")
+        pages = f" of {counted(latest[0].pages, 'page')}" if latest[0].pages else ""
+        return f"after {counted(latest[0].events, 'event')}{pages}"
 
     try:
         with (
@@ -203,7 +205,7 @@ def run(options: argparse.Namespace) -> int:
                 from opicflow.pipelines.serve.renderer import render_report
                 from opicflow.pipelines.serve.replay_view import view_of_replay
 
-                with whole_file(options.report) as file:
+                with path_in_errors(options.report), whole_file(options.report) as file:
                     inputs = [request.topic.topic] if request.topic else options.logs
                     file.write(render_report(view_of_replay(result, inputs)).encode("utf-8"))
                 result.written.append(options.report)
@@ -388,12 +390,13 @@ def _print_result(result: ReplayResult, best: Sequence[bytes], most: int) -> Non
 
     summary = result.summary
     print(
-        f"{summary['events_read']:,} events read = {summary['visits']:,} visits + {summary['announcements']:,} "
-        f"announcements + {summary['rejects']:,} rejects + {summary['duplicates']:,} duplicates"
+        f"{counted(summary['events_read'], 'event')} read = {counted(summary['visits'], 'visit')} + "
+        f"{counted(summary['announcements'], 'announcement')} + {counted(summary['rejects'], 'reject')} + "
+        f"{counted(summary['duplicates'], 'duplicate')}"
     )
     print(
-        f"{summary['pages']:,} pages, {summary['pages_read']:,} read; {summary['links']:,} links; "
-        f"{summary['late']:,} visits came late"
+        f"{counted(summary['pages'], 'page')}, {summary['pages_read']:,} read; {counted(summary['links'], 'link')}; "
+        f"{counted(summary['late'], 'visit')} came late"
     )
     if "certificate" in summary:
         from opicflow.pipelines.cli.text import certified_in_words
@@ -414,6 +417,5 @@ def _print_result(result: ReplayResult, best: Sequence[bytes], most: int) -> Non
     for path in result.written:
         print(f"written: {path}")
     for sent in result.published:
-        print(
-            f"sent: {sent.records:,} to {sent.topic}" + (f" and {sent.tombstones:,} tombstones" * bool(sent.tombstones))
-        )
+        tombstones = f" and {counted(sent.tombstones, 'tombstone')}" if sent.tombstones else ""
+        print(f"sent: {sent.records:,} to {sent.topic}{tombstones}")

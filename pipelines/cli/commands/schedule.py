@@ -109,6 +109,7 @@ def _kept(options: argparse.Namespace) -> _Plan:
 def _planned(options: argparse.Namespace) -> _Plan:
     """Plan with the ledger and these options."""
     from opicflow.pipelines.replay.final_plan import importance_for_plans, plan_in_words
+    from opicflow.pipelines.replay.result_files import path_in_errors
     from opicflow.pipelines.results.schedules import compared, export, planned
     from opicflow.pipelines.transforms.publish import pack_orders
 
@@ -127,7 +128,8 @@ def _planned(options: argparse.Namespace) -> _Plan:
     plan = planned(ledger, refresh, options.bandwidth, importance)
     rows = list(compared(ledger, refresh, options.bandwidth, importance)) if options.compare else []
     if options.export is not None:
-        export(options.export, ledger, plan)
+        with path_in_errors(options.export):
+            export(options.export, ledger, plan)
     is_learnt = ledger.config.learns_discovery or refresh.discovery_by != "learnt"
     note = "" if is_learnt else _NOT_LEARNT
     return _Plan(plan_in_words(ledger, plan, refresh), pack_orders(ledger, plan), rows, note)

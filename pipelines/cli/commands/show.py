@@ -13,7 +13,7 @@ from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.options import add_json, add_kafka_options, add_state_options, state_of
 from opicflow.pipelines.cli.stream_options import add_snapshots
 from opicflow.pipelines.cli.streams import ShardOfPage
-from opicflow.pipelines.cli.text import span
+from opicflow.pipelines.cli.text import counted, span
 from opicflow.pipelines.replay.state_reader import canonical_url, read_answers, read_ledger
 from opicflow.schemas.dates import iso_time
 from opicflow.schemas.errors import printable
@@ -95,9 +95,9 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps({**record, **more, **({"discovery": worth} if worth else {})}, indent=2))
         return 0
     in_all = ranked.pages.moment["pages"]
-    known = f"{in_all:,} pages"
+    known = counted(in_all, "page")
     if stream is not None and stream.shards > 1:
-        known = f"the {stream.ledger.pages:,} pages of its shard, {in_all:,} in all shards"
+        known = f"the {counted(stream.ledger.pages, 'page')} of its shard, {in_all:,} in all shards"
     interval = schedule["interval_seconds"]
     rows = [
         ("importance", f"{e['importance']:.9f}  (rank {rank:,} of {known}{_bound(ranked.pages)})"),
@@ -108,8 +108,8 @@ def run(options: argparse.Namespace) -> int:
         ),
         ("trend", f"{e['trend_per_day']:+.3g} a day"),
         ("history", f"{e['rate']:.6g}  ({'measured' if e['measured'] else 'the default: it was not visited twice'})"),
-        ("cash", f"{e['cash']:,} units"),
-        ("waiting cash", f"{e['waiting']:,} units since its last visit"),
+        ("cash", counted(e["cash"], "unit")),
+        ("waiting cash", f"{counted(e['waiting'], 'unit')} since its last visit"),
         ("visits", f"{e['visits']:,}"),
         ("last visit", iso_time(e["last_visit_ms"]) if e["last_visit_ms"] else "never, or without a time"),
         ("last outcome", Outcome(e["last_outcome"]).name),
@@ -214,16 +214,16 @@ def _print_reasons(reasons: Reasons, stream: ShardOfPage | None, all_shards: boo
     for payer in reasons.payers[:_MOST_SHOWN]:
         print(f"    {payer.part:6.1%}  {printable(payer.name)}")
     if more := reasons.payers[_MOST_SHOWN:]:
-        print(f"    {sum(payer.part for payer in more):6.1%}  {_pages(len(more))} more")
+        print(f"    {sum(payer.part for payer in more):6.1%}  {counted(len(more), 'page')} more")
     if reasons.payers or (stream and stream.shards > 1 and stream.ledger.config.remember_links):
         for part, name in _rest(reasons, all_shards):
             print(f"    {part:6.1%}  {name}")
     if reasons.payers:
         print("\n  of which sites")
     for site in reasons.sites[:_MOST_SHOWN]:
-        print(f"    {site.part:6.1%}  {printable(site.name)}, {_pages(site.pages)}")
+        print(f"    {site.part:6.1%}  {printable(site.name)}, {counted(site.pages, 'page')}")
     if more := reasons.sites[_MOST_SHOWN:]:
-        print(f"    {sum(site.part for site in more):6.1%}  {len(more):,} more sites")
+        print(f"    {sum(site.part for site in more):6.1%}  {counted(len(more), 'more site')}")
     print("\n  how it was found: each page first by a link in the one above it")
     print("    (a seed, a sitemap, or another shard)" if reasons.is_path_whole else "    (further pages)")
     for url in reasons.path:
@@ -270,12 +270,12 @@ def _evidence(reasons: Reasons) -> list[str]:
         return ["a policy sets it"]
     if seen.intervals == 0:
         return ["not on the page itself, which has no two visits, but on similar pages"]
-    lines = [f"{seen.intervals} intervals between visits: it had changed in {seen.changed}"]
+    lines = [f"{counted(seen.intervals, 'interval')} between visits: it had changed in {seen.changed}"]
     if seen.returned:
-        lines.append(f"{seen.returned} times an earlier content had come back")
+        lines.append(f"{counted(seen.returned, 'time')} an earlier content had come back")
     if seen.dated:
         believed = "believed" if seen.are_dates_believed else "not believed: visits have found them wrong"
-        lines.append(f"dates of its server for {seen.dated} intervals, {believed}")
+        lines.append(f"dates of its server for {counted(seen.dated, 'interval')}, {believed}")
     lines.append(f"a rate {math.exp(min(reasons.rate_error, 9)):.2g} times as high or as low is plausible")
     return lines
 
@@ -290,10 +290,6 @@ def _visits(seen: SeenChanges) -> list[str]:
     if seen.modified_ms:
         lines.append(f"its server reported a change at {iso_time(seen.modified_ms)}")
     return lines
-
-
-def _pages(count: int) -> str:
-    return "1 page" if count == 1 else f"{count:,} pages"
 
 
 def _worth(page: Pages, plan: dict[str, Any]) -> dict[str, Any]:

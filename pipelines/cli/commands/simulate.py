@@ -12,6 +12,7 @@ from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.options import add_quiet, moment, natural, share, whole
 from opicflow.pipelines.cli.output_files import check_output
 from opicflow.pipelines.cli.progress import ProgressDisplay, announce_compilation
+from opicflow.pipelines.cli.text import counted
 
 if TYPE_CHECKING:
     from opicflow.pipelines.experiments.simulated_log import Scenario, SimulatedCrawl, SimulatedEvent, Site
@@ -98,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
     except InputRefused:
         raise
     except ValueError as problem:
-        raise InputRefused(_by_options(str(problem))) from None
+        raise InputRefused(_by_options(str(problem), options.links is None)) from None
     display = ProgressDisplay(options.quiet)
 
     def events() -> Iterator[SimulatedEvent]:
@@ -165,11 +166,13 @@ def _check_files(options: argparse.Namespace) -> None:
                 raise InputRefused(f"--{name}: an edge list defines that: omit this or --edges")
 
 
-def _by_options(problem: str) -> str:
+def _by_options(problem: str, has_default_links: bool) -> str:
     """A refusal in the words of the command line."""
     first, _, rest = problem.partition(" ")
     options = {"mean_links": "links", "visits_per_day": "per-day", "seeds": "announce"}
     names = ("strategy", "history", "dangling", "blocked", "failing", "never_read", "not_modified", *options)
+    if first == "mean_links" and has_default_links:
+        rest += " (the default)"
     return f"--{options.get(first, first).replace('_', '-')} {rest}" if first in names else problem
 
 
@@ -186,8 +189,11 @@ def _print_summary(options: argparse.Namespace, site: Site, crawl: SimulatedCraw
     graph, scenario = site.graph, crawl.scenario
     counts = [(crawl.outcomes[outcome], word) for outcome, word in words.items()]
     days = (scenario.last_ms - scenario.first_ms) / MS_PER_DAY
-    print(f"{graph.pages:,} pages, {graph.links:,} links; {len(crawl.found):,} pages announced or found by links")
-    print(f"{crawl.visited:,} visits in {days:,.1f} days: {', '.join(f'{n:,} {word}' for n, word in counts)}")
+    print(
+        f"{counted(graph.pages, 'page')}, {counted(graph.links, 'link')}; "
+        f"{counted(len(crawl.found), 'page')} announced or found by links"
+    )
+    print(f"{counted(crawl.visited, 'visit')} in {days:,.1f} days: {', '.join(f'{n:,} {word}' for n, word in counts)}")
     print(f"\n{seconds:.1f} s, {crawl.written / seconds:,.0f} events/s")
     for path in (options.out, options.ranks):
         if path is not None:

@@ -23,6 +23,7 @@ from opicflow.pipelines.cli.stream_options import (
     started_with,
     submit_stream,
 )
+from opicflow.pipelines.cli.text import counted
 from opicflow.pipelines.stream.status import StreamStatus
 
 if TYPE_CHECKING:
@@ -192,8 +193,8 @@ def _prepare(options: argparse.Namespace, connection: Connection) -> _Ready:
     kept = origin_of(connection, topic, snapshots)
     if kept is not None and (others := ran_since(connection, options.prefix, topic)):
         print(
-            f"opicflow: a stream of {others} shards has run since the logs in {topic} ended: if you mean its logs, "
-            "name them with --ledger",
+            f"opicflow: a stream of {counted(others, 'shard')} has run since the logs in {topic} ended: if you mean "
+            "its logs, name them with --ledger",
             file=sys.stderr,
         )
     if kept is not None and kept.continues is not None and snapshots is None:
@@ -226,7 +227,7 @@ def _difference(requested: Origin, kept: Origin) -> str:
     if requested.rules != kept.rules:
         names_.append("other rules of URLs, links or categories")
     if requested.shards != kept.shards:
-        names_.append(f"{kept.shards} shards")
+        names_.append(counted(kept.shards, "shard"))
     return ", ".join(names_)[:300]
 
 
@@ -303,9 +304,12 @@ def _reshard(options: argparse.Namespace) -> int:
     print(f"the new logs are complete: from now on give --ledger {to_topic}", file=sys.stderr, flush=True)
     started = _submit(options, job, _prepare(options, connection), None)
     if not options.json:
-        print(f"the stream continues: job {started.name!r} ({started.id}), with {options.shards} shards in {to_topic}")
+        print(
+            f"the stream continues: job {started.name!r} ({started.id}), "
+            f"with {counted(options.shards, 'shard')} in {to_topic}"
+        )
         if pages:
-            print(f"{sum(pages):,} pages: {', '.join(f'{one:,}' for one in pages)}")
+            print(f"{counted(sum(pages), 'page')}: {', '.join(f'{one:,}' for one in pages)}")
     return 0
 
 

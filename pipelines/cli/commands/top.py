@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opicflow.connectors.files.opening import STDIN, InputRefused
 from opicflow.pipelines.cli.options import add_json, add_list_form, add_site_kind, add_state_options, natural, state_of
-from opicflow.pipelines.cli.output_files import check_output
+from opicflow.pipelines.cli.output_files import check_output, file_or_stdout
 from opicflow.pipelines.cli.parser import Renamed
 from opicflow.pipelines.cli.text import counted
 from opicflow.pipelines.cli.text_tables import first_rows, print_pages
@@ -41,7 +40,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rank", default="importance", metavar="NAME", help="the column of FILE (%(default)s)")
     parser.add_argument("--unread", action="store_true", help="only pages that were never read")
     add_list_form(parser)
-    parser.add_argument("--out", type=Path, metavar="FILE", help="where to write the list: .gz compresses it")
+    parser.add_argument("--out", type=file_or_stdout, metavar="FILE", help="where to write the list: .gz compresses it")
     add_json(parser)
 
 

@@ -13,6 +13,7 @@ from opicflow.pipelines.cli.boundaries import add_boundary_options, chosen_range
 from opicflow.pipelines.cli.options import add_json, add_kafka_options, connection_of, whole
 from opicflow.pipelines.cli.parser import add_command
 from opicflow.pipelines.cli.stream_options import add_hosted, add_ledger, add_snapshots, ledger_topic_of, snapshots_of
+from opicflow.pipelines.cli.text import counted
 
 if TYPE_CHECKING:
     from opicflow.connectors.kafka.connection import Connection
@@ -99,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
             print(finding)
     if found:
         sys.stdout.flush()
-        count = f"{len(found)} findings" if len(found) > 1 else "1 finding"
+        count = counted(len(found), "finding")
         print(f"opicflow: {connection.brokers}: {count}: correct them, and check again", file=sys.stderr)
         return _FOUND
     if options.action == "check" and not options.json:

@@ -20,6 +20,7 @@ from opicflow.pipelines.cli.options import (
     reading_of,
     rules_of,
 )
+from opicflow.pipelines.cli.text import counted
 from opicflow.schemas.errors import printable
 
 if TYPE_CHECKING:
@@ -127,8 +128,9 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps({"summary": summary, "rejects": shown, "notes": notes, **found}, indent=2))
         return code
     print(
-        f"{summary['events_read']:,} events read = {summary['visits']:,} visits + {summary['announcements']:,} "
-        f"announcements + {rejected:,} rejects (only a replay finds duplicates)"
+        f"{counted(summary['events_read'], 'event')} read = {counted(summary['visits'], 'visit')} + "
+        f"{counted(summary['announcements'], 'announcement')} + {counted(rejected, 'reject')} "
+        "(only a replay finds duplicates)"
     )
     for reason, count in most_first(reasons).items():
         print(f"  {count:10,}  {reason}")
@@ -169,11 +171,11 @@ def _notes_of_urls(oddities: Counter[str]) -> list[str]:
     notes = []
     if oddities["escaped"]:
         notes.append(
-            f"{oddities['escaped']:,} URLs have &amp; in them: the crawler has to turn it into & when it reads HTML, "
+            f"with &amp;: {counted(oddities['escaped'], 'URL')}. The crawler has to turn it into & when it reads HTML, "
             "or these are other pages."
         )
     if oddities["broken"]:
-        notes.append(f"{oddities['broken']:,} links have no URL: they do not count; the other links of their pages do.")
+        notes.append(f"without a URL: {counted(oddities['broken'], 'link')}. The other links of these pages count.")
     return notes
 
 
@@ -182,7 +184,7 @@ def _notes_of_sample(sample: LogSample) -> list[str]:
     from opicflow.connectors.files.crawlers.dispatch import FORMATS
 
     notes = [
-        f"{FORMATS[name].title} ({count:,} of the first {sample.records:,} records): {FORMATS[name].lacks}."
+        f"{FORMATS[name].title} ({count:,} of the first {counted(sample.records, 'record')}): {FORMATS[name].lacks}."
         for name, count in sample.crawlers.most_common()
         if count
     ]

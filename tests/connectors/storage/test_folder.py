@@ -65,6 +65,17 @@ def test_snapshots_are_written_and_read_in_every_kind_of_storage(folder: Storage
         list(store.read(7, snapshot))
 
 
+def test_a_folder_that_cannot_be_written_is_refused_by_a_trial_that_leaves_nothing(
+    folder: StorageFolder, tmp_path: Path
+) -> None:
+    before = folder.names()
+    folder.check_writable()
+    assert folder.names() == before
+    (tmp_path / "file").write_bytes(b"x")
+    with pytest.raises(StorageRefused, match=r"/file: .*: make it writable, or name another folder$"):
+        StorageFolder.of(str(tmp_path / "file")).check_writable()
+
+
 def test_storage_that_is_away_or_refuses_is_one_line_without_a_secret(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
     with pytest.raises(StorageRefused, match=r"^s3://no-such-bucket/x: .*bucket does not exist") as refused:
