@@ -38,6 +38,8 @@ class Sizes:
     rounds: int = 10
 
 
+_FEWEST_CHANGED = 4
+"""Every visit pushes a bounded number of pages, and the changes of one are too much for it."""
 TINY = Sizes(3_000, 500, 2)
 
 
@@ -98,7 +100,7 @@ class ChangingWeb:
         self.graphs: list[Graph] = []
         start = 2 * pages
         for _ in range(batches):
-            changed = random.choice(pages, max(int(share * pages), 1), replace=False)
+            changed = random.choice(pages, max(int(share * pages), _FEWEST_CHANGED), replace=False)
             web = with_other_links(web, changed, random)
             self.graphs.append(web)
             self.entries.append(visits(web, self.ids, changed, start))

@@ -92,7 +92,7 @@ def in_the_ledger(sizes: Sizes) -> Iterator[Figure]:
     planned = ledger.preview()
     wanted, bandwidth = planned.survey.wanted, planned.shared.refresh_per_day
     check(abs(planned.shared.plan.frequencies.sum() / bandwidth - 1) < 1e-9, "the plan uses the bandwidth")
-    check(len(planned.orders.rows) <= pages // DAYS, "there are no more orders than fetches")
+    check(len(planned.orders.rows) <= -(-pages // DAYS), "there are no more orders than fetches")
 
     def plan(number: int) -> int:
         return len(ledger.preview().survey)
@@ -130,6 +130,7 @@ def _visits(pages: int, day: int, version: Words) -> CrawlEntry:
         link_pages=np.zeros(0, np.uint64),
         link_weights=np.zeros(0, np.uint16),
         link_categories=np.zeros(0, np.uint8),
+        quality=nothing,
         url_starts=np.arange(pages + 1) * length,
         url_bytes=urls,
     )

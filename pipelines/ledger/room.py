@@ -32,6 +32,7 @@ from opicflow.schemas.arrays import Array, Ints
 from opicflow.schemas.pages import SITE_BITS
 
 _FEWEST_ROWS = 256
+_MOST_VISITS_AHEAD = 1 << 12
 _FEWEST_OUTGOING = 1 << 14
 _FEWEST_STALE = 1 << 12
 _BYTES_OF_A_LINK = 4
@@ -252,14 +253,18 @@ class Room:
             self.book = self.book._replace(url_order=np.zeros(0, np.int32))
 
     def make(self, births: int = 0, outgoing: int = 0, words: int = 0, url_bytes: int = 0, visits: int = 0) -> None:
-        """Room for so many births, transfers to other shards, words of links, bytes of URLs, and visits."""
+        """Room for so many births, transfers to other shards, words of links and bytes of URLs, and for a visit.
+
+        So many `visits` follow: the pages of some of them get refresh rows.
+        """
         self.take_up()
         counts, table, book = self.book.counts[0], self.table, self.book
         rows = int(counts.slots - counts.free) + births
         if rows > table.hot.shape[0]:
             for name in self._used:
                 grow(getattr(table, name), rows, 32)
-        self._make_refresh_rows(visits)
+        if visits and 1 + int(book.store[0].refresh_rows) >= len(table.refresh):
+            self._make_refresh_rows(min(visits, _MOST_VISITS_AHEAD))
         pages = int(counts.pages) + births
         capacity = table.id_index.shape[0] - 1
         if pages > index.FULLEST * capacity:
@@ -573,7 +578,8 @@ class Room:
         read = int(self.book.class_pages[1::2].sum())
         links = int(link_numbers(table.link_count[: int(counts.slots)]).sum(dtype=np.int64))
         urls = int(counts.url_end) - int(counts.url_stale)
-        return of_a_page * int(counts.pages) + table.refresh.itemsize * read + urls + _BYTES_OF_A_LINK * links
+        of_read: int = table.refresh.dtype.itemsize * read
+        return of_a_page * int(counts.pages) + of_read + urls + _BYTES_OF_A_LINK * links
 
     def link_bytes(self) -> float:
         """The memory that a remembered link takes, room to grow and page numbers included."""

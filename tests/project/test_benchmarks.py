@@ -12,6 +12,20 @@ import pytest
 
 from support.paths import TOP
 
+WITHOUT_SERVICES = [
+    "certified",
+    "community",
+    "frontier",
+    "graph",
+    "log_bytes",
+    "long_replay",
+    "refresh",
+    "replay",
+    "scrapy",
+    "serve",
+    "web",
+]
+
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *arguments], cwd=TOP, text=True, capture_output=True)
@@ -85,6 +99,15 @@ def test_an_unknown_group_is_one_line_and_exit_code_2() -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1
     assert "'nothing'" in done.stderr and "ledger" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", WITHOUT_SERVICES)
+def test_every_group_without_services_runs(group: str, tmp_path: Path) -> None:
+    out = tmp_path / "bench.json"
+    done = run("-m", "benchmarks", group, "--tiny", "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    assert all(figure["name"].startswith(f"{group.removeprefix('long_')}.") for figure in json.loads(out.read_text()))
 
 
 @pytest.mark.slow
