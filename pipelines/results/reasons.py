@@ -178,8 +178,8 @@ def _by_quality(planned: Planned, row: int) -> str:
 def _names(ledger: Ledger, pages: Sequence[int]) -> list[str]:
     """Return the URLs of pages; of a page whose URL is not known, its page id."""
     starts, text = ledger.urls(np.array(pages, np.uint64))
-    urls = text.tobytes().decode("ascii", "replace")
+    urls = text.tobytes()
     return [
-        urls[begin:end] or f"page {page:016x}"
+        urls[begin:end].decode("ascii", "backslashreplace") or f"page {page:016x}"
         for page, (begin, end) in zip(pages, pairwise(starts.tolist()), strict=True)
     ]
