@@ -306,6 +306,18 @@ def _scan_event(text: Any, begin: Any, end: Any, words: Any, codes: Any, out: Sc
 
 
 @inlined_kernel
+def _put_time(time_ms: Any, code: Any, out: Scan, row: Any) -> Any:
+    """Store the time of a field; False if it is out of bounds."""
+    if not EARLIEST_MS <= time_ms < LATEST_MS:
+        return False
+    if code == TIME:
+        out.time_ms[row] = time_ms
+    else:
+        out.modified_ms[row] = time_ms
+    return True
+
+
+@inlined_kernel
 def _take_string(
     text: Any, begin: Any, end: Any, code: Any, words: Any, codes: Any, out: Scan, row: Any, first_url: Any
 ) -> Any:
@@ -318,14 +330,7 @@ def _take_string(
         out.ends[slot] = end
         return True
     if code in (TIME, MODIFIED):
-        time_ms = _iso_ms(text, begin, end)
-        if not EARLIEST_MS <= time_ms < LATEST_MS:
-            return False
-        if code == TIME:
-            out.time_ms[row] = time_ms
-        else:
-            out.modified_ms[row] = time_ms
-        return True
+        return _put_time(_iso_ms(text, begin, end), code, out, row)
     if code == KIND:
         kind = code_of(text, begin, end, OF_KINDS, words, codes)
         out.announce[row] = kind == ANNOUNCES
@@ -389,14 +394,7 @@ def _take_number(text: Any, begin: Any, end: Any, code: Any, out: Scan, row: Any
             out.status[row] = number
         return 100 <= number < 1000
     if code in (TIME, MODIFIED):
-        time_ms = _epoch_ms(text, begin, end)
-        if not EARLIEST_MS <= time_ms < LATEST_MS:
-            return False
-        if code == TIME:
-            out.time_ms[row] = time_ms
-        else:
-            out.modified_ms[row] = time_ms
-        return True
+        return _put_time(_epoch_ms(text, begin, end), code, out, row)
     if code == QUALITY:
         step = _quality_step(text, begin, end)
         out.quality[row] = step

@@ -226,7 +226,7 @@ class Planner:
         credits.discovery = discovery % 1.0
         credits.refresh = (overdrawn or both % 1.0) - credits.discovery  # parts of a fetch are for the next cycle
         publish = self._to_publish(surveyed, shared, most_moved, least_move)
-        rows = self._room.refresh_rows_of(surveyed.slots[orders.rows])
+        rows = self._room.give_refresh_rows(surveyed.slots[orders.rows])
         table = self._room.table
         table.refresh["ordered"][rows] = min(max(surveyed.second, 1), _MOST_U32)
         table.interval[surveyed.slots[publish]] = packed_intervals(shared.intervals[publish])
@@ -285,7 +285,7 @@ class Planner:
             shares[rows[wanted.pinned > 0]] = 0.0
         rate_set = np.zeros(len(surveyed), np.bool_)
         rate_set[rows] = surveyed.known_from[rows] == BY_POLICY
-        self._room.refresh_rows_of(surveyed.slots[(shares > 0) | rate_set])
+        self._room.give_refresh_rows(surveyed.slots[(shares > 0) | rate_set])
         observations.set_all_shares(self._room.table, self._room.book, surveyed.slots, shares, rate_set)
 
     def _to_publish(self, surveyed: Survey, shared: Sharing, most_moved: int, least_move: float) -> Ints:

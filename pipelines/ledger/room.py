@@ -23,7 +23,7 @@ from opicflow.pipelines.ledger.config import (
     PaperInterpolation,
     Variable,
 )
-from opicflow.pipelines.ledger.kernels import announcements, index, links, numbers, recent, url_arena
+from opicflow.pipelines.ledger.kernels import announcements, index, links, numbers, observations, recent, url_arena
 from opicflow.pipelines.ledger.layout import Book, Scratch, Table, link_numbers
 from opicflow.pipelines.ledger.refresh_rows import take_stored
 from opicflow.pipelines.ledger.space import LongColumn, Space, copy_rows, in_memory, moved
@@ -263,7 +263,7 @@ class Room:
         if rows > table.hot.shape[0]:
             for name in self._used:
                 grow(getattr(table, name), rows, 32)
-        if visits and 1 + int(book.store[0].refresh_rows) >= len(table.refresh):
+        if visits and not observations.has_room_for_refreshing(table, book):
             self._make_refresh_rows(min(visits, _MOST_VISITS_AHEAD))
         pages = int(counts.pages) + births
         capacity = table.id_index.shape[0] - 1
@@ -287,8 +287,8 @@ class Room:
         """Room for so many more refresh rows."""
         grow(self.table.refresh, 1 + int(self.book.store[0].refresh_rows) + more, 32)
 
-    def refresh_rows_of(self, slots: Ints) -> Ints:
-        """Which refresh rows the pages at some slots have; those without one get one, in the order of slots."""
+    def give_refresh_rows(self, slots: Ints) -> Ints:
+        """Give a refresh row to pages at some slots that have none, in the order of slots. Returns the rows of all."""
         self.take_up()
         without = np.unique(slots[self.table.refresh_row[slots] == 0])
         self._make_refresh_rows(len(without))
