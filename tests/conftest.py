@@ -95,6 +95,7 @@ LONGEST = [
     "tests/graph/test_solver.py",
     "tests/cli/test_main.py",
     "tests/ledger/test_laws.py",
+    "tests/cli/test_real_log.py",
     "tests/cli/test_replay_outputs.py",
     "tests/refresh/test_simulated_year.py",
     "tests/replay/test_replay.py",

@@ -39,6 +39,7 @@ from opicflow.pipelines.results.queue_keys import host_of_url, queue_key
 from opicflow.schemas.published_schemas import schema
 from support.commands import command
 from support.databases import postgres, redis
+from support.exports import commands_in, copied_rows, injected
 from support.thorough import crossed
 
 NOW = 1_778_306_396_000
@@ -106,15 +107,6 @@ def test_lines_of_json_are_read_back(kind: str) -> None:
     read = [json.loads(line) for line in exported("jsonl", kind).split(b"\n")[:-1]]
     assert [row["url"] for row in read] == HOSTILE
     assert list(read[0]) == list(ROWS[kind][0]._fields)
-
-
-def injected(line: str) -> tuple[str, dict[str, str]] | None:
-    """Return a line as Nutch's injector reads it: KeyValueTextInputFormat, then InjectMapper.processMetaData."""
-    url, _, metadata = line.partition("\t")
-    url = url.strip()
-    if not url or url.startswith("#"):
-        return None
-    return url, dict(split.split("=", 1) for split in metadata.strip().split("\t") if "=" in split)
 
 
 def test_nutch_injects_every_page_with_its_score_and_interval() -> None:
@@ -201,29 +193,6 @@ def test_scores_are_what_a_rank_feature_takes() -> None:
     assert found == [1.17549435e-38, 0.333333333, 1.17549435e-38, 123456.789]
 
 
-def commands_in(data: bytes) -> list[list[bytes]]:
-    """The commands of a stream in the protocol of Redis."""
-    commands, at = [], 0
-
-    def number(kind: bytes) -> int:
-        nonlocal at
-        end = data.index(b"\r\n", at)
-        assert data[at : at + 1] == kind
-        found, at = int(data[at + 1 : end]), end + 2
-        return found
-
-    while at < len(data):
-        words = []
-        for _ in range(number(b"*")):
-            length = number(b"$")
-            words.append(data[at : at + length])
-            at += length
-            assert data[at : at + 2] == b"\r\n"
-            at += 2
-        commands.append(words)
-    return commands
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_sorted_sets_have_every_page(kind: str) -> None:
     commands = commands_in(exported("redis", kind))
@@ -244,19 +213,6 @@ def test_scrapy_redis_takes_requests_that_have_nothing_but_a_url() -> None:
     commands = commands_in(exported("scrapy-redis", "orders"))
     assert [json.loads(words[3]) for words in commands] == [{"url": url} for url in HOSTILE]
     assert [float(words[2]) for words in commands] == list(range(len(HOSTILE), 0, -1))
-
-
-def copied_rows(script: str) -> list[list[str | None]]:
-    """The rows between COPY and its end, in the text format that PostgreSQL documents."""
-    body = script[script.index("FROM stdin;\n") + len("FROM stdin;\n") : script.index("\n\\.\n") + 1]
-    letters = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
-
-    def value(text: str) -> str | None:
-        if text == "\\N":
-            return None
-        return re.sub(r"\\(.)", lambda found: letters.get(found[1], found[1]), text)
-
-    return [[value(text) for text in line.split("\t")] for line in body.split("\n")[:-1]]
 
 
 @pytest.mark.parametrize("kind", KINDS)
