@@ -107,7 +107,7 @@ class RealLog:
 
     @property
     def _new_a_day(self) -> int:
-        return min(self.events // self.days, max(1, int(_READ_SHARE * self.web.pages / self.days)))
+        return max(1, min(self.events // self.days // 2, int(_READ_SHARE * self.web.pages / self.days)))
 
     @cached_property
     def _order(self) -> Ints:

@@ -131,8 +131,8 @@ class RealWeb:
     @cached_property
     def first(self) -> Ints:
         """The first page of each host, its home page, and the number of all pages behind them."""
-        weights = (1.0 + np.arange(self.hosts)) ** -self._shape["host_slope"]
-        more = np.floor(np.cumsum(weights) / weights.sum() * (self.pages - self.hosts) + 1e-9).astype(np.int64)
+        sums = np.cumsum((1.0 + np.arange(self.hosts)) ** -self._shape["host_slope"])
+        more = np.floor(sums / sums[-1] * (self.pages - self.hosts)).astype(np.int64)
         return np.concatenate(([0], np.arange(1, self.hosts + 1) + more))
 
     @cached_property
