@@ -414,6 +414,10 @@ def test_schedule_plans_the_pages_of_the_log(crawl: Crawl, tmp_path: Path) -> No
     for page, order in zip(orders, found["orders"], strict=True):
         assert (order["why"] == "DISCOVERY") <= (page not in count.answered)
         assert not (order["why"] == "REFRESH" and page not in count.visits)
+    for row in records_of(
+        crawl.out / "refresh-schedule.jsonl"
+    ):  # those of gone pages, too, however often they are read
+        assert row["due"] is None or row["due"] <= FIRST_MS + (crawl.log.days + 366) * DAY_MS, row["url"]
     output_of("schedule", "--state", crawl.state, "--export", tmp_path / "plan.csv")
     with open(tmp_path / "plan.csv", newline="", encoding="utf-8") as file:
         assert {row["url"] for row in csv.DictReader(file)} <= crawl.known_urls
