@@ -1,4 +1,9 @@
-"""`UserError`, the base class of errors that a user can correct, and the messages of others."""
+"""`UserError`, the base class of errors that a user can correct, `Interrupted`, and the messages of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 
 class UserError(Exception):
@@ -7,6 +12,21 @@ class UserError(Exception):
     The command line prints the message and exits with code 2. Every error of this kind, in every package, derives from
     this class.
     """
+
+
+class Interrupted(KeyboardInterrupt):
+    """An interrupt of something that can be half done. The message is one line: what was done, and how to go on."""
+
+
+@contextmanager
+def interrupted_after(words: Callable[[], str]) -> Iterator[None]:
+    """Turn an interrupt of what is done inside into `Interrupted` with these words, unless it has some."""
+    try:
+        yield
+    except Interrupted:
+        raise
+    except KeyboardInterrupt:
+        raise Interrupted(words()) from None
 
 
 def printable(text: str) -> str:

@@ -20,7 +20,7 @@ from opicflow.pipelines.cli.error_text import by_option, one_line, os_problem, u
 from opicflow.pipelines.cli.memory_limit import limit_reached
 from opicflow.pipelines.cli.parser import EXIT_USER, build_parser, command_module, complete_words
 from opicflow.pipelines.cli.standard_output import NAME, named_output
-from opicflow.schemas.errors import UserError, printable
+from opicflow.schemas.errors import Interrupted, UserError, interrupted_after, printable
 
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
@@ -52,11 +52,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 sys.stdout.flush()
             if arguments is None:
                 gc.freeze()  # the process ends: Python need not search all its objects for garbage once more
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         signal.setitimer(signal.ITIMER_REAL, 0)
         reached = limit_reached()
+        done = str(interrupt) if isinstance(interrupt, Interrupted) else "nothing was left half-written"
         with suppress(OSError):  # a terminal that was closed
-            _print_error(reached or "interrupted; nothing was left half-written")
+            _print_error(reached or "; ".join(["interrupted", *filter(None, [done])]))
             sys.stderr.flush()
         os._exit(EXIT_USER if reached else EXIT_INTERRUPTED)  # another thread may still run a segment
     except OSError as problem:
@@ -87,7 +88,7 @@ def _run(arguments: Sequence[str]) -> int:
         build_parser(()).print_help()
         return 0
     if getattr(command_module(options.command), "PRINTS_AS_IT_GOES", False):
-        with named_output():
+        with named_output(), interrupted_after(lambda: ""):  # what was printed may be a part
             return _run_command(options)
     results = io.StringIO()
     with redirect_stdout(results):
@@ -103,7 +104,7 @@ def _run_command(options: argparse.Namespace) -> int:
     try:
         return int(module.run(options))
     except BaseException as problem:
-        if _interrupted:  # Beam and compilers raise other exceptions for it
+        if _interrupted and not isinstance(problem, Interrupted):  # Beam and compilers raise others for it
             raise KeyboardInterrupt from None
         if isinstance(problem, UserError):
             return _refuse(by_option(one_line(problem), options))

@@ -28,6 +28,7 @@ from opicflow.pipelines.frontier.event_log import EventLog
 from opicflow.pipelines.frontier.growing_pages import GrowingPages
 from opicflow.pipelines.frontier.host_queues import HostQueues, QueuedPage
 from opicflow.pipelines.ledger import Certified, ConfigRefused, LedgerConfig
+from opicflow.pipelines.ledger.busy_hosts import FIRST_WAIT_SECONDS
 from opicflow.pipelines.ledger.choice import WHY
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayKeeperFactory
 from opicflow.pipelines.replay.state import (
@@ -76,6 +77,15 @@ class Flight(NamedTuple):
     second: float
 
 
+class Wait(NamedTuple):
+    """The wait of a busy host that began before the clock was put back."""
+
+    stated: int
+    """Until when it is by the ledger, whose times are those of the clock as it was."""
+    until: float
+    """The same by the clock as it is."""
+
+
 class Frontier:
     """Returns what a crawler fetches next. Several threads may share one; a folder has one at a time.
 
@@ -119,7 +129,12 @@ class Frontier:
         """Whether there were more pages than the last plan took."""
         self._among: Collection[str] | GrowingPages | None = None
         """The pages of the last plan; None: all."""
-        self._busy: dict[int, int] = {}
+        self._busy: dict[int, float] = {}
+        """Until when the hosts that are busy are so."""
+        self._waits: dict[int, Wait] = {}
+        """Of hosts that were busy when the clock was put back."""
+        self._promised: dict[int, float] = {}
+        """From when the pages may be given out whose time had not come when the clock was put back."""
         self._host_hashes: dict[bytes, int] = {}
         self._read_tail()
 
@@ -165,7 +180,7 @@ class Frontier:
         self.close()
 
     def _now(self) -> float:
-        """Read the clock. If it was put back, all that waits for a time is put back too: hosts, and pages in flight."""
+        """Read the clock. If it was put back, all that waits for a time is put back too: hosts, and pages."""
         now = self._clock()
         if (back := self._latest - now) > 0:
             self._queues.put_back(back)
@@ -173,8 +188,23 @@ class Frontier:
             self._in_flight = {
                 url: Flight(flight.host, flight.second - back) for url, flight in self._in_flight.items()
             }
+            self._promised = {page: second - back for page, second in self._promised.items()} | self._queues.later()
+            self._waits = {
+                each: Wait(stated, self._until(each, stated) - back)
+                for each, stated in self._keeper.ledger.busy_hosts(int(now)).items()
+            }
+            self._read_busy(now)
         self._latest = now
         return now
+
+    def _until(self, of_host: int, stated: int) -> float:
+        """Return until when a host is busy by the clock as it is."""
+        wait = self._waits.get(of_host)
+        return stated if wait is None or wait.stated != stated else wait.until
+
+    def _read_busy(self, now: float) -> None:
+        busy = {each: self._until(each, stated) for each, stated in self._keeper.ledger.busy_hosts(int(now)).items()}
+        self._busy = {each: until for each, until in busy.items() if until > now}
 
     # -- what the crawler reports ----------------------------------------------------------------------------------
 
@@ -202,7 +232,13 @@ class Frontier:
             self._visited_since.update(urls)
             if visit.status in (429, 503) or visit.failure:
                 self._apply()
-                self._busy = self._keeper.ledger.busy_hosts(int(now))
+                wait = self._waits.get(of_host := self._hash_of(host(urls[0])))
+                if wait is not None and (visit.status == 429 or visit.retry_after):
+                    seconds = visit.retry_after or FIRST_WAIT_SECONDS
+                    self._waits[of_host] = wait._replace(until=max(wait.until, now + seconds))
+                self._read_busy(now)
+            for page in self._rules.page_ids.of_all([url.decode() for url in urls]).tolist() if self._promised else ():
+                self._promised.pop(page, None)
             self._land(urls, now)
 
     def _append(self, event: Mapping[str, Any]) -> tuple[CrawlEvent, list[bytes]]:
@@ -296,6 +332,7 @@ class Frontier:
                 self._queues.rest(of_host, now)
                 continue
             self._in_flight[url] = Flight(of_host, now)
+            self._promised.pop(page, None)
             n -= 1
             yield url.decode()
 
@@ -314,7 +351,7 @@ class Frontier:
         self._visited_since.clear()
         if not ledger.pages:
             return
-        self._busy = ledger.busy_hosts(int(now))
+        self._read_busy(now)
         self._queues.fill((), now)  # makes room: a plan takes memory
         return_freed_memory()
         self._queues.fill(self._queued(now, n), now)
@@ -334,12 +371,16 @@ class Frontier:
         per_day = shared.discovery_per_day + shared.refresh_per_day
         share = float(np.clip(shared.discovery_per_day / max(per_day, 1e-9), 0.01, 0.99))
         is_new = orders.why == _DISCOVERY
-        is_overdue = ~is_new & (shared.due[orders.rows] <= now)  # the crawler may have been away for days
+        due = shared.due[orders.rows]
+        is_overdue = ~is_new & ((due <= now) | (orders.why == _REQUESTED))  # the crawler may have been away for days
         self._is_cut = most <= max(int(is_new.sum()), int(is_overdue.sum())) and most < _MOST_QUEUED
         number = np.where(is_new, np.cumsum(is_new), np.cumsum(~is_new))
         rank = np.where(is_new, number / share, number / (1 - share))
         rank[orders.why == _REQUESTED] = 0.0
-        not_before = np.where(is_new | is_overdue, now, orders.not_before)
+        is_ahead = planned.survey.second > now + 1  # the clock was put back: the ledger has its times from before
+        not_before = np.where(is_new | is_overdue, now, due if is_ahead else orders.not_before)
+        if self._promised:
+            not_before = np.minimum(not_before, [self._promised.get(page, np.inf) for page in pages.tolist()])
         columns = (rank, pages, ledger.host_hashes(pages), not_before)
         return map(QueuedPage, *(column.tolist() for column in columns))
 

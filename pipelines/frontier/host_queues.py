@@ -79,9 +79,14 @@ class HostQueues:
         heappush(self._resting, (until, host))
 
     def put_back(self, seconds: float) -> None:
-        """Let all hosts be free so many seconds earlier: the clock was put back."""
+        """Let all hosts be free, and pages be given out, so many seconds earlier: the clock was put back."""
         self._free_at = {host: second - seconds for host, second in self._free_at.items()}
         self._resting = [(second - seconds, host) for second, host in self._resting]
+        self._later = [(second - seconds, rank, page, host) for second, rank, page, host in self._later]
+
+    def later(self) -> dict[int, float]:
+        """Return the pages whose time has not come, and the second from which each may be given out."""
+        return {page: second for second, _, page, _ in self._later}
 
     def is_in_flight(self, host: int) -> bool:
         """Whether a page of a host was given out, and the host was not let rest since then."""

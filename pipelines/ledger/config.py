@@ -127,8 +127,9 @@ class RefreshConfig:
     `crawl_delay_seconds` apart. `domain_fetches_per_day` bounds what all hosts of a registrable domain get together,
     and `domain_discovery_share` the part of the orders of discovery that one domain gets. An order that was not
     answered after `order_timeout_hours` is given again. A page that fails is tried again after `retry_hours`, then
-    twice that, and so on up to `longest_retry_days`; one that is gone after `gone_days`, then twice that, and is
-    dropped when it was found gone `gone_visits` times in a row over at least the time that takes.
+    twice that, and so on up to `longest_retry_days`; one that is gone after `gone_days`, then twice that, and so on up
+    to `longest_gone_days`, and is dropped when it was found gone `gone_visits` times in a row over at least the time
+    that takes.
     """
 
     strategy: str = "harmonic"
@@ -175,6 +176,11 @@ class RefreshConfig:
             self.shortest_interval_seconds,
             f"at most the longest interval, {longest:g} seconds",
         )
+
+    @property
+    def longest_gone_days(self) -> float:
+        """The longest interval between checks of a gone page: that before the check after which it is dropped."""
+        return self.gone_days * 2.0 ** max(self.gone_visits - 2, 0)
 
     @property
     def seconds_to_be_gone(self) -> float:

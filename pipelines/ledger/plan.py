@@ -42,8 +42,7 @@ def share_bandwidth(survey: Survey, config: RefreshConfig, budget: Budget) -> Sh
     now = survey.second
     most_discovered = _most_discovered(survey, config, budget)
     discovery = min(budget.discovery_share * budget.per_day, most_discovered)
-    retried = survey.fetched[survey.retried] + survey.retry_after <= now + cycle_days * DAY
-    retries = float(retried.sum()) / cycle_days
+    retries = float((survey.retry_due <= now + cycle_days * DAY).sum()) / cycle_days
     rest = budget.per_day - discovery
     rest -= min(retries, _MOST_RETRIES * rest)
     plan = solve(budget.strategy, survey.wanted, rest, config.alpha)
@@ -85,6 +84,8 @@ def _due_times(survey: Survey, intervals: Floats) -> Ints:
         rows = slice(first, first + _PAGES_AT_ONCE)
         next_ = last_fetches(survey, intervals, rows) + np.round(_finite(intervals[rows])).astype(np.int64)
         due[rows] = np.where(np.isinf(intervals[rows]), -1, next_)
+    has_time = survey.fetched[survey.retried] > 0
+    due[survey.retried[has_time]] = survey.retry_due[has_time]
     return due
 
 

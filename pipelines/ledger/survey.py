@@ -16,7 +16,7 @@ from opicflow.pipelines.ledger.kernels.observations import BELIEVED, WAS_GONE
 from opicflow.pipelines.ledger.layout import Book, Table
 from opicflow.pipelines.ledger.refresh_rows import field_of
 from opicflow.pipelines.ledger.unread_pages import Worth
-from opicflow.pipelines.refresh.orders import back_off_seconds, gaps
+from opicflow.pipelines.refresh.orders import back_off_seconds, gaps, next_checks
 from opicflow.pipelines.refresh.policies import Directives, HostCaps, Policies, directives, host_caps
 from opicflow.pipelines.refresh.rate_prior import learnt_rates
 from opicflow.pipelines.refresh.rates import LEAST_RATE, ChangeRates, change_rates
@@ -36,6 +36,7 @@ MOST_AHEAD_DAYS = 7
 """A visit so long after the last tick has a wrong time: whoever applies a log may send ticks once a day."""
 _REQUESTED = DECIDED_BY.index("REQUESTED")
 _MOST_WEIGHT = 1e12
+_EVER = 1 << 40  # seconds
 _WORTH_NOTHING = 0.1  # changes
 _PRIOR = 4.0  # visits
 _UNTRUE = 0.1  # the part of announcements that is taken for untrue before a site has shown it
@@ -139,6 +140,8 @@ class Survey:
     """The rows of pages that do not answer."""
     retry_after: Floats
     """How many seconds to wait before a retry of each such page."""
+    retry_due: Ints
+    """The second at which each such page is due, if its last visit has a time."""
     wanted: Demand
     """The pages that share the bandwidth for refreshing, at `sharing`."""
     sharing: Ints
@@ -228,14 +231,7 @@ def survey(
     decided_by[is_gone] = GONE
     decided_by[(stated.forbidden != 0) | (stated.factor == 0)] = FORBIDDEN
 
-    retried, retry_after = list[Ints](), list[Floats]()
-    for by, first, longest in (
-        (BACK_OFF, config.retry_hours * 3600, config.longest_retry_days * DAY),
-        (GONE, config.gone_days * DAY, np.inf),
-    ):
-        rows = np.flatnonzero(decided_by == by)
-        retried.append(rows)
-        retry_after.append(back_off_seconds(pages[rows], failures[rows].astype(np.int64), first, longest))
+    retries = _retries(table, slots, pages, decided_by, failures, fetched, config)
 
     changes = _set(found.rates, is_set, stated.changes_per_day)
     announced, unannounced = _announced(book, pages, changes, (notes & at.CHANGE_ANNOUNCED) != 0)
@@ -290,8 +286,9 @@ def survey(
         & (decided_by != FORBIDDEN),
         announced=announced,
         unannounced_per_day=unannounced,
-        retried=np.concatenate(retried),
-        retry_after=np.concatenate(retry_after),
+        retried=retries.rows,
+        retry_after=retries.after,
+        retry_due=retries.due,
         wanted=wanted,
         sharing=sharing,
         has_url=table.url_start[taken] != 0,
@@ -301,6 +298,42 @@ def survey(
         worth=worth_of_pages,
         suspended=suspended,
     )
+
+
+class _Retries(NamedTuple):
+    """Pages that do not answer: their rows, how many seconds each waits, and the second when it is due."""
+
+    rows: Ints
+    after: Floats
+    due: Ints
+
+
+def _retries(
+    table: Table, slots: Array, pages: Ids, decided_by: Bytes, failures: Bytes, fetched: Ints, config: RefreshConfig
+) -> _Retries:
+    """Return when pages that fail, or are gone, are due.
+
+    The checks of a gone page count from when it was found gone first: visits between them change nothing. A page that
+    fails counts its visits, but not more than were due since it answered last.
+    """
+    found = list[_Retries]()
+    for by, first, longest in (
+        (BACK_OFF, config.retry_hours * 3600, config.longest_retry_days * DAY),
+        (GONE, config.gone_days * DAY, config.longest_gone_days * DAY),
+    ):
+        rows = np.flatnonzero(decided_by == by)
+        last, there = fetched[rows], field_of(table, "checked", slots[rows]).astype(np.int64)
+        are_known = (last > 0) & (there > 0)
+        since = np.where(are_known, last - there, 0 if by == GONE else _EVER)
+        number, due_after = next_checks(pages[rows], since, first, longest)
+        if by == BACK_OFF:
+            number = np.minimum(number, failures[rows])
+        after = back_off_seconds(pages[rows], number, first, longest)
+        due = last + np.round(after).astype(np.int64)
+        if by == GONE:
+            due[are_known] = (there + due_after)[are_known]
+        found.append(_Retries(rows, after, due))
+    return _Retries(*map(np.concatenate, zip(*found, strict=True)))
 
 
 def _without_memory_for_zeros(column: Array) -> Array:

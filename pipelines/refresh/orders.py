@@ -58,6 +58,36 @@ def back_off_seconds(pages: Ids, failures: Ints, first_seconds: float, longest_s
     return seconds
 
 
+class NextChecks(NamedTuple):
+    """The next check of pages that do not answer, a row each."""
+
+    number: Ints
+    """1 for the first check. All that follow a wait of the longest length have the same number."""
+    due_after: Ints
+    """The seconds from the beginning to when it is due."""
+
+
+def next_checks(pages: Ids, since: Ints, first_seconds: float, longest_seconds: float) -> NextChecks:
+    """Return the first check of each page that is due more than `since` seconds after the beginning.
+
+    Between two checks is the wait of `back_off_seconds`. How often a page was visited between them does not matter.
+    """
+
+    def waits(rows: Ints | slice, number: Ints) -> Ints:
+        seconds = back_off_seconds(pages[rows], number, first_seconds, longest_seconds)
+        return np.round(seconds).astype(np.int64)
+
+    number = np.ones(len(pages), np.int64)
+    wait = waits(slice(None), number)
+    due = wait.copy()
+    while len(passed := np.flatnonzero((due <= since) & (first_seconds * 2.0 ** (number - 1) < longest_seconds))):
+        number[passed] += 1
+        wait[passed] = waits(passed, number[passed])
+        due[passed] += wait[passed]
+    due += np.maximum((since - due) // wait + 1, 0) * wait
+    return NextChecks(number, due)
+
+
 def allowances(per_day: Floats, since: int, until: int, parts: Floats, phases: Floats) -> Ints:
     """Return how many orders a shard may give each host between two seconds, of `per_day` for all shards together.
 

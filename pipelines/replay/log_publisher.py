@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections import Counter
@@ -25,6 +24,7 @@ from opicflow.connectors.kafka.topics import names
 from opicflow.pipelines.replay.read_progress import Progress
 from opicflow.schemas.arrays import Ints
 from opicflow.schemas.crawl_events import Reason, Reject
+from opicflow.schemas.errors import Interrupted
 from opicflow.schemas.records import to_avro
 from opicflow.schemas.shards import ShardRanges
 
@@ -93,8 +93,7 @@ def publish_logs(
                 done += batch.end
             publisher.flush()
         except KeyboardInterrupt:
-            print(_so_far(publisher), file=sys.stderr)
-            raise
+            raise Interrupted(_so_far(publisher)) from None
         except KafkaRefused as problem:
             raise KafkaRefused(f"{problem}; {_so_far(publisher)}") from None
     return tally

@@ -55,6 +55,7 @@ from opicflow.pipelines.transforms.rules import Rules
 from opicflow.pipelines.transforms.settings import CashFocus, LedgerOptions
 from opicflow.schemas.crawl_events import Reason, Reject
 from opicflow.schemas.dates import iso_time
+from opicflow.schemas.errors import interrupted_after
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.records import Policy
 from opicflow.schemas.sites import SiteKind
@@ -320,7 +321,8 @@ class _Replay:
         if request.to is not None:
             from opicflow.pipelines.results.topic_writer import send_results
 
-            result.published += send_results(request.to, self.work, last["audit"])
+            with interrupted_after(lambda: "a part of the results may have been sent: run the same command again"):
+                result.published += send_results(request.to, self.work, last["audit"])
         summary["seconds"] = round(time.perf_counter() - self.begun, 3)
         summary["events_per_second"] = round(summary["events_read"] / summary["seconds"])
         if request.out is not None:

@@ -7,6 +7,7 @@ under way, and only if its queue has pages under way. Such a page is left alone.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -76,7 +77,7 @@ def wanted_dates(rows: Rows, now_second: int, position: int = 0) -> Iterator[Wan
 
 @dataclass(frozen=True)
 class FrontierPush:
-    """Sends dates to a frontier. `clock` gives the time in seconds; `pause` waits some seconds.
+    """Sends dates to a frontier. `clock` gives the time in seconds; `pause` waits some, as `waited` counts them.
 
     Counts: `sent` (of which `new` pages), `unchanged`, `under way`, and `refused`, which the service does not take.
     """
@@ -85,6 +86,7 @@ class FrontierPush:
     key: str
     clock: Callable[[], float]
     pause: Callable[[float], object]
+    waited: Callable[[], float] = time.monotonic
     counts: Counter[str] = field(default_factory=Counter)
     _held: dict[str, _HeldDate] = field(default_factory=dict)
 
@@ -105,8 +107,8 @@ class FrontierPush:
             if len(held) > _MOST_HELD:
                 self.counts["under way"] += len(held) - _MOST_HELD
                 del held[_MOST_HELD:]
-        end = self.clock() + wait_seconds
-        while held and self.clock() < end:
+        end = self.waited() + wait_seconds
+        while held and self.waited() < end:
             self.pause(0.2)
             held = [page for at in range(0, len(held), _PAGES_AT_ONCE) for page in self._tried_again(held, at)]
         self.counts["under way"] += len(held)
@@ -117,7 +119,7 @@ class FrontierPush:
 
         A page that may be under way waits for so long, and is tried again at every call; a later date replaces it.
         """
-        now = self.clock()
+        now = self.waited()
         some = list({page.url: page for page in some}.values())
         for page in some:
             self._held.pop(page.url, None)

@@ -20,10 +20,13 @@ from opicflow.pipelines.ledger.choice import BY, WHY
 from opicflow.pipelines.ledger.survey import DECIDED_BY, KNOWN_FROM
 from opicflow.schemas.arrays import Array, Ints
 from opicflow.schemas.columns import Columns, NumberedWords, Packed, Texts, WithNulls, unpack
+from opicflow.schemas.dates import FIRST_SECOND, LAST_SECOND, time_ms
 from opicflow.schemas.public_suffixes import installed_suffixes
 
 if TYPE_CHECKING:
     from opicflow.schemas.sites import SiteKind
+
+_DATES_MS = (1000 * FIRST_SECOND, 1000 * LAST_SECOND)
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ def tombstone_columns(pages: Pages) -> Columns:
     return {
         "page": _page_words(pages.columns["pages"]),
         "why": NumberedWords(why - 1, [reason.name for reason in RemovalReason]),
-        "event_time": WithNulls.same(1000 * pages.moment["second"] or None, len(why), np.int64),
+        "event_time": _same_time(pages.moment["second"], len(why)),
     }
 
 
@@ -79,7 +82,7 @@ def schedule_columns(pages: Pages) -> Columns:
         "importance": c["importance"],
         "category": WithNulls(c["category"], c["category"] != 0),
         "last_visit": _times(c["last_visit_second"]),
-        "event_time": WithNulls.same(1000 * second or None, rows, np.int64),
+        "event_time": _same_time(second, rows),
         "shard": np.full(rows, pages.moment["shard"]),
         "changes_error": c["changes_error"],
         "staleness_cost": c["staleness_cost"],
@@ -100,7 +103,7 @@ def site_columns(pages: Pages) -> Columns:
         "read": c["read"],
         "changes_per_day": c["changes_per_day"],
         "trend_per_day": c["trend_per_day"],
-        "event_time": WithNulls.same(at["event_time_ms"] or None, rows, np.int64),
+        "event_time": _same_time(at["event_time_ms"] // 1000, rows),
         "shard": np.full(rows, at["shard"]),
         "shards": c["shards"],
         "certificate": WithNulls.same(at["certificate"], rows, np.float64),
@@ -115,11 +118,11 @@ def order_columns(pages: Pages) -> Columns:
     return {
         "url": pages.texts,
         "page": _page_words(c["pages"]),
-        "ordered_at": np.full(rows, 1000 * second),
+        "ordered_at": np.full(rows, time_ms(second)),
         "why": NumberedWords(c["why"], WHY),
         "priority": c["priority"],
         "due": _times(np.where(second == 0, 0, np.maximum(c["due_second"], 0))),
-        "expires_at": np.full(rows, 1000 * pages.moment["expires_second"]),
+        "expires_at": np.full(rows, time_ms(pages.moment["expires_second"])),
         "importance": c["importance"],
         "waiting_cash": c["waiting"],
         "category": WithNulls(c["category"], c["category"] != 0),
@@ -145,12 +148,12 @@ def importance_columns(pages: Pages) -> Columns:
         "history": c["rate"],
         "error_factor": c["error_factor"],
         "visits": c["visits"],
-        "last_visit": WithNulls(c["last_visit_ms"], c["last_visit_ms"] != 0),
+        "last_visit": WithNulls(np.clip(c["last_visit_ms"], *_DATES_MS), c["last_visit_ms"] != 0),
         "last_outcome": NumberedWords(c["last_outcome"], [outcome.name for outcome in Outcome]),
         "measured": c["measured"] != 0,
         "pages": np.full(rows, at["pages"]),
         "clock": np.full(rows, float(at["clock"])),
-        "event_time": WithNulls.same(at["event_time_ms"] or None, rows, np.int64),
+        "event_time": _same_time(at["event_time_ms"] // 1000, rows),
         "shard": np.full(rows, at["shard"]),
         "cut": np.full(rows, at["cut"]),
         "certificate": WithNulls.same(at.get("certificate"), rows, np.float64),
@@ -166,7 +169,12 @@ def _page_words(pages: Array) -> Texts:
 
 def _times(seconds: Array) -> WithNulls:
     """Milliseconds since 1970; none for 0."""
-    return WithNulls(1000 * seconds.astype(np.int64), seconds != 0)
+    return WithNulls(1000 * np.clip(seconds, FIRST_SECOND, LAST_SECOND).astype(np.int64), seconds != 0)
+
+
+def _same_time(second: int, rows: int) -> WithNulls:
+    """The same time in every row; none for 0."""
+    return WithNulls.same(time_ms(second) or None, rows, np.int64)
 
 
 def hosts_of(urls: Texts) -> Texts:

@@ -209,14 +209,16 @@ def _time_axis(low: float, high: float) -> _Axis:
     """An axis of time; its ticks are dates, with the hour where there are less than two days, or hours of one day."""
     high = high if high > low else low + 1
     is_long = high - low > 2 * _DAY_MS
-    form = "{:%m-%d}" if is_long else "{:%H:%M}" if low // _DAY_MS == high // _DAY_MS else "{:%m-%d %H:%M}"
+    month, day, hour = slice(0, 7), slice(5, 10), slice(11, 16)  # of an ISO time
+    form = [day] if is_long else [hour] if low // _DAY_MS == high // _DAY_MS else [day, hour]
     if high - low > 400 * _DAY_MS:
-        form = "{:%Y-%m}"
+        form = [month]
     unit = _DAY_MS if is_long else 3_600_000
     step = unit * max(1, math.ceil((high - low) / unit / (_MOST_TICKS - 1)))
     first = math.ceil(low / unit) * unit
     times: list[float] = [first + i * step for i in range(int((high - first) // step) + 1)] or [low]
-    return _Axis(low, high, [(at, form.format(when)) for at in times if (when := wording.instant(at)) is not None])
+    labels = ((at, " ".join(wording.iso(at)[part] for part in form)) for at in times)
+    return _Axis(low, high, [(at, label) for at, label in labels if label.strip()])
 
 
 def _apart(heights: Sequence[float]) -> list[float]:

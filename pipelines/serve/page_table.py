@@ -19,6 +19,7 @@ from opicflow.pipelines.ledger.survey import DECIDED_BY, KNOWN_FROM
 from opicflow.pipelines.results.record_columns import Pages, hosts_of, site_of_host
 from opicflow.schemas.arrays import Array, Bools, Ids, Ints
 from opicflow.schemas.columns import Texts
+from opicflow.schemas.dates import time_ms
 
 MOST_LOOKED_AT = 50_000
 """A search compares at most this many URLs with a pattern: those that contain its longest piece."""
@@ -193,7 +194,7 @@ class PageTable:
         if scheduled:
             never = c["due_second"] == NEVER
             record |= {
-                "due": None if never or not c["due_second"] else 1000 * c["due_second"],
+                "due": None if never or not c["due_second"] else time_ms(c["due_second"]),
                 "interval_seconds": None if never else c["interval_seconds"],
                 "decided_by": DECIDED_BY[int(c["decided_by"])],
                 "changes_per_day": c["changes_per_day"],
@@ -234,8 +235,8 @@ class PageTable:
             "page": f"{page:016x}",
             "why": WHY[values["why"]],
             "by": BY[values["by"]] if values.get("by") else "",
-            "ordered_at": 1000 * values["ordered_second"] or None,
-            "not_before": 1000 * values["not_before_second"] or None,
+            "ordered_at": time_ms(values["ordered_second"]) or None,
+            "not_before": time_ms(values["not_before_second"]) or None,
             "priority": values["priority"],
         }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timezone
 from typing import Any
 
 import numpy as np
@@ -20,12 +19,7 @@ Column = tuple[str, Callable[[Row], Any], type]
 
 def milliseconds(value: Any) -> int:
     """A time in milliseconds; 0 for none."""
-    if value is None:
-        return 0
-    if isinstance(value, datetime):
-        at = value if value.tzinfo else value.replace(tzinfo=timezone.utc)
-        return round(at.timestamp() * 1000)
-    return int(value)
+    return 0 if value is None else int(value)
 
 
 def _or_never(seconds: float | None) -> float:

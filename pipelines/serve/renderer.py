@@ -108,6 +108,5 @@ def _percent(share: float | None) -> Markup | str:
 
 
 def _minute(time_ms: float | None) -> Markup | str:
-    if wording.instant(time_ms) is None:
-        return "—"
-    return Markup('<time datetime="{}">{}</time>').format(wording.iso(time_ms), wording.minute(time_ms))
+    at = wording.iso(time_ms)
+    return Markup('<time datetime="{}">{}</time>').format(at, wording.minute(time_ms)) if at else "—"

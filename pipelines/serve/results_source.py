@@ -10,13 +10,13 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-import fastavro
 import numpy as np
 import orjson
 import pyarrow.parquet as pq
 
 from opicflow.connectors.files.divided_files import found_paths
 from opicflow.pipelines.replay.state_reader import canonical_url
+from opicflow.pipelines.results.plain_times import avro_records, plain_values
 from opicflow.pipelines.results.reasons import Reasons
 from opicflow.pipelines.results.record_columns import Pages
 from opicflow.pipelines.serve.access import ServeRefused
@@ -146,9 +146,8 @@ def _rows_of(path: Path) -> Iterator[Row]:
         if path.suffix == ".jsonl":
             yield from map(orjson.loads, file)
         elif path.suffix == ".avro":
-            for row in fastavro.reader(file):
-                assert isinstance(row, dict)
-                yield row
+            yield from avro_records(file)
         else:
             for batch in pq.ParquetFile(file).iter_batches(_ROWS_AT_ONCE):
-                yield from batch.to_pylist()
+                rows = zip(*map(plain_values, batch.columns), strict=True)
+                yield from (dict(zip(batch.schema.names, row, strict=True)) for row in rows)

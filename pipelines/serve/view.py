@@ -21,6 +21,7 @@ from opicflow.pipelines.serve.page_policies import policies_of_page
 from opicflow.pipelines.serve.page_table import NEVER, RISING, Filter, PageTable
 from opicflow.pipelines.serve.replay_checks import checks_of_replay
 from opicflow.schemas.arrays import Ints
+from opicflow.schemas.dates import time_ms
 from opicflow.schemas.records import Policy
 
 TOP = 10
@@ -150,7 +151,7 @@ class View:
     @property
     def time_ms(self) -> int:
         """The last time in the log; 0 if it has none."""
-        return 1000 * self.table.second or int(self.table.moment.get("event_time_ms") or 0)
+        return time_ms(self.table.second or int(self.table.moment.get("event_time_ms") or 0) // 1000)
 
     def category_name(self, number: int) -> str:
         """The name of a category; its number where names are not known."""
@@ -351,12 +352,12 @@ class View:
     def has_times(self) -> bool:
         """Whether every moment has a time, so that the axis can be one of time."""
         times = [one.time_ms for one in self.history]
-        return all(wording.instant(time) is not None for time in times) and len(set(times)) > 1
+        return all(map(wording.iso, times)) and len(set(times)) > 1
 
     @property
     def period(self) -> str:
         """From when to when the crawl ran, as far as is known."""
-        days = [f"{at:%Y-%m-%d}" for one in self.history if (at := wording.instant(one.time_ms)) is not None]
+        days = [at[:10] for one in self.history if (at := wording.iso(one.time_ms))]
         ends = sorted({*days[:1], *days[-1:], wording.iso(self.time_ms)[:10]} - {""})
         return "" if not ends else ends[0] if len(ends) == 1 else f"{ends[0]} to {ends[-1]}"
 
@@ -395,4 +396,4 @@ def _ages(seconds: Ints, now: int) -> Ages:
         return Ages(len(seconds))
     first = int(known.min())
     longer = tuple((name, int(np.count_nonzero(known < now - span))) for name, span in SPANS)
-    return Ages(len(seconds), 1000 * first, max(now - first, 0), longer)
+    return Ages(len(seconds), time_ms(first), max(now - first, 0), longer)

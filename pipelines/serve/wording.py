@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from datetime import datetime, timezone
+
+from opicflow.schemas.dates import iso_time
 
 LONGEST_SHOWN = 160
 """Longer text is cut in its middle; the API has the whole text."""
-_LAST_MS = 253_402_300_800_000  # the year 10000
 
 WORDS = {
     "importance": (
@@ -155,27 +155,21 @@ def trend(growth: float | None) -> str:
     return "→ steady" if abs(growth) < 0.0005 else f"{'↑' if growth > 0 else '↓'} {percent(abs(growth))}"
 
 
-def instant(time_ms: float | None) -> datetime | None:
-    """The time of some milliseconds since 1970; None where it is not known, or no year has four digits."""
-    return datetime.fromtimestamp(time_ms / 1000, timezone.utc) if time_ms and 0 < time_ms < _LAST_MS else None
-
-
 def iso(time_ms: float | None) -> str:
-    """A time as programs read it."""
-    at = instant(time_ms)
-    return "" if at is None else f"{at:%Y-%m-%dT%H:%M:%SZ}"
+    """A time as programs read it; empty where it is not known."""
+    return iso_time(time_ms) if time_ms and time_ms > 0 else ""
 
 
 def minute(time_ms: float | None) -> str:
     """A time as people read it."""
-    at = instant(time_ms)
-    return "—" if at is None else f"{at:%Y-%m-%d %H:%M} UTC"
+    at = iso(time_ms)
+    return f"{at[:10]} {at[11:16]} UTC" if at else "—"
 
 
 def second(time_ms: float | None) -> str:
     """The time of a day as people read it, to the second."""
-    at = instant(time_ms)
-    return "—" if at is None else f"{at:%Y-%m-%d %H:%M:%S} UTC"
+    at = iso(time_ms)
+    return f"{at[:10]} {at[11:19]} UTC" if at else "—"
 
 
 def span(seconds: float | None) -> str:

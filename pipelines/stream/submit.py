@@ -25,7 +25,7 @@ from apache_beam.runners.portability.flink_runner import FlinkJarJobServer
 from opicflow.connectors.flink.key_groups import KEY_GROUPS
 from opicflow.connectors.flink.rest import FlinkCluster, FlinkRefused, Job, JobDetails
 from opicflow.connectors.flink.worker_environment import worker_command
-from opicflow.schemas.errors import in_one_line
+from opicflow.schemas.errors import in_one_line, interrupted_after
 
 JOB_NAME = "opicflow"
 FLINK_RUNNER = "FlinkRunner"
@@ -169,11 +169,8 @@ def submit(job: FlinkJob, transform: Callable[[int], beam.PTransform[Any, Any]],
             f"{job.job_server or 'the job server of Beam'}: it did not take the job ({in_one_line(Exception(why))}): "
             "check --job-server, and see its log"
         ) from None
-    try:
+    with interrupted_after(lambda: f"the job was submitted, and goes on: {job.flink_master} shows it"):
         return _wait_until_it_runs(job, submitted_ms, result)
-    except KeyboardInterrupt:
-        print(f"opicflow: the job was submitted, and goes on: {job.flink_master} shows it", file=sys.stderr, flush=True)
-        raise
 
 
 def _wait_until_it_runs(job: FlinkJob, submitted_ms: int, result: Any) -> Job:

@@ -585,6 +585,38 @@ def test_an_interrupted_replay_leaves_no_partial_file(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("words", "inside", "said"),
+    [
+        (["validate", "log"], "signal.pause()", "; nothing was left half-written"),
+        (["export", "orders", "x", "--as", "csv"], "signal.pause()", ""),
+        (
+            ["replay", "log"],
+            "\n    with interrupted_after(lambda: 'half of it'):\n        signal.pause()",
+            "; half of it",
+        ),
+    ],
+    ids=["a file", "standard output", "half of it"],
+)
+def test_an_interrupt_says_in_one_line_what_is_true_of_the_command(words: list[str], inside: str, said: str) -> None:
+    code = f"""
+import os, signal, sys, threading
+from opicflow.pipelines.cli import main
+from opicflow.pipelines.cli.commands import {words[0]} as commands
+from opicflow.schemas.errors import interrupted_after
+
+def run(options):
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    {inside}
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+commands.run = run
+sys.exit(main.main({words!r}))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (130, f"opicflow: interrupted{said}\n")
+
+
 def test_an_interrupt_that_python_ignores_is_repeated() -> None:
     code = """
 import os, signal, sys

@@ -36,6 +36,7 @@ from opicflow.pipelines.stream.published_rules import RulesNote, rules_of
 from opicflow.pipelines.transforms.rules import Categories, Rules
 from opicflow.schemas.arrays import Ints
 from opicflow.schemas.crawl_events import EARLIEST_MS, LATEST_MS, CrawlEvent, Link, Reason, Reject
+from opicflow.schemas.errors import Interrupted
 from opicflow.schemas.framing import Decoder, encode_single_object
 from opicflow.schemas.hashing import hash_text
 from opicflow.schemas.pages import PageIds, page_id
@@ -381,7 +382,7 @@ def test_an_error_of_the_broker_reports_the_acknowledged_records(
 
 
 def test_an_interrupt_reports_the_acknowledged_records(
-    cluster: FakeConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cluster: FakeConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send = FakeProducer.send
 
@@ -395,10 +396,24 @@ def test_an_interrupt_reports_the_acknowledged_records(
     monkeypatch.setattr(FakeProducer, "send", interrupt)
     log = written(tmp_path / "log.jsonl", jsonl([CrawlEvent(f"https://a.example/{number}") for number in range(9)]))
     options = main.parse(["publish", "events", str(log), *BROKERS])
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Interrupted, match=r"^2 of 3 records sent were acknowledged; publish the logs again: "):
         publish.run(options)
-    assert "2 of 3 records sent were acknowledged" in capsys.readouterr().err
     assert cluster.fakes[0].closed
+
+
+def test_an_interrupt_of_policies_or_rules_says_that_some_may_have_been_sent(
+    cluster: FakeConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object, **__: object) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(FakeProducer, "flush", interrupt)
+    with pytest.raises(Interrupted, match=r"^policies may have been sent: opicflow subscribe policies shows which$"):
+        publish.run(main.parse(["publish", "policy", "--host", "a.example", "--never", *BROKERS]))
+    monkeypatch.setattr(origin, "origin_of", lambda *_: Origin(LedgerConfig(), ShardRanges.equal(2)))
+    monkeypatch.setattr(published_rules, "publish_rules", interrupt)
+    with pytest.raises(Interrupted, match=r"^the rules may apply to a part of the events from now on: publish them "):
+        publish.run(main.parse(["publish", "rules", *BROKERS]))
 
 
 def test_a_rate_waits_when_events_are_ahead_of_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from opicflow.pipelines.graph.hosts import weights_of_hosts
 from opicflow.pipelines.graph.oracle import pagerank
 from opicflow.pipelines.graph.store import StoredGraph, mixed, unmixed
 from opicflow.pipelines.results.rank_specs import parse_ranks
+from opicflow.schemas.errors import Interrupted
 from opicflow.schemas.pages import page_id, page_ids
 from support import commands
 from support.commands import CommandResult
@@ -269,6 +270,22 @@ def test_an_interrupted_build_of_several_logs_continues(tmp_path: Path, monkeypa
     assert {file.name: file.read_bytes() for file in (tmp_path / "g").iterdir()} == {
         file.name: file.read_bytes() for file in (tmp_path / "whole").iterdir()
     }
+
+
+def test_an_interrupted_build_says_that_the_graph_is_not_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from opicflow.pipelines.cli import main
+    from opicflow.pipelines.cli.commands import graph
+    from opicflow.pipelines.replay import link_graph
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    log = write(tmp_path / "log.jsonl", events())
+    monkeypatch.setattr(link_graph, "route_rows", interrupt)
+    with pytest.raises(Interrupted, match="/g is not complete: run the same command again"):
+        graph.run(main.parse(["graph", "build", str(log), "--out", str(tmp_path / "g"), "--quiet"]))
 
 
 def test_pages_without_links_are_noted(tmp_path: Path) -> None:

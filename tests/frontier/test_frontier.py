@@ -294,6 +294,90 @@ def test_a_clock_that_is_put_back_keeps_no_host_and_no_page_waiting(frontier: Fr
     assert len(frontier.next(1)) == 1
 
 
+@pytest.mark.parametrize("hours", [1, 5, 30, 24 * 400])
+def test_a_clock_that_is_put_back_does_not_delay_a_page_that_is_due_later(
+    frontier: Frontier, clock: StandInClock, hours: int
+) -> None:
+    frontier.announce([url(0)])
+    frontier.visited({"url": url(0), "failure": "timeout"})
+    assert frontier.next(1) == []
+    due = frontier.due()
+    assert due is not None and due > clock.second + 3600  # in the queue until then
+    wait = due - clock.second
+    clock.second -= 3600 * hours
+    before = clock.second
+    while not (found := frontier.next(1)):
+        assert frontier.due() == pytest.approx(before + wait, abs=2)
+        clock.second += 600
+    assert found == [url(0)] and before + wait <= clock.second < before + wait + 602
+
+
+@pytest.mark.parametrize("hours", [1, 5, 30, 24 * 400])
+def test_a_clock_that_is_put_back_does_not_delay_a_busy_host(
+    frontier: Frontier, clock: StandInClock, hours: int
+) -> None:
+    frontier.announce([url(0), url(23)])  # of one host
+    [page] = frontier.next(5)
+    frontier.visited({"url": page, "status": 429, "retry_after": 100})
+    assert frontier.next(5) == []  # after a plan
+    clock.second -= 3600 * hours
+    assert frontier.next(5) == []
+    frontier.announce([url(23 * number) for number in range(2, 100)])  # a plan follows
+    clock.second += 99
+    assert frontier.next(5) == []
+    clock.second += 2
+    assert len(frontier.next(5)) == 1
+
+
+@pytest.mark.parametrize("hours", [1, 30])
+def test_a_host_that_is_busy_again_after_the_clock_was_put_back_waits_as_long_as_it_wants(
+    frontier: Frontier, clock: StandInClock, hours: int
+) -> None:
+    pages = [url(23 * number) for number in range(6)]  # of one host
+    frontier.announce(pages)
+    for wait in (100, 250):
+        [page] = frontier.next(5)
+        frontier.visited({"url": page, "status": 429, "retry_after": wait})
+        clock.second -= 3600 * hours
+        for announced in range(100):  # plans follow
+            frontier.announce([url(23 * (1000 * wait + announced))])
+        assert frontier.next(5) == []
+        clock.second += wait - 1
+        assert frontier.next(5) == []
+        clock.second += 2
+    assert len(frontier.next(5)) == 1
+
+
+def test_a_wait_that_was_over_does_not_begin_again_when_the_clock_is_put_back(
+    frontier: Frontier, clock: StandInClock
+) -> None:
+    frontier.announce([url(0), url(23)])  # of one host
+    [page] = frontier.next(5)
+    frontier.visited({"url": page, "status": 429, "retry_after": 100})
+    clock.second += 200
+    [page] = frontier.next(5)
+    frontier.visited({"url": page, "status": 503, "failure": "server"})
+    clock.second -= 150
+    frontier.announce([url(23 * number) for number in range(2, 100)])  # a plan follows
+    assert frontier.next(5) == []
+    clock.second += 1
+    assert len(frontier.next(5)) == 1
+
+
+def test_a_page_that_fails_after_the_clock_was_put_back_waits_no_longer_than_others(
+    frontier: Frontier, clock: StandInClock
+) -> None:
+    frontier.announce([url(0)])
+    frontier.visited({"url": url(1), "status": 200, "links": []})
+    assert frontier.next(5) == [url(0)]
+    clock.second -= 20 * 3600
+    frontier.visited({"url": url(0), "failure": "timeout"})
+    begun = clock.second
+    while not frontier.next(1):
+        clock.second += 600
+    assert 0.75 * 6 * 3600 <= clock.second - begun <= 1.25 * 6 * 3600 + 600
+
+
 def test_a_frontier_that_cannot_be_saved_says_so_and_is_saved_when_there_is_room(
     tmp_path: Path, clock: StandInClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -812,15 +812,75 @@ def test_a_gone_page_is_checked_rarely_and_goes_in_the_end() -> None:
             removed = day, applied.removed
             break
         planned = crawl.plan()
-        if not visits or crawl.id(1) in ordered(planned):
+        pages = planned.survey.pages[planned.orders.rows].tolist()
+        if not visits or crawl.id(1) in pages:
             visits.append(day)
-            crawl.visit(1, T0 + DAY * day + 1, Outcome.GONE)
+            earliest = int(planned.orders.not_before[pages.index(crawl.id(1))]) if len(visits) > 1 else 0
+            crawl.visit(1, max(T0 + DAY * day + 1, earliest), Outcome.GONE)
     assert removed is not None
     assert [(why, pages.tolist()) for why, pages in removed[1]] == [(RemovalReason.GONE, [crawl.id(1)])]
     assert 4 <= len(visits) <= 6
     assert removed[0] >= 2 + 105
     assert not crawl.is_known(1)
     crawl.ledger.audit()
+
+
+def gone_pages_due(crawl: Crawl, page: int) -> tuple[int, float]:
+    """When a gone page is due, and its interval."""
+    planned = crawl.preview()
+    assert of_page(crawl, planned, page, "decided_by") == "GONE"
+    return int(of_page(crawl, planned, page, "due")), float(of_page(crawl, planned, page, "intervals"))
+
+
+@given(st.integers(1, 40), st.lists(st.integers(1, 40 * DAY), min_size=1, max_size=12))
+@settings(max_examples=thorough(30, 1000))
+def test_a_visit_before_a_gone_page_is_due_does_not_lengthen_its_interval(page: int, steps: list[int]) -> None:
+    crawl = Crawl().read([0, page], T0)
+    second = T0 + DAY
+    crawl.visit(page, second, Outcome.GONE).tick_at(second)
+    due, interval = gone_pages_due(crawl, page)
+    assert 0.75 * 15 * DAY <= due - second == round(interval) <= 1.25 * 15 * DAY
+    for step in steps:
+        second += step
+        crawl.visit(page, second, Outcome.GONE)
+        if crawl.tick(second).removed:
+            return
+        was_due, before = due, interval
+        due, interval = gone_pages_due(crawl, page)
+        if second < was_due:
+            assert (due, interval) == (was_due, before)
+        else:
+            assert second < due <= second + interval + 1
+            assert before <= interval <= 1.25 * 60 * DAY
+
+
+def test_a_gone_page_that_is_visited_every_day_is_due_within_two_months_and_goes_after_105_days() -> None:
+    crawl = Crawl().read(range(3), T0)
+    for day in range(1, 106):
+        crawl.visit(1, T0 + DAY * day, Outcome.GONE)
+        assert not crawl.tick(T0 + DAY * day + 60).removed
+        due, interval = gone_pages_due(crawl, 1)
+        assert T0 + DAY * day < due <= T0 + DAY * day + 1.25 * 60 * DAY
+        assert interval <= 1.25 * (15 if day <= 0.75 * 15 else 30 if day <= 0.75 * 45 else 60) * DAY
+    crawl.visit(1, T0 + DAY * 106, Outcome.GONE)
+    assert crawl.tick(T0 + DAY * 106 + 60).removed
+
+
+def test_the_longest_interval_of_gone_pages_is_the_last_one_before_they_are_dropped() -> None:
+    for visits, most_days in ((1, 15), (2, 15), (3, 30), (5, 120)):
+        crawl = Crawl(with_refresh(gone_visits=visits)).read(range(3), T0)
+        for year in range(1, 4):
+            crawl.visit(1, T0 + 365 * year * DAY, Outcome.GONE)
+        _, interval = gone_pages_due(crawl, 1)
+        assert 0.75 * most_days * DAY <= interval <= 1.25 * most_days * DAY
+
+
+def test_a_page_that_fails_every_hour_does_not_wait_much_longer_than_it_has_failed() -> None:
+    crawl = Crawl().read(range(3), T0)
+    for hour in range(1, 40):
+        crawl.visit(1, T0 + 3600 * hour, Outcome.FAILED)
+        wait = of_page(crawl, crawl.preview(), 1, "retry_seconds")
+        assert wait <= 1.25 * max(6, 3 * hour) * 3600
 
 
 def test_a_page_that_was_not_seen_for_long_does_not_go_at_once() -> None:

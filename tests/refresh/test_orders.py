@@ -19,6 +19,7 @@ from opicflow.pipelines.refresh.orders import (
     back_off_seconds,
     chosen,
     most_urgent,
+    next_checks,
     packed_intervals,
     rank_within,
     unpacked_intervals,
@@ -73,6 +74,32 @@ def test_pages_with_neighbouring_ids_do_not_come_back_together() -> None:
     counts, _ = np.histogram(near, bins=20, range=(0.75, 1.25))
     assert counts.min() > 350
     assert counts.max() < 650
+
+
+@given(
+    st.integers(0, (1 << 64) - 1),
+    st.integers(0, 200 * 365 * DAY),
+    st.sampled_from([1.0, 2.0, 5.0, 8.0, 256.0, math.inf]),
+)
+def test_the_next_check_is_the_first_after_waits_that_double_up_to_the_longest(
+    page: int, since: int, times: float
+) -> None:
+    first, longest, ids = 15.0 * DAY, times * 15.0 * DAY, np.array([page], np.uint64)
+    number, due, doubled = 1, round(float(back_off_seconds(ids, np.array([1]), first, longest)[0])), 1.0
+    while due <= since:
+        number, doubled = (number + 1, 2 * doubled) if doubled < times else (number, doubled)
+        due += round(float(back_off_seconds(ids, np.array([number]), first, longest)[0]))
+    found = next_checks(ids, np.array([since]), first, longest)
+    assert (found.number.tolist(), found.due_after.tolist()) == ([number], [due])
+
+
+def test_checks_of_many_pages_are_those_of_each() -> None:
+    since = np.random.default_rng(3).integers(0, 400 * DAY, len(PAGES))
+    found = next_checks(PAGES, since, 6 * 3600.0, 30.0 * DAY)
+    for row in range(0, len(PAGES), 997):
+        one = next_checks(PAGES[row : row + 1], since[row : row + 1], 6 * 3600.0, 30.0 * DAY)
+        assert (one.number[0], one.due_after[0]) == (found.number[row], found.due_after[row])
+    assert (found.due_after > since).all()
 
 
 # Intervals in two bytes

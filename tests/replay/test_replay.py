@@ -16,11 +16,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from opicflow.connectors.files import log_reader
+from opicflow.connectors.kafka.connection import Connection
 from opicflow.pipelines.ledger import Absorbing, All, LedgerConfig
+from opicflow.pipelines.results import topic_writer
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.pipelines.transforms.settings import LedgerOptions
 from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.crawl_events import CrawlEvent, Link
+from opicflow.schemas.errors import Interrupted
 from opicflow.schemas.published_schemas import schema
 from opicflow.schemas.urls import UrlRules, canonical
 from support.crawls import Errors, assert_within, exact_ranks
@@ -440,3 +443,18 @@ def test_observed_freshness_is_the_importance_of_pages_whose_last_visit_found_no
     observed = same / sum(importance[page] for page in twice)
     assert 0.2 < observed < 0.8
     assert result.summary["plan"]["freshness_observed"] == pytest.approx(observed, abs=1e-4)
+
+
+def test_an_interrupt_while_results_are_sent_says_that_a_part_may_have_been_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(topic_writer.Destination, "check", lambda self: None)
+    monkeypatch.setattr(topic_writer, "send_results", interrupt)
+    log = tmp_path / "log.jsonl"
+    log.write_bytes(b'{"url": "https://a.example/"}\n')
+    to = topic_writer.Destination(Connection("127.0.0.1:1"), "")
+    with pytest.raises(Interrupted, match="a part of the results may have been sent: run the same command again"):
+        run([log], tmp_path / "out", to=to)

@@ -40,7 +40,7 @@ def push(
         def pause(seconds: float) -> None:
             service.now += 1
 
-        one = FrontierPush(client, key, lambda: service.now, pause)
+        one = FrontierPush(client, key, lambda: service.now, pause, lambda: service.now)
         return one.push([WantedDate(*pair) for pair in wanted], wait)
 
 
@@ -150,6 +150,21 @@ def test_pages_under_way_are_tried_again_until_they_are_back(service: FrontierSe
     counts = push(service, [(A, 1), (B, 2), (C, 3)], wait=60)
     assert (counts["sent"], counts["under way"]) == (3, 0)
     assert dates(service) == {A: 1, B: 2, C: 3} and service.queue(KEY).waiting[A].metadata == {"depth": ["1"]}
+
+
+def test_a_clock_that_is_put_back_lengthens_no_wait(service: FrontierService) -> None:
+    service.discover(A, KEY)
+    assert service.give(KEY, 1) == [A]
+    seconds, clock = [0.0], [float(NOW)]
+    with served(service) as address, FrontierClient(address) as client:
+
+        def pause(length: float) -> None:
+            seconds[0] += 1.0
+            clock[0] -= 1.0
+            assert seconds[0] <= 60
+
+        one = FrontierPush(client, "host", lambda: clock[0], pause, lambda: seconds[0])
+        assert one.push([WantedDate(A, NOW + DAY)], 60)["under way"] == 1
 
 
 def test_a_page_that_the_crawler_fetched_meanwhile_gets_its_date(service: FrontierService) -> None:

@@ -6,15 +6,21 @@ import dataclasses
 import shutil
 from pathlib import Path
 
+import fastavro
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import requests
 
+from opicflow.pipelines.results.arrow_columns import arrow_schema
 from opicflow.pipelines.serve.access import ServeRefused
 from opicflow.pipelines.serve.results_source import ResultsSource
 from opicflow.pipelines.serve.sources import StateSource
 from opicflow.pipelines.serve.view import View
 from opicflow.pipelines.transforms.settings import LedgerOptions
 from opicflow.pipelines.web.webs import power_law_web
+from opicflow.schemas.published_schemas import schema
 from support.commands import command
 from support.logs import WebLog, json_line, records_of, run
 from support.views import served
@@ -132,3 +138,22 @@ def test_missing_or_unreadable_results_are_refused_in_one_line(tmp_path: Path) -
         (tmp_path / name).unlink()
     result = command("serve", "--state", tmp_path, "--results", tmp_path)
     assert result.code == 2 and "omit one" in result.err
+
+
+@pytest.mark.parametrize("format_", ["jsonl", "avro", "parquet"])
+@pytest.mark.parametrize("time_ms", [253_402_300_800_000, 2**63 - 1, -(2**63)])
+def test_results_with_a_time_that_is_no_date_are_shown(tmp_path: Path, format_: str, time_ms: int) -> None:
+    results(tmp_path, "jsonl", 1)
+    rows = records_of(tmp_path / "out" / "importance.jsonl")
+    for row in rows:
+        row["last_visit"] = time_ms
+    (tmp_path / "out" / "importance.jsonl").unlink()
+    with open(tmp_path / "out" / f"importance.{format_}", "wb") as file:
+        if format_ == "jsonl":
+            file.writelines(orjson.dumps(row) + b"\n" for row in rows)
+        elif format_ == "avro":
+            fastavro.writer(file, schema("Importance"), rows)
+        else:
+            pq.write_table(pa.Table.from_pylist(rows, arrow_schema(schema("Importance"))), file)
+    table = ResultsSource(tmp_path / "out").view().table
+    assert {table.record(row)["last_visit"] for row in range(len(table))} == {time_ms}

@@ -12,13 +12,18 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 import requests
+from starlette.routing import Route
 
 from opicflow.pipelines.serve import access, json_api, news
 from opicflow.pipelines.serve.access import ServeRefused, is_this_machine, read_token
+from opicflow.pipelines.serve.renderer import render_report
 from opicflow.pipelines.serve.sources import RereadView
 from opicflow.pipelines.serve.view import View
+from opicflow.pipelines.serve.web_app import web_app
+from opicflow.schemas.arrays import Array
 from support.commands import command
 from support.views import (
     DAY,
@@ -47,6 +52,7 @@ PAGES = [
     "/api",
     "/search?q=docs",
 ]
+TIMES = {"last_visit_ms", "due_second", "ordered_second", "not_before_second"}
 VOID = {"meta", "link", "input", "br"}
 HOSTILE_URLS = [
     "https://a.example/</script><script>window.hacked=1</script>",
@@ -165,6 +171,46 @@ def test_the_api_returns_the_rows_of_the_table(address: str) -> None:
     assert len(found) == 8 and found[0]["address"] == f"/page/{int(table.ids[1]):016x}"
     described = get("/api/openapi.json")
     assert set(described["paths"]) == {one.path for one in json_api.ENDPOINTS}
+
+
+def with_times(view: View, number: int) -> View:
+    """The same view with this number in place of every time in it, in seconds or milliseconds."""
+
+    def changed(columns: dict[str, Array]) -> dict[str, Array]:
+        names = [name for name in columns if name.endswith(("_second", "_ms"))]
+        return columns | {name: np.full_like(columns[name], number) for name in names}
+
+    assert {name for name in (*view.table.columns, *view.table.orders) if name.endswith(("_second", "_ms"))} == TIMES
+    table = dataclasses.replace(
+        view.table,
+        columns=changed(view.table.columns),
+        orders=changed(view.table.orders),
+        second=number,
+        moment={"event_time_ms": number},
+    )
+    history = tuple(
+        moment._replace(time_ms=max(number - k, -(2**63))) for k, moment in enumerate(reversed(view.history))
+    )[::-1]
+    return dataclasses.replace(view, table=table, history=history)
+
+
+@pytest.mark.parametrize("number", [0, 1, -1, 10**12, 10**15, 253_402_300_800, 2**63 - 1, -(2**63)])
+def test_no_address_fails_whatever_the_times_are(number: int) -> None:
+    view = with_times(SMALL, number)
+    page, host = f"{int(view.table.ids[0]):016x}", view.table.host(0)
+    for source in (GivenView(view), GivenStream(live_view(view, at_ms=number, problem="none", problem_ms=number))):
+        paths = {
+            route.path.replace("{page}", page).replace("{name}", "example" if "domain" in route.path else host)
+            for route in web_app(source).routes
+            if isinstance(route, Route) and not route.path.startswith(("/live", "/login", "/static"))
+        }
+        assert len(paths) > 20
+        with served(source) as at:
+            for path in sorted(paths):
+                asks = {"id": page} if path in ("/api/page", "/api/why") else {"q": "docs"} if "search" in path else {}
+                answer = requests.get(at + path, asks, headers={"Accept": "text/html"}, timeout=60)
+                assert answer.status_code == (404 if path in ("/api/why", "/domain/example") else 200), path
+        assert render_report(view)
 
 
 @pytest.mark.parametrize(

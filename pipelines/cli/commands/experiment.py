@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.options import add_quiet, natural, whole
 from opicflow.pipelines.cli.progress import ProgressDisplay
+from opicflow.schemas.errors import interrupted_after
 
 if TYPE_CHECKING:  # they need matplotlib
     from opicflow.pipelines.experiments.experiment import Experiment
@@ -102,7 +103,8 @@ def run(options: argparse.Namespace) -> int:
     out.mkdir(parents=True, exist_ok=True)
     display = _TaskDisplay(len(all_tasks), options.quiet)
     try:
-        found = run_tasks(all_tasks, out / "parts", options.processes or os.cpu_count() or 1, display.show_next)
+        with interrupted_after(lambda: f"{out}: what was measured is in it: run the same command again for the rest"):
+            found = run_tasks(all_tasks, out / "parts", options.processes or os.cpu_count() or 1, display.show_next)
     finally:
         display.close()
     rows = {one.name: [row for task in tasks[one.name] for row in found[task]] for one in chosen}

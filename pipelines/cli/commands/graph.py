@@ -15,7 +15,7 @@ from opicflow.pipelines.cli.parser import add_command
 from opicflow.pipelines.cli.progress import ProgressDisplay, announce_compilation
 from opicflow.pipelines.cli.text import counted
 from opicflow.pipelines.replay.state_reader import read_ledger
-from opicflow.schemas.errors import printable
+from opicflow.schemas.errors import interrupted_after, printable
 
 if TYPE_CHECKING:
     from opicflow.pipelines.graph.store import StoredGraph
@@ -58,7 +58,8 @@ def run(options: argparse.Namespace) -> int:
     from opicflow.pipelines.graph.store import StoredGraph
 
     if options.what == "build":
-        return _build(options)
+        with interrupted_after(lambda: f"{options.out} is not complete: run the same command again"):
+            return _build(options)
     stored = StoredGraph(options.graph)
     if options.what == "check":
         return _check(stored, options.quiet)

@@ -31,6 +31,7 @@ from opicflow.pipelines.cli.text import counted
 from opicflow.pipelines.refresh.policies import check, most_categories
 from opicflow.pipelines.replay.state_reader import canonical_url
 from opicflow.pipelines.results.policy_words import SECONDS_PER_DAY, in_words
+from opicflow.schemas.errors import interrupted_after
 from opicflow.schemas.json_events import time_ms_of
 from opicflow.schemas.policy_json import PolicyRefused, policies_of, rules_needed
 from opicflow.schemas.records import Policy
@@ -38,6 +39,8 @@ from opicflow.schemas.records import Policy
 if TYPE_CHECKING:
     from opicflow.pipelines.replay.log_publisher import Tally
 
+_POLICIES_SENT = "policies may have been sent: opicflow subscribe policies shows which"
+_RULES_SENT = "the rules may apply to a part of the events from now on: publish them again"
 EXAMPLES = """examples:
   opicflow publish events crawl.jsonl --brokers localhost:9092
   opicflow publish policy --brokers localhost:9092 --url https://example.org/ --every 6h
@@ -172,7 +175,7 @@ def _publish_policies(options: argparse.Namespace) -> int:
     connection = connection_of(options)
     topic = names(options.prefix).policies
     framer = Framer(connection, topic, "Policy")
-    with Publisher(connection) as publisher:
+    with Publisher(connection) as publisher, interrupted_after(lambda: _POLICIES_SENT):
         positions = publisher.deliver(topic, [framer.encode(to_avro(policy)) for policy in policies])
     if options.json:
         rows = [
@@ -206,7 +209,8 @@ def _publish_rules(options: argparse.Namespace) -> int:
         raise KafkaRefused(f"{logs}: no stream was started there: give the rules to opicflow stream")
     # Categories are part of the ledgers' counts and cannot change: a stream would stop at other ones.
     rules = replace(rules_of(options) or Rules(), categories=origin.rules.categories, page_ids=origin.rules.page_ids)
-    partitions = len(publish_rules(connection, topics.crawl_events, topics.policies, rules))
+    with interrupted_after(lambda: _RULES_SENT):
+        partitions = len(publish_rules(connection, topics.crawl_events, topics.policies, rules))
     summary = {"topic": topics.crawl_events, "partitions": partitions, "rules": rules.to_json()}
     if options.json:
         print(json.dumps(summary, indent=2))

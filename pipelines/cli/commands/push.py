@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import sys
 import threading
 from collections import Counter
 from contextlib import closing
@@ -23,6 +22,7 @@ from opicflow.pipelines.cli.options import (
     results_of,
 )
 from opicflow.pipelines.cli.text import counted
+from opicflow.schemas.errors import interrupted_after
 
 if TYPE_CHECKING:
     from opicflow.pipelines.results.frontier_push import FrontierPush
@@ -77,18 +77,19 @@ def run(options: argparse.Namespace) -> int:
     rows = None if of_stream else results_of(options, options.what, 1000 * now)
     with FrontierClient(address[1], options.crawl) as client:
         push = FrontierPush(client, options.key, _clock, threading.Event().wait)
-        if rows is None:
-            counts = _push_topic(options, push)
-        else:
-            counts = push.push(wanted_dates(rows, now), options.wait)
-            counts["expired"] = rows.counts["expired"]
-    counted = {name: counts[name] for name in _WORDS}
+        with interrupted_after(lambda: f"{counted(push.counts['sent'], 'page')} sent, or more: push again"):
+            if rows is None:
+                counts = _push_topic(options, push)
+            else:
+                counts = push.push(wanted_dates(rows, now), options.wait)
+                counts["expired"] = rows.counts["expired"]
+    shown = {name: counts[name] for name in _WORDS}
     if options.json:
-        print(json.dumps({name.replace(" ", "_"): count for name, count in counted.items()}, indent=2))
+        print(json.dumps({name.replace(" ", "_"): count for name, count in shown.items()}, indent=2))
         return 0
     for name, explained in _WORDS.items():
-        if counted[name] or name == "sent":
-            print(f"{counted[name]:{_SPACES},}  {explained}")
+        if shown[name] or name == "sent":
+            print(f"{shown[name]:{_SPACES},}  {explained}")
     return 0
 
 
@@ -131,32 +132,28 @@ def _push_topic(options: argparse.Namespace, push: FrontierPush) -> Counter[str]
         if follower.absent:
             topic = options.prefix + stream
             raise KafkaRefused(f"there is no topic {topic}: create it with opicflow topics create, or correct --prefix")
-        try:
-            while True:
-                wanted: list[WantedDate] = []
-                now = int(_clock())
-                for _, messages in follower.poll(_POLL_MS):
-                    readable = [one for one in messages if one.is_readable]
-                    counts["unreadable"] += len(messages) - len(readable)
-                    rows = rows_of_values(options.what, [one.values for one in readable if one.values], 1000 * now)
-                    found = list(wanted_dates(rows, now, position))
-                    counts["expired"] += rows.counts["expired"]
-                    position += len(found)
-                    if options.what == "schedule":  # a page that was removed is not fetched again
-                        dates = iter(found)
-                        found = [next(dates) if one.values else WantedDate(one.key.decode(), 0) for one in readable]
-                    wanted += found
-                if wanted and not is_checked:
-                    push.check(wanted)
-                    is_checked = True
-                if push.take(wanted, options.wait):
-                    if options.group:
-                        follower.commit()
-                    if not options.follow and follower.behind() == 0:
-                        return counts
-        except KeyboardInterrupt:
-            print(f"sent: {counted(counts['sent'], 'page')}", file=sys.stderr)
-            raise
+        while True:
+            wanted: list[WantedDate] = []
+            now = int(_clock())
+            for _, messages in follower.poll(_POLL_MS):
+                readable = [one for one in messages if one.is_readable]
+                counts["unreadable"] += len(messages) - len(readable)
+                rows = rows_of_values(options.what, [one.values for one in readable if one.values], 1000 * now)
+                found = list(wanted_dates(rows, now, position))
+                counts["expired"] += rows.counts["expired"]
+                position += len(found)
+                if options.what == "schedule":  # a page that was removed is not fetched again
+                    dates = iter(found)
+                    found = [next(dates) if one.values else WantedDate(one.key.decode(), 0) for one in readable]
+                wanted += found
+            if wanted and not is_checked:
+                push.check(wanted)
+                is_checked = True
+            if push.take(wanted, options.wait):
+                if options.group:
+                    follower.commit()
+                if not options.follow and follower.behind() == 0:
+                    return counts
 
 
 def _clock() -> float:

@@ -42,6 +42,7 @@ from opicflow.pipelines.cli.output_files import STDOUT, check_output
 from opicflow.pipelines.cli.progress import ProgressDisplay, announce_compilation
 from opicflow.pipelines.cli.text import counted
 from opicflow.pipelines.cli.text_tables import first_rows, print_pages, print_plan
+from opicflow.schemas.errors import interrupted_after
 
 if TYPE_CHECKING:
     from opicflow.pipelines.replay.runner import ReplayRequest, ReplayResult
@@ -246,7 +247,7 @@ def _stream_importance(parts: Sequence[bytes], format_: str) -> None:
 
     assert sys.__stdout__ is not None
     try:
-        with open(os.dup(sys.__stdout__.fileno()), "wb") as file:
+        with open(os.dup(sys.__stdout__.fileno()), "wb") as file, interrupted_after(lambda: "a part was printed"):
             stream_result(file, format_, IMPORTANCE, parts)
     except BrokenPipeError:
         pass

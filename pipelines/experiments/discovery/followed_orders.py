@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol
@@ -21,6 +20,7 @@ from opicflow.pipelines.ledger import Certified, CrawlEntry, Ledger, LedgerConfi
 from opicflow.pipelines.ledger.entries import Kind
 from opicflow.pipelines.web.crawl import announcements, links_of, visits
 from opicflow.schemas.arrays import Bytes, Floats, Ints
+from opicflow.schemas.dates import iso_time
 from opicflow.schemas.pages import PageIds
 
 RECOMPUTED, LEARNT, BY_COMMAND = "recomputed, by the ledger", "learnt", "learnt, by the command"
@@ -173,9 +173,9 @@ class ReplayOrders:
 
     def order(self, day: int) -> Ints:
         """Replay the log of the day before, and return the unread pages that are ordered, the first ones first."""
-        log, now = self._folder / f"{day}.jsonl", datetime.fromtimestamp(0, timezone.utc) + timedelta(days=day)
+        log = self._folder / f"{day}.jsonl"
         log.write_bytes(b"".join(orjson.dumps(event) + b"\n" for event in self._events))
-        run_quietly(self._main, [*self._command, str(log), "--now", now.strftime("%Y-%m-%dT%H:%M:%SZ")])
+        run_quietly(self._main, [*self._command, str(log), "--now", iso_time(1000 * _DAY * day)])
         log.unlink()
         lines = (self._folder / "out" / "crawl-orders.jsonl").read_bytes().splitlines()
         orders = [order for order in map(orjson.loads, lines) if order["why"] == "DISCOVERY"]

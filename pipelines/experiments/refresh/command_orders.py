@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ from opicflow.pipelines.experiments.installed_command import installed_command, 
 from opicflow.pipelines.experiments.refresh.crawler import DayOrders
 from opicflow.pipelines.experiments.refresh.living_web import NEVER, LivingWeb, ServerAnswers
 from opicflow.schemas.arrays import Ints
+from opicflow.schemas.dates import iso_time
 
 BEGIN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 """The first day of the year."""
@@ -43,7 +44,7 @@ class CommandOrders:
             log = self._folder / f"day-{day:04}.jsonl"
             log.write_bytes(b"\n".join(self._lines) + b"\n")
             logs, self._lines = [str(log)], []
-        now = (BEGIN + timedelta(days=day)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = iso_time(1000 * (_BEGIN_SECOND + 86_400 * day))
         run_quietly(self._main, [*self._command, *logs, "--now", now, "--quiet", "--top", "0"])
         for log_path in logs:
             Path(log_path).unlink()

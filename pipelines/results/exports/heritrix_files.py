@@ -21,9 +21,9 @@ def precedences(job: ExportJob) -> Iterator[bytes]:
 
 def precedence_of(score: float) -> int:
     """Return the precedence of a score, from 1 to 120."""
-    if score <= 0.0:
+    if not score > 0.0:
         return _MOST
-    return min(max(1, round(_AVERAGE - _STEPS_PER_DOUBLING * math.log2(score))), _MOST)
+    return round(min(max(1.0, _AVERAGE - _STEPS_PER_DOUBLING * math.log2(score)), _MOST))
 
 
 def forced_urls(job: ExportJob) -> Iterator[bytes]:

@@ -29,7 +29,7 @@ def schedule_seeds(job: ExportJob) -> Iterator[bytes]:
             if row.interval_seconds is None:
                 job.left_out[NEVER_AGAIN] += 1
                 continue
-            seconds = min(max(1, round(row.interval_seconds)), _LONGEST_INTERVAL)
+            seconds = round(min(max(1.0, row.interval_seconds), _LONGEST_INTERVAL))  # in this order NaN is 1
             score = row.importance * pages
             lines.append(f"{url_on_a_line(row.url)}\tnutch.score={score!r}\tnutch.fetchInterval={seconds}\n")
         yield "".join(lines).encode()

@@ -5,26 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_type_hints
 
-import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from opicflow.connectors.files.divided_files import found_paths
 from opicflow.connectors.files.line_blocks import LineBlock, json_objects, pieces_of, whole_lines
 from opicflow.connectors.files.opening import STDIN, InputRefused, expand, open_bytes
+from opicflow.pipelines.results.plain_times import avro_records, plain_values
 from opicflow.pipelines.results.record_columns import importance_columns, order_columns, pages_of, schedule_columns
 from opicflow.schemas.columns import Columns, plain_rows, row_count, row_slice
 from opicflow.schemas.errors import in_one_line
 
 _ROWS_AT_ONCE = 1 << 13
 _FORMATS = ("jsonl", "avro", "parquet")
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _DAMAGED = (pa.ArrowException, OSError, ValueError)
 
 
@@ -203,7 +201,7 @@ def _parquet_rows(name: str, file: Any, kind: str) -> Iterator[list[Any]]:
             table.num_row_groups
         ):  # one by one: Arrow keeps all that it reads until the end of an iterator
             for batch in table.iter_batches(_ROWS_AT_ONCE, [group], columns=list(fields), use_threads=False):
-                columns = {field_: _plain(batch.column(field_)) for field_ in fields}
+                columns = {field_: plain_values(batch.column(field_)) for field_ in fields}
                 for field_, types in fields.items():
                     if set(map(type, columns[field_])) - set(types):
                         raise _refusal(kind, name, field_)
@@ -214,17 +212,10 @@ def _parquet_rows(name: str, file: Any, kind: str) -> Iterator[list[Any]]:
         raise InputRefused(f"{name}: damaged ({in_one_line(problem)}): write it again") from None
 
 
-def _plain(column: Any) -> list[Any]:
-    if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp("ms", column.type.tz)).cast(pa.int64())
-    values: list[Any] = column.to_pylist()
-    return values
-
-
 def _avro_rows(name: str, file: Any, kind: str) -> Iterator[list[Any]]:
     number = 1
     try:
-        records = fastavro.reader(file)
+        records = avro_records(file)
         while some := list(islice(records, _ROWS_AT_ONCE)):
             yield _rows(kind, some, partial(_number, name, number))
             number += len(some)
@@ -257,8 +248,6 @@ def _rows(kind: str, objects: list[Any], where: Callable[[int], str]) -> list[An
         found: list[Any] = []
         for name, types in fields:
             value = values.get(name)
-            if type(value) is datetime:
-                value = (value - _EPOCH) // timedelta(milliseconds=1)
             if type(value) not in types or name not in values:
                 raise _refusal(kind, where(number), name)
             found.append(value)
