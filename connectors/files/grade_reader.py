@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opicflow.connectors.files.opening import STDIN, Damage, InputRefused, decompressed
+from opicflow.connectors.files.line_blocks import pieces_of
+from opicflow.connectors.files.opening import STDIN, InputRefused
 from opicflow.schemas.arrays import Floats, Ids
 from opicflow.schemas.errors import printable
 from opicflow.schemas.pages import page_ids
@@ -102,11 +103,9 @@ def _cells(name: str) -> Iterator[tuple[int, Sequence[str]]]:
 
 def _content(name: str) -> bytes:
     parts, size = [], 0
-    for piece in decompressed(name):
-        if isinstance(piece, Damage):
-            raise InputRefused(f"{_shown_name(name)}: {piece.detail}: write it again")
-        parts.append(piece.data)
-        size += len(piece.data)
+    for piece in pieces_of(name):
+        parts.append(piece)
+        size += len(piece)
         if size > _MOST_BYTES:
             raise InputRefused(f"{_shown_name(name)}: more than {_MOST_BYTES >> 20} MB: no file of grades")
     return b"".join(parts).removeprefix(b"\xef\xbb\xbf")

@@ -37,7 +37,15 @@ from opicflow.connectors.files.json_encoding import encode_jsonl
 from opicflow.connectors.files.json_values import read_json_values
 from opicflow.connectors.files.jsonl import decode_jsonl, line_at
 from opicflow.connectors.files.nutch_segment import read_nutch_segment
-from opicflow.connectors.files.opening import STDIN, Block, Damage, InputRefused, decompressed, is_compressed
+from opicflow.connectors.files.opening import (
+    STDIN,
+    Block,
+    Damage,
+    InputRefused,
+    decompressed,
+    is_compressed,
+    refuse_utf_16,
+)
 from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.connectors.files.warc import read_warc, read_wat
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, CrawlEvent, EventRefused, Reason, Reject
@@ -143,6 +151,7 @@ def format_of(file: str, reading: Reading = ANY) -> Format | None:
     if begins_with is None:
         return None
     first = next((block.data for block in chain([begins_with], blocks) if isinstance(block, Block)), b"")
+    refuse_utf_16(file, first)
     if reading.format:
         return named_format(reading, first, file)
     found = sniff(first, file, reading)

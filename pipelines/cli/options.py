@@ -82,13 +82,6 @@ def internal_weight(text: str) -> float:
     return number
 
 
-def path_named(text: str) -> Path:
-    """Return a path. An empty one, such as of a variable of a script that is not set, would be the present folder."""
-    if not text:
-        raise argparse.ArgumentTypeError("the name is empty")
-    return Path(text)
-
-
 def moment(option: str, text: str | None) -> int | None:
     """Return the time of an option in milliseconds."""
     from opicflow.schemas.json_events import time_ms_of
@@ -165,7 +158,7 @@ def reading_of(options: argparse.Namespace) -> Reading:
 
 def add_state_options(parser: argparse.ArgumentParser) -> None:
     """Add the state folder that a command reads."""
-    parser.add_argument("--state", type=path_named, metavar="DIR", help="the folder of a replay's state")
+    parser.add_argument("--state", type=Path, metavar="DIR", help="the folder of a replay's state")
 
 
 def state_of(options: argparse.Namespace) -> Path:
@@ -303,6 +296,10 @@ def rules_of(options: argparse.Namespace) -> Rules | None:
     for name in (options.drop_parameters or "").split(","):
         named = {"tracking": TRACKING_PARAMETERS, "session": SESSION_PARAMETERS}.get(name.strip().lower())
         names += named or ([name.strip().lower()] if name.strip() else [])
+    if options.drop_parameters is not None and not names:
+        raise ConfigRefused(
+            f"--drop-parameters {options.drop_parameters!r}: give names with commas between, or omit it"
+        )
     weights = {
         name: getattr(options, f"{name}_weight")
         for name in ("internal", "external", "nofollow")

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from opicflow.pipelines.cli.commands import GROUPS
+from opicflow.pipelines.cli.configuration import SETTINGS
 
 EXIT_USER = 2
 _DESCRIPTION = "Which pages of a crawl matter, computed while the crawl runs."
@@ -61,6 +62,13 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return options, unknown
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """Refuse an empty value, such as of a variable of a script that is not set. One switches off a setting."""
+        is_setting = action.type is not Path and action.dest.replace("_", "-") in SETTINGS
+        if action.option_strings and "" in arg_strings and not is_setting:
+            raise argparse.ArgumentError(action, "it is empty: give a value, or omit the option")
+        return super()._get_values(action, arg_strings)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from opicflow.connectors.files.opening import Damage, InputRefused, decompressed
+from opicflow.connectors.files.line_blocks import pieces_of
+from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.web.webs import NamedWeb, web_of_edges
 
 _LONGEST_LINE_BYTES = 1 << 20
@@ -23,12 +24,8 @@ def web_of_file(path: str) -> NamedWeb:
 def _lines(path: str) -> Iterator[str]:
     """The lines of a file, decompressed."""
     rest, lines_read = b"", 0
-    for block in decompressed(path):
-        if isinstance(block, Damage):
-            raise InputRefused(
-                f"{path}: damaged at byte {block.compressed_offset} ({block.detail}): get the file again"
-            )
-        *lines, rest = (rest + block.data).split(b"\n")
+    for piece in pieces_of(path):
+        *lines, rest = (rest + piece).split(b"\n")
         if len(rest) > _LONGEST_LINE_BYTES:
             raise InputRefused(f"{path}: a line of more than {_LONGEST_LINE_BYTES} bytes: no edge list")
         for line in lines:

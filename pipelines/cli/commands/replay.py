@@ -32,7 +32,6 @@ from opicflow.pipelines.cli.options import (
     named_numbers,
     natural,
     now_second_of,
-    path_named,
     reading_of,
     rules_of,
     sites_of,
@@ -112,7 +111,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="divide each result into N files, in its order (%(default)s)",
     )
     out.add_argument("--top", type=natural, default=10, metavar="N", help="show so many pages (%(default)s)")
-    out.add_argument("--report", type=path_named, metavar="FILE", help="write a report as one HTML page")
+    out.add_argument("--report", type=Path, metavar="FILE", help="write a report as one HTML page")
     out.add_argument("--publications", action="store_true", help="also write what would be published during the crawl")
     add_sites(out)
     out.add_argument("--json", action="store_true", help="print the summary as JSON")
@@ -129,7 +128,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     focus.add_argument("--policies", metavar="FILE", help="policies: JSON lines, or the topic of kafka://HOST:PORT")
     focus.add_argument("--factor", action="append", default=[], metavar="NAME=F", help="of a category's importance")
     how = parser.add_argument_group("how to run")
-    how.add_argument("--state", type=path_named, metavar="DIR", help="keep the ledger there, and continue from it")
+    how.add_argument("--state", type=Path, metavar="DIR", help="keep the ledger there, and continue from it")
     how.add_argument(
         "--now",
         metavar="TIME",
@@ -153,7 +152,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _folder_or_stdout(text: str) -> Path | str:
-    return STDOUT if text == STDOUT else path_named(text)
+    return STDOUT if text == STDOUT else Path(text)
 
 
 _MEMORY_REMEDY = (
