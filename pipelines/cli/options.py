@@ -177,20 +177,23 @@ def add_results(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def results_of(options: argparse.Namespace, kind: str, now_ms: int | None) -> Rows:
-    """Return the rows of a result, from files or from a state. Orders that have expired at `now_ms` are left out."""
+def results_of(options: argparse.Namespace, kind: str, now_ms: int | None, columns: tuple[str, ...] = ()) -> Rows:
+    """Return the rows of a result, from files or from a state. Orders that have expired at `now_ms` are left out.
+
+    Without `columns` they have those that other systems take.
+    """
     from opicflow.pipelines.replay.state_reader import read_answers
     from opicflow.pipelines.results.exports.result_rows import rows_of_files, rows_of_parts
 
     if options.results:
         if options.state is not None and "state" not in options.configured:
             raise InputRefused(f"{options.results[0]}, --state: both have results: name one")
-        return rows_of_files(kind, options.results, now_ms)
+        return rows_of_files(kind, options.results, now_ms, columns)
     if options.state is None:
         raise InputRefused(f"{options.command}: no results: name their folder or files, or a state with --state DIR")
     answers, _ = read_answers(options.state)
     parts = {"importance": answers.importance, "schedule": answers.schedules, "orders": [answers.orders]}
-    return rows_of_parts(kind, parts[kind], now_ms)
+    return rows_of_parts(kind, parts[kind], now_ms, columns)
 
 
 def add_json(parser: argparse._ActionsContainer, help_: str = "print JSON") -> None:
