@@ -228,7 +228,8 @@ worth little, and so the site is not read. The rule does three things about that
   pages that was read by worth. A domain vouches once three of its pages were read by worth. So exploring goes one step
   beyond what worth has confirmed: a farm of a thousand domains is as much as the one that somebody else links to.
 
-Orders of a replay or a stream do not use this rule yet: they go by importance.
+Replays and streams order unread pages by this rule (`--discovery-by learnt`, the default);
+[a decision](../decisions/discovery.md) has when a ledger learns.
 
 The [package](../../pipelines/discovery) is a function of columns; its constants are in
 [rule.py](../../pipelines/discovery/rule.py). On a million known pages a cycle's orders take a tenth of a second.
