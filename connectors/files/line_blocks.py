@@ -11,7 +11,7 @@ import orjson
 from opicflow.connectors.files.opening import Damage, InputRefused, decompressed, refuse_utf_16
 
 _BLOCK_BYTES = 1 << 20
-_MOST_LINE_BYTES = 32 << 20
+MOST_LINE_BYTES = 32 << 20
 
 
 def pieces_of(name: str) -> Generator[bytes, None, None]:
@@ -51,8 +51,8 @@ def whole_lines(name: str, pieces: Iterator[bytes]) -> Iterator[LineBlock]:
             number += text.count(b"\n")
         held.append(piece[end:])
         held_bytes += len(piece) - end
-        if held_bytes > _MOST_LINE_BYTES:
-            raise InputRefused(f"{name}, line {number}: longer than {_MOST_LINE_BYTES:,} bytes: name another file")
+        if held_bytes > MOST_LINE_BYTES:
+            raise InputRefused(f"{name}, line {number}: longer than {MOST_LINE_BYTES:,} bytes: name another file")
 
 
 def json_objects(name: str, lines: LineBlock) -> list[dict[str, Any]]:
