@@ -25,6 +25,7 @@ from opicflow.connectors.kafka.topics import names
 from opicflow.pipelines.replay.read_progress import Progress
 from opicflow.schemas.arrays import Ints
 from opicflow.schemas.crawl_events import Reason, Reject
+from opicflow.schemas.errors import printable
 from opicflow.schemas.records import to_avro
 from opicflow.schemas.shards import ShardRanges
 
@@ -93,7 +94,7 @@ def publish_logs(
                 done += batch.end
             publisher.flush()
         except KeyboardInterrupt:
-            print(_so_far(publisher), file=sys.stderr)
+            print(printable(_so_far(publisher)), file=sys.stderr)
             raise
         except KafkaRefused as problem:
             raise KafkaRefused(f"{problem}; {_so_far(publisher)}") from None

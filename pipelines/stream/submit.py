@@ -25,7 +25,7 @@ from apache_beam.runners.portability.flink_runner import FlinkJarJobServer
 from opicflow.connectors.flink.key_groups import KEY_GROUPS
 from opicflow.connectors.flink.rest import FlinkCluster, FlinkRefused, Job, JobDetails
 from opicflow.connectors.flink.worker_environment import worker_command
-from opicflow.schemas.errors import in_one_line
+from opicflow.schemas.errors import in_one_line, printable
 
 JOB_NAME = "opicflow"
 FLINK_RUNNER = "FlinkRunner"
@@ -172,7 +172,8 @@ def submit(job: FlinkJob, transform: Callable[[int], beam.PTransform[Any, Any]],
     try:
         return _wait_until_it_runs(job, submitted_ms, result)
     except KeyboardInterrupt:
-        print(f"opicflow: the job was submitted, and goes on: {job.flink_master} shows it", file=sys.stderr, flush=True)
+        words = f"opicflow: the job was submitted, and goes on: {job.flink_master} shows it"
+        print(printable(words), file=sys.stderr, flush=True)
         raise
 
 

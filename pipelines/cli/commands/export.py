@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.options import add_results, add_state_options, now_second_of, results_of
 from opicflow.pipelines.cli.output_files import check_output, file_or_stdout
-from opicflow.pipelines.cli.text import counted
+from opicflow.pipelines.cli.text import counted, print_lines
 
 if TYPE_CHECKING:
     from opicflow.pipelines.results.exports.targets import Target
@@ -77,9 +77,9 @@ def run(options: argparse.Namespace) -> int:
     written = job.rows.counts["rows"] - job.left_out.total()
     for why, count in {**job.left_out, "orders that expired": job.rows.counts["expired"]}.items():
         if count:
-            print(f"opicflow: left out: {count:,} {why}", file=sys.stderr)
+            print_lines(f"opicflow: left out: {count:,} {why}", file=sys.stderr)
     if options.out is not None:
-        print(f"written: {options.out}, {counted(written, 'row')}")
+        print_lines(f"written: {options.out}, {counted(written, 'row')}")
     return 0
 
 

@@ -22,7 +22,7 @@ from opicflow.pipelines.cli.options import (
     natural,
     results_of,
 )
-from opicflow.pipelines.cli.text import counted
+from opicflow.pipelines.cli.text import counted, print_lines
 
 if TYPE_CHECKING:
     from opicflow.pipelines.results.frontier_push import FrontierPush
@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     for name, explained in _WORDS.items():
         if counted[name] or name == "sent":
-            print(f"{counted[name]:{_SPACES},}  {explained}")
+            print_lines(f"{counted[name]:{_SPACES},}  {explained}")
     return 0
 
 
@@ -155,7 +155,7 @@ def _push_topic(options: argparse.Namespace, push: FrontierPush) -> Counter[str]
                     if not options.follow and follower.behind() == 0:
                         return counts
         except KeyboardInterrupt:
-            print(f"sent: {counted(counts['sent'], 'page')}", file=sys.stderr)
+            print_lines(f"sent: {counted(counts['sent'], 'page')}", file=sys.stderr)
             raise
 
 

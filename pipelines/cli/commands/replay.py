@@ -39,7 +39,7 @@ from opicflow.pipelines.cli.options import (
 )
 from opicflow.pipelines.cli.output_files import STDOUT, check_output
 from opicflow.pipelines.cli.progress import ProgressDisplay, announce_compilation
-from opicflow.pipelines.cli.text import counted
+from opicflow.pipelines.cli.text import counted, print_lines
 from opicflow.pipelines.cli.text_tables import first_rows, print_pages, print_plan
 
 if TYPE_CHECKING:
@@ -378,7 +378,7 @@ def _policies_of_topic(options: argparse.Namespace) -> Iterator[Policy]:
             continue  # rules that were published to a stream: a replay has those of its options
         if one.record is None:
             where = f"{options.prefix}{POLICIES}, offset {one.offset}"
-            print(f"{where}: skipped: {one.broken or 'it is empty'}", file=sys.stderr)
+            print_lines(f"{where}: skipped: {one.broken or 'it is empty'}", file=sys.stderr)
         else:
             yield one.record
 
@@ -388,33 +388,35 @@ def _print_result(result: ReplayResult, best: Sequence[bytes], most: int) -> Non
     from opicflow.pipelines.results.record_columns import pages_of
 
     summary = result.summary
-    print(
+    print_lines(
         f"{counted(summary['events_read'], 'event')} read = {counted(summary['visits'], 'visit')} + "
         f"{counted(summary['announcements'], 'announcement')} + {counted(summary['rejects'], 'reject')} + "
         f"{counted(summary['duplicates'], 'duplicate')}"
     )
-    print(
+    print_lines(
         f"{counted(summary['pages'], 'page')}, {summary['pages_read']:,} read; {counted(summary['links'], 'link')}; "
         f"{counted(summary['late'], 'visit')} came late"
     )
     if "certificate" in summary:
         from opicflow.pipelines.cli.text import certified_in_words
 
-        print(f"importance is {certified_in_words(summary['certificate'])}")
+        print_lines(f"importance is {certified_in_words(summary['certificate'])}")
     else:
-        print(f"importance is an estimate (history policy {summary['history']}): --history certified bounds its error")
+        print_lines(
+            f"importance is an estimate (history policy {summary['history']}): --history certified bounds its error"
+        )
     for reason, count in summary["rejects_by_reason"].items():
-        print(f"  {count:10,}  {reason}")
+        print_lines(f"  {count:10,}  {reason}")
     for note in result.notes:
-        print(f"note: {note}")
+        print_lines(f"note: {note}")
     if most:
         print()
         print_pages(first_rows(map(pages_of, best), most))
     print()
     print_plan(summary["plan"])
-    print(f"\n{summary['seconds']:.1f} s, {summary['events_per_second']:,} events/s")
+    print_lines("", f"{summary['seconds']:.1f} s, {summary['events_per_second']:,} events/s")
     for path in result.written:
-        print(f"written: {path}")
+        print_lines(f"written: {path}")
     for sent in result.published:
         tombstones = f" and {counted(sent.tombstones, 'tombstone')}" if sent.tombstones else ""
-        print(f"sent: {sent.records:,} to {sent.topic}{tombstones}")
+        print_lines(f"sent: {sent.records:,} to {sent.topic}{tombstones}")
