@@ -21,7 +21,7 @@ from opicflow.connectors.files.opening import InputRefused
 from opicflow.schemas.errors import printable
 
 _UNFINISHED = "unexpected end of data"
-"""What Python's csv calls a text that ends within quotes."""
+"""The words of Python's csv for a text that ends within quotes."""
 _MOST_SHOWN = 60
 
 

@@ -34,7 +34,7 @@ _TWO_URLS = re.compile(r"\S[\s,]+[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 class EdgeForm(NamedTuple):
-    """What divides the columns of an edge list, whether its first row names them, and whether all rows are edges."""
+    """The divider of an edge list, whether its first row names columns, and whether all other rows are edges."""
 
     divider: str
     has_names: bool

@@ -151,7 +151,7 @@ SWITCHED_OFF |= {"--checkpoints", "--worker-command"}
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_an_empty_value_is_refused_unless_it_switches_off_a_setting(name: str) -> None:
-    """A variable of a script that is not set would otherwise do what nobody wants, such as write into this folder."""
+    """A variable of a script that is not set would otherwise be a value, such as this folder."""
     for words, option in options_of(build_parser([name]), ()):
         if words[0] == name and option not in SWITCHED_OFF:
             code, out, err = command(*words, option, "")

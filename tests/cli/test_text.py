@@ -1,4 +1,4 @@
-"""What commands print: whatever is in names from outside, a terminal executes nothing, and lines are ours."""
+"""Output of commands: whatever names from outside have in them, a terminal executes nothing, and lines are ours."""
 
 from __future__ import annotations
 

@@ -490,7 +490,7 @@ def test_a_file_of_another_result_is_refused(tmp_path: Path) -> None:
             "'rank': no column of importance: name some of",
         ),
         (["importance", "FILE", "--as", "csv", "--columns", "url,"], "'': no column of importance: name some of url, "),
-        (["importance", "FILE", "--as", "nutch", "--columns", "url"], "this format determines what it takes"),
+        (["importance", "FILE", "--as", "nutch", "--columns", "url"], "this format has columns of its own"),
         (["importance", "FILE", "--as", "postgres", "--columns", "url"], "the table has page as its key: name it too"),
         (["importance", "FILE", "--as", "solr"], "unknown value 'solr'"),
         (["importance", "missing", "--as", "csv"], "missing: no such file"),

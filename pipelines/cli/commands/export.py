@@ -99,14 +99,14 @@ def _checked(options: argparse.Namespace, target: Target) -> tuple[str, str]:
 
 
 def _columns_of(options: argparse.Namespace, target: Target) -> tuple[str, ...]:
-    """Return the columns of a table; none where the format determines what it takes."""
+    """Return the columns of a table; none where the format has its own."""
     from opicflow.pipelines.results.exports.result_rows import COLUMN_TYPES
 
     known = tuple(COLUMN_TYPES[options.what])
     if options.columns is None:
         return known if target.is_table else ()
     if not target.is_table:
-        raise InputRefused(f"--columns, --as {options.target}: this format determines what it takes: omit --columns")
+        raise InputRefused(f"--columns, --as {options.target}: this format has columns of its own: omit --columns")
     chosen = tuple(dict.fromkeys(name.strip() for name in options.columns.split(",")))
     for name in chosen:
         if name not in known:
