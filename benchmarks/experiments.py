@@ -225,10 +225,11 @@ worth little, and so the site is not read. The rule does three things about that
 - **Limits**, because a manipulator makes sites of which little was read at no cost. One registrable domain has at most
   a tenth of the orders that explore, and a fifth of the others while others have pages left. And a domain may be
   explored five times for each of its pages that *another domain which vouches* leads to, and twice for each of its
-  pages that was read by worth. A domain vouches once three of its pages were read by worth. So exploring goes one step
+  pages that was read by worth. A domain vouches once eight of its pages were read by worth. So exploring goes one step
   beyond what worth has confirmed: a farm of a thousand domains is as much as the one that somebody else links to.
 
-Orders of a replay or a stream do not use this rule yet: they go by importance.
+Replays and streams order unread pages by this rule (`--discovery-by learnt`, the default);
+[a decision](../decisions/discovery.md) has when a ledger learns.
 
 The [package](../../pipelines/discovery) is a function of columns; its constants are in
 [rule.py](../../pipelines/discovery/rule.py). On a million known pages a cycle's orders take a tenth of a second.

@@ -30,12 +30,14 @@ def interrupted_after(words: Callable[[], str]) -> Iterator[None]:
 
 
 def printable(text: str) -> str:
-    r"""Return the text with every control character replaced by its code: a terminal must not execute it.
+    r"""Return the text with the code of every control character: a terminal must not execute it, or turn text round.
 
-    >>> printable(chr(27) + "[2J")
-    '\\x1b[2J'
+    >>> printable(chr(27) + "[2J"), printable("a" + chr(0x202E))
+    ('\\x1b[2J', 'a\\u202e')
     """
-    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" if ord(c) < 256 else f"\\u{ord(c):04x}" for c in text)
 
 
 def in_one_line(problem: Exception) -> str:

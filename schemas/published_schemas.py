@@ -1,8 +1,8 @@
 """The published schemas: the lasting form of every version of every stream's records.
 
-They are the files `published/<Name>-<version>.avsc`. A published file is never changed: a new version is a new file,
-which adds fields with defaults, and renames and removes none. So every reader can read every version, its own and
-others (`breaks` lists obstacles).
+They are the files `published/<Name>-<version>.avsc`. The form of a published one never changes, only a description that
+is wrong: a new version is a new file, which adds fields with defaults, and renames and removes none. So every reader
+can read every version, its own and others (`breaks` lists obstacles).
 """
 
 from __future__ import annotations

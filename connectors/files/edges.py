@@ -1,18 +1,20 @@
-"""Reads edge lists: a line for each link.
+"""Reads edge lists: a line for each link, or CSV.
 
 The reader takes the blocks of `opening.decompressed` and yields (offset, event or reject) in the order of the file.
-Offsets are those of the decompressed file and increase. A reader that starts at such an offset yields that item and all
-after it.
+Offsets are those of the decompressed file and increase. A reader that starts at such an offset, and gets the head of
+the file, too, yields that item and all after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 from opicflow.connectors.files.crawlers.dispatch import LINKS_OF_LINES
+from opicflow.connectors.files.csv_rows import HEAD_BYTES, first_rows, rows_of
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Item, reject_of
-from opicflow.connectors.files.formats import columns
+from opicflow.connectors.files.growing_text import GrowingText
 from opicflow.connectors.files.opening import Blocks, Damage
 from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.schemas.crawl_events import (
@@ -25,33 +27,117 @@ from opicflow.schemas.crawl_events import (
     Reject,
 )
 
+_COMMENT = "#"
+_MOST_ROWS = 50
+_PAGE = re.compile(r"[^\s,]+://\S+|\d+|[\w-]+(?:\.[\w-]+)+(?:[:/]\S*)?", re.ASCII)
+_TWO_URLS = re.compile(r"\S[\s,]+[A-Za-z][A-Za-z0-9+.-]*://")
 
-def read_edges(blocks: Blocks, source: str, reading: Reading = ANY) -> Iterator[Item]:
-    """Yield the visits of an edge list with lines `page target [weight]`. Adjacent lines of one page are one visit.
 
-    The lines may also be those of another crawler, which name the page that a URL was found on.
+class EdgeForm(NamedTuple):
+    """The divider of an edge list, whether its first row names columns, and whether all other rows are edges."""
 
-    A line may hold a page only: a page without links, if it has no other line. URLs are not changed here. A rejected
-    line ends the visit.
+    divider: str
+    has_names: bool
+    fits: bool
+
+
+def edge_form(head: bytes) -> EdgeForm:
+    """Return the form of the edge list that begins with these bytes: the divider by which most rows are edges."""
+    rows = {divider: first_rows(head, divider, _MOST_ROWS, _COMMENT) for divider in ("\t", ",", " ")}
+    counts = {divider: sum(_may_be_edge(row, divider) for row in some) for divider, some in rows.items()}
+    divider = max(counts, key=counts.__getitem__) if any(counts.values()) else " "
+    first, others = rows[divider][:1], rows[divider][1:]
+    has_names = bool(others) and not any(map(_PAGE.fullmatch, first[0])) and all(map(_is_edge, others))
+    edges = others if has_names else rows[divider]
+    return EdgeForm(divider, has_names, all(map(_is_edge, edges)) and any(len(row) > 1 for row in edges))
+
+
+def _may_be_edge(row: list[str], divider: str) -> bool:
+    """Whether a row may be a link between pages of any names; only with tabs they may have blanks."""
+    return len(row) in (2, 3) and all(row) and (divider == "\t" or not any(" " in name for name in row[:2]))
+
+
+def _is_edge(row: list[str]) -> bool:
+    """Whether a row begins with URLs, hosts or numbers. If URLs have commas, there may be too many columns."""
+    is_short = len(row) <= 3 or all("://" in name for name in row[:2])
+    return is_short and all(map(_PAGE.fullmatch, row[:2]))
+
+
+class EdgeRow(NamedTuple):
+    """A row: where it begins, its bytes, and its edge: [page], [page, target] or [page, target, weight]."""
+
+    offset: int
+    original: bytes
+    edge: list[Any] | EventRefused
+    line: int = 0
+
+
+def edge_rows(text: GrowingText, form: EdgeForm) -> Iterator[EdgeRow]:
+    """Yield the rows of an edge list, without the one that names the columns if the text begins with the file."""
+    is_first = text.head(1) != b"" and text.offset == 0
+    for row in rows_of(text, form.divider, _COMMENT.encode()):
+        if not (is_first and form.has_names):
+            edge: list[Any] | EventRefused
+            try:
+                edge = row.values if isinstance(row.values, EventRefused) else _edge_of(row.values, form.divider)
+            except EventRefused as refused:
+                edge = refused
+            if edge:
+                yield EdgeRow(row.offset, row.original, edge, row.line)
+        is_first = False
+
+
+def read_edges(
+    blocks: Blocks,
+    source: str,
+    reading: Reading = ANY,
+    read_from: Callable[[int], Blocks] | None = None,
+    start: int = 0,
+) -> Iterator[Item]:
+    """Yield the visits of an edge list with rows `page target [weight]`. Adjacent rows of one page are one visit.
+
+    They may also be the lines of another crawler, which name the page that a URL was found on.
+
+    A row may hold a page only: a page without links, if it has no other row. URLs are not changed here. A rejected row
+    ends the visit. `read_from` reads the file once more, from an offset on; without it, `blocks` begin with the file,
+    not at `start`.
     """
     page_lines: _PageLines | None = None
-    for offset, line, problem in lines_of(blocks):
-        try:
-            row = _columns_of(line, problem, reading)
-        except EventRefused as refused:
+    for offset, original, edge, _ in _rows_of(blocks, reading, read_from, start):
+        if offset < start:
+            continue
+        if isinstance(edge, EventRefused) or (page_lines and page_lines.page != edge[0]):
             if page_lines:
                 yield page_lines.offset, page_lines.item(source)
             page_lines = None
-            yield offset, reject_of(refused, source, offset, line)
+        if isinstance(edge, EventRefused):
+            yield offset, reject_of(edge, source, offset, original)
             continue
-        if row and page_lines and page_lines.page != row[0]:
-            yield page_lines.offset, page_lines.item(source)
-            page_lines = None
-        if row:
-            page_lines = page_lines or _PageLines(offset, row[0])
-            page_lines.add(line, row)
+        page_lines = page_lines or _PageLines(offset, edge[0])
+        page_lines.add(original, edge)
     if page_lines:
         yield page_lines.offset, page_lines.item(source)
+
+
+def _rows_of(
+    blocks: Blocks, reading: Reading, read_from: Callable[[int], Blocks] | None, start: int
+) -> Iterator[EdgeRow]:
+    if reading.format in LINKS_OF_LINES:
+        return _crawler_rows(blocks, reading.format)
+    text = GrowingText(blocks)
+    first = text if start == 0 or read_from is None else GrowingText(read_from(0))
+    return edge_rows(text, edge_form(first.head(HEAD_BYTES)))
+
+
+def _crawler_rows(blocks: Blocks, crawler: str) -> Iterator[EdgeRow]:
+    for offset, line, problem in lines_of(blocks):
+        edge: list[Any] | EventRefused
+        try:
+            edge = problem or list(LINKS_OF_LINES[crawler](line.strip())) if line.strip() or problem else []
+        except EventRefused as refused:
+            edge = refused
+        if edge and not line.lstrip().startswith(b"#"):
+            yield EdgeRow(offset, line, edge)
 
 
 class _PageLines:
@@ -64,12 +150,12 @@ class _PageLines:
         self._size_bytes = 0
         self._original = bytearray()
 
-    def add(self, line: bytes, row: list[Any]) -> None:
-        self._size_bytes += len(line) + 1
+    def add(self, original: bytes, edge: list[Any]) -> None:
+        self._size_bytes += len(original)
         if len(self._original) < MOST_REJECTED_BYTES:
-            self._original += line + b"\n"
-        if len(row) > 1 and len(self._links) <= MOST_LINKS and self._size_bytes <= MOST_EVENT_BYTES:
-            self._links.append(Link(*row[1:]))
+            self._original += original
+        if len(edge) > 1 and len(self._links) <= MOST_LINKS and self._size_bytes <= MOST_EVENT_BYTES:
+            self._links.append(Link(*edge[1:]))
 
     def item(self, source: str) -> CrawlEvent | Reject:
         refused = None
@@ -82,22 +168,23 @@ class _PageLines:
         return CrawlEvent(self.page, status=200, links=tuple(self._links))
 
 
-def _columns_of(line: bytes, problem: EventRefused | None, reading: Reading) -> list[Any]:
-    """Return [page], [page, target] or [page, target, weight]; an empty list for a comment or an empty line."""
-    if problem:
-        raise problem
-    if not line.strip() or line.lstrip().startswith(b"#"):
+def _edge_of(values: list[str], divider: str) -> list[Any]:
+    """Return the edge of a row; an empty list if it is blank."""
+    row: list[Any] = [value.strip() for value in values]
+    while divider == " " and row and not row[-1]:  # a blank at the end of a line
+        del row[-1]
+    if not any(row):
         return []
-    if reading.format in LINKS_OF_LINES:
-        return list(LINKS_OF_LINES[reading.format](line.strip()))
-    try:
-        row: list[Any] = [token.decode() for token in columns(line.strip(b"\r"))]
-    except UnicodeDecodeError:
-        raise EventRefused(Reason.NOT_UTF8, "the line is not UTF-8") from None
     if len(row) > 3:
-        raise EventRefused(Reason.NOT_AN_EVENT, f"the line has {len(row)} columns, not a page, a target and a weight")
+        advice = ": put values with ',' in double quotes" if divider == "," else ""
+        detail = f"the line has {len(row)} columns, not a page, a target and a weight{advice}"
+        raise EventRefused(Reason.NOT_AN_EVENT, detail)
     if not all(row):
         raise EventRefused(Reason.NOT_AN_EVENT, "the line has an empty column")
+    if len(row) == 1 and _TWO_URLS.search(row[0]):
+        raise EventRefused(
+            Reason.NOT_AN_EVENT, f"two URLs are in one column: divide them by {divider!r}, as other lines"
+        )
     if len(row) == 3:
         try:
             row[2] = float(row[2])

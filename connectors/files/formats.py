@@ -9,7 +9,9 @@ from enum import Enum
 import orjson
 
 from opicflow.connectors.files.crawlers.dispatch import FORMATS, is_text_of_a_crawler
-from opicflow.connectors.files.csv_rows import DIVIDERS, has_other_known, header_of, values_of
+from opicflow.connectors.files.csv_events import DIVIDERS, has_other_known, header_of
+from opicflow.connectors.files.csv_rows import first_rows
+from opicflow.connectors.files.edges import edge_form
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.schemas.errors import printable
@@ -42,10 +44,7 @@ _BY_NAME = [
 _METADATA = re.compile(rb"^WARC-Type:[ \t]*metadata[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
 _JSON = re.compile(rb"^Content-Type:[ \t]*application/json", re.IGNORECASE | re.MULTILINE)
 _HEAD = re.compile(rb"WARC/\d\.\d+\r?\n(?:[^\r\n]+\r?\n)*")
-_TOKEN = re.compile(rb"[^\s,]+://\S+|\d+|[\w-]+(?:\.[\w-]+)+(?:[:/]\S*)?")
-_MOST_LINES = 50
-_WEB_URL = re.compile(rb"https?://\S+$", re.IGNORECASE)
-_MOST_SNIFFED_BYTES = 1 << 16
+_WEB_URL = re.compile(r"https?://\S+$", re.IGNORECASE)
 _LONGEST_NAME = 80
 _SEGMENT = re.compile(rb"Recno:: \d+\r?\nURL:: ")
 _ZIP = b"PK\x03\x04"
@@ -106,8 +105,8 @@ def sniff(first: bytes, name: str, reading: Reading = ANY) -> Format | None:
         return Format.JSONL
     if _SEGMENT.match(text):
         return Format.NUTCH_SEGMENT
-    header = header_of(line, reading)
-    if header is not None and (has_other_known(header, reading) or not _is_edges(first, text)):
+    header, is_edges = header_of(text, reading), edge_form(text).fits
+    if header is not None and (has_other_known(header, reading) or not is_edges):
         return Format.CSV
     column = _unnamed_url(text)
     if column is not None:
@@ -117,7 +116,7 @@ def sniff(first: bytes, name: str, reading: Reading = ANY) -> Format | None:
             f"{name}: the first line names columns, and it is not known which one is the URL: say so, such as "
             f"--field 'url={column}'"
         )
-    if _is_edges(first, text):
+    if is_edges:
         return Format.EDGES
     return None if text else _by_name(name)
 
@@ -127,16 +126,14 @@ def _unnamed_url(text: bytes) -> str | None:
 
     Two columns with URLs are those of an edge list.
     """
-    names_line, _, rest = text.partition(b"\n")
-    row_line, ended, _ = rest.lstrip().partition(b"\n")
     for divider in DIVIDERS:
-        names = values_of(names_line.rstrip(b"\r"), divider)
-        row = values_of(row_line.rstrip(b"\r"), divider) if ended or len(text) < _MOST_SNIFFED_BYTES else None
-        if names is None or row is None or len(names) != len(row) or b"://" in names_line or names_line[:1] == b"#":
+        rows = first_rows(text, divider, 2)
+        names, row = rows if len(rows) == 2 else ([], [])
+        if len(names) != len(row) or any("://" in name for name in names) or text.startswith(b"#"):
             continue
-        urls = [name for name, value in zip(names, row, strict=True) if _WEB_URL.match(value.strip())]
-        if len(urls) == 1 and (len(names) > 1 or not any(one in names_line for one in (*DIVIDERS, b" "))):
-            return printable(urls[0].decode("utf-8", "replace").strip()[:_LONGEST_NAME])
+        urls = [name for name, value in zip(names, row, strict=True) if _WEB_URL.match(value)]
+        if len(urls) == 1 and (len(names) > 1 or not any(one in names[0] for one in (*DIVIDERS, " "))):
+            return printable(urls[0][:_LONGEST_NAME])
     return None
 
 
@@ -150,38 +147,6 @@ def _json_format(text: bytes) -> Format:
     except orjson.JSONDecodeError:
         return Format.JSON if line.endswith((b"{", b"[", b",")) else Format.JSONL
     return Format.JSONL
-
-
-def columns(line: bytes) -> list[bytes]:
-    """The columns of a line of an edge list. A comma separates only where nothing else does: URLs have commas."""
-    if b'"' in line:
-        quoted = next((found for found in (values_of(line, one) for one in (b"\t", b",", b" ")) if found), None)
-        if quoted is not None and len(quoted) > 1:
-            return [value.strip() for value in quoted]
-    if b"\t" in line:
-        found = line.split(b"\t")
-    elif len(line.split()) > 1:
-        *others, last = line.split()
-        found = [*(token.removesuffix(b",") for token in others), last]
-    else:
-        found = re.split(rb',(?="?[A-Za-z][A-Za-z0-9+.-]*://|"?[+-]?[0-9.][0-9.eE+-]*"?\s*$)', line)
-        if len(found) == 1 and b"://" not in line:
-            found = line.split(b",")
-    return [token.strip().removeprefix(b'"').removesuffix(b'"') for token in found]
-
-
-def _is_edges(first: bytes, text: bytes) -> bool:
-    lines = text.splitlines()
-    if len(lines) > 1 and not first.endswith(b"\n"):
-        del lines[-1]  # may be cut
-    rows = [columns(line) for line in lines[:_MOST_LINES] if line.strip() and not line.lstrip().startswith(b"#")]
-    if len(rows) > 1 and not _is_edge(rows[0]):
-        del rows[0]  # the names of the columns
-    return all(map(_is_edge, rows)) and any(len(row) > 1 for row in rows)
-
-
-def _is_edge(row: list[bytes]) -> bool:
-    return len(row) <= 3 and all(_TOKEN.fullmatch(token) for token in row[:2])
 
 
 def _by_name(name: str) -> Format | None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterator, Sequence
+from io import StringIO
 from typing import NamedTuple
 
 import numpy as np
 
-from opicflow.connectors.files.opening import STDIN, Damage, InputRefused, decompressed
+from opicflow.connectors.files.csv_rows import parsed
+from opicflow.connectors.files.line_blocks import pieces_of
+from opicflow.connectors.files.opening import STDIN, InputRefused
 from opicflow.schemas.arrays import Floats, Ids
 from opicflow.schemas.errors import printable
 from opicflow.schemas.pages import page_ids
@@ -87,26 +90,26 @@ def _rows(name: str) -> Iterator[tuple[str, float]]:
 
 
 def _cells(name: str) -> Iterator[tuple[int, Sequence[str]]]:
-    """Yield the number and the cells of every line that is not empty."""
-    for number, line in enumerate(_content(name).split(b"\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            cells = next(csv.reader([line.decode("utf-8").rstrip("\r")], strict=True))
-        except UnicodeDecodeError:
-            raise InputRefused(f"{_shown_name(name)}, line {number}: not UTF-8: write it again") from None
-        except csv.Error as problem:
-            raise InputRefused(f"{_shown_name(name)}, line {number}: {problem}: write it as CSV") from None
-        yield number, cells
+    """Yield the cells of every row that is not empty, and the number of the line on which it begins."""
+    try:
+        rows = parsed(StringIO(_content(name).decode("utf-8"), newline=""), ",")
+        number = 1
+        for cells in rows:
+            if any(map(str.strip, cells)):
+                yield number, cells
+            number = 1 + rows.line_num
+    except UnicodeDecodeError as problem:
+        number = 1 + problem.object.count(b"\n", 0, problem.start)
+        raise InputRefused(f"{_shown_name(name)}, line {number}: not UTF-8: write it again") from None
+    except csv.Error as problem:
+        raise InputRefused(f"{_shown_name(name)}, line {number}: {problem}: write it as CSV") from None
 
 
 def _content(name: str) -> bytes:
     parts, size = [], 0
-    for piece in decompressed(name):
-        if isinstance(piece, Damage):
-            raise InputRefused(f"{_shown_name(name)}: {piece.detail}: write it again")
-        parts.append(piece.data)
-        size += len(piece.data)
+    for piece in pieces_of(name):
+        parts.append(piece)
+        size += len(piece)
         if size > _MOST_BYTES:
             raise InputRefused(f"{_shown_name(name)}: more than {_MOST_BYTES >> 20} MB: no file of grades")
     return b"".join(parts).removeprefix(b"\xef\xbb\xbf")

@@ -37,6 +37,12 @@ class GrowingText:
         self.damage, self.has_ended = block, block is None
         return False
 
+    def head(self, size: int) -> bytes:
+        """The next bytes, up to damage or the end of the file at most; they are still to be read."""
+        while len(self.data) - self.at < size and self.grow():
+            pass
+        return self.data[self.at : self.at + size]
+
     def go_behind_damage(self) -> None:
         """Drop all bytes up to the damage, and the rest of a line behind it."""
         assert self.damage is not None

@@ -8,17 +8,19 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from opicflow.connectors.files.opening import Damage, InputRefused, decompressed
+from opicflow.connectors.files.opening import Damage, InputRefused, decompressed, refuse_utf_16
 
 _BLOCK_BYTES = 1 << 20
-_MOST_LINE_BYTES = 32 << 20
+MOST_LINE_BYTES = 32 << 20
 
 
 def pieces_of(name: str) -> Generator[bytes, None, None]:
-    """Yield the bytes of a file, decompressed; refuse a damaged one."""
+    """Yield the bytes of a file, decompressed; refuse a damaged one, and UTF-16."""
     for piece in decompressed(name, block_bytes=_BLOCK_BYTES):
         if isinstance(piece, Damage):
             raise InputRefused(f"{name}: {piece.detail}: write it again")
+        if piece.offset == 0:
+            refuse_utf_16(name, piece.data)
         yield piece.data
 
 
@@ -49,8 +51,8 @@ def whole_lines(name: str, pieces: Iterator[bytes]) -> Iterator[LineBlock]:
             number += text.count(b"\n")
         held.append(piece[end:])
         held_bytes += len(piece) - end
-        if held_bytes > _MOST_LINE_BYTES:
-            raise InputRefused(f"{name}, line {number}: longer than {_MOST_LINE_BYTES:,} bytes: name another file")
+        if held_bytes > MOST_LINE_BYTES:
+            raise InputRefused(f"{name}, line {number}: longer than {MOST_LINE_BYTES:,} bytes: name another file")
 
 
 def json_objects(name: str, lines: LineBlock) -> list[dict[str, Any]]:

@@ -19,7 +19,8 @@ from opicflow.connectors.files.avro import decode_avro, records_at
 from opicflow.connectors.files.avro_container import AvroBlock, Container, WrongSchema, read_blocks, read_header
 from opicflow.connectors.files.avro_encoding import encode_avro
 from opicflow.connectors.files.crawlers.dispatch import event_of_line
-from opicflow.connectors.files.csv_rows import read_csv
+from opicflow.connectors.files.csv_events import read_csv
+from opicflow.connectors.files.csv_rows import HEAD_BYTES
 from opicflow.connectors.files.decoded import (
     MOST_REJECTED_BYTES,
     Decoded,
@@ -37,7 +38,15 @@ from opicflow.connectors.files.json_encoding import encode_jsonl
 from opicflow.connectors.files.json_values import read_json_values
 from opicflow.connectors.files.jsonl import decode_jsonl, line_at
 from opicflow.connectors.files.nutch_segment import read_nutch_segment
-from opicflow.connectors.files.opening import STDIN, Block, Damage, InputRefused, decompressed, is_compressed
+from opicflow.connectors.files.opening import (
+    STDIN,
+    Block,
+    Damage,
+    InputRefused,
+    decompressed,
+    is_compressed,
+    refuse_utf_16,
+)
 from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.connectors.files.warc import read_warc, read_wat
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, CrawlEvent, EventRefused, Reason, Reject
@@ -46,7 +55,6 @@ from opicflow.schemas.event_columns import EventWriter
 BATCH_BYTES = 4 << 20
 _GROWING = (Format.JSONL, Format.JSON, Format.CSV, Format.AVRO)
 """The formats of which an incomplete end may wait for its rest."""
-_HEAD_BYTES = 1 << 16
 _MOST_HEADER_BYTES = 4 << 20
 _BATCH_ITEMS = 500
 _BATCH_LINKS = 50_000
@@ -138,11 +146,12 @@ class Batch(NamedTuple):
 
 def format_of(file: str, reading: Reading = ANY) -> Format | None:
     """Return the format of a file; None if it is empty. Raises `InputRefused` if it is unknown."""
-    blocks = decompressed(file, block_bytes=_HEAD_BYTES)
+    blocks = decompressed(file, block_bytes=HEAD_BYTES)
     begins_with = next(blocks, None)
     if begins_with is None:
         return None
     first = next((block.data for block in chain([begins_with], blocks) if isinstance(block, Block)), b"")
+    refuse_utf_16(file, first)
     if reading.format:
         return named_format(reading, first, file)
     found = sniff(first, file, reading)
@@ -211,8 +220,8 @@ class _UpToCut(Iterator[Block | Damage]):
 
 
 def _needs_head_of_stdin(input_range: FileRange) -> bool:
-    """Whether rows have no meaning without the names of the columns, and those cannot be read again."""
-    return input_range.format is Format.CSV and input_range.file == STDIN
+    """Whether rows have no meaning without the first ones, and those cannot be read again."""
+    return input_range.format in (Format.CSV, Format.EDGES) and input_range.file == STDIN
 
 
 def _lines(blocks: Iterator[Block | Damage], input_range: FileRange) -> Generator[Batch, None, bool]:
@@ -378,7 +387,7 @@ def _items(blocks: Iterator[Block | Damage], input_range: FileRange) -> Generato
     readers: dict[Format, Callable[[], Iterator[ReadItem]]] = {
         Format.WARC: lambda: read_warc(counted_blocks, source, again),
         Format.WAT: lambda: read_wat(counted_blocks, source, again),
-        Format.EDGES: lambda: read_edges(counted_blocks, source, reading),
+        Format.EDGES: lambda: read_edges(counted_blocks, source, reading, again, input_range.start),
         Format.NUTCH_SEGMENT: lambda: read_nutch_segment(counted_blocks, source),
         Format.JSON: lambda: read_json_values(counted_blocks, source, reading, may_grow),
         Format.CSV: lambda: read_csv(counted_blocks, source, again, input_range.start, reading, may_grow),

@@ -10,7 +10,7 @@ from itertools import islice
 
 from opicflow.connectors.files.crawlers.dispatch import FORMATS, format_of_record, value_of_line
 from opicflow.connectors.files.crawlers.record_format import Record
-from opicflow.connectors.files.csv_rows import header_of, known_names, records_of_rows
+from opicflow.connectors.files.csv_events import known_names, records_in
 from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.growing_text import GrowingText
 from opicflow.connectors.files.json_values import raw_values
@@ -127,9 +127,7 @@ def _records_of_values(blocks: Blocks, reading: Reading) -> Iterator[Record]:
 
 
 def _records_of_rows(blocks: Blocks, reading: Reading) -> Iterator[Record]:
-    text = GrowingText(blocks)
-    header = header_of(text.next_line()[0], reading)
-    return records_of_rows(text, header, reading) if header else iter(())
+    return records_in(GrowingText(blocks), reading)
 
 
 _RECORDS = {Format.JSONL: _records_of_lines, Format.JSON: _records_of_values, Format.CSV: _records_of_rows}

@@ -39,6 +39,14 @@ _SKIPPABLE = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
 _MOST_ZSTD_HEADER_BYTES = 18
 
 
+_UTF_16 = {
+    "UTF-16": re.compile(rb"\xff\xfe|\xfe\xff"),
+    "UTF-16LE": re.compile(rb"(?:[\t\n\r -~]\0){8}"),
+    "UTF-16BE": re.compile(rb"(?:\0[\t\n\r -~]){8}"),
+}
+"""How texts in these encodings begin: with the mark of their byte order, or with ASCII characters of two bytes each."""
+
+
 class InputRefused(UserError, ValueError):
     """A file that was named cannot be read. One line: what, where, and what to do."""
 
@@ -125,6 +133,15 @@ def decompressed(source: str | BinaryIO, *, start: int = 0, block_bytes: int = B
 def is_compressed(first: bytes) -> bool:
     """Whether a file that begins with these bytes (four are enough) is read through a decompressor."""
     return _codec_of(first, "") is not None
+
+
+def refuse_utf_16(name: str, first: bytes) -> None:
+    """Refuse a text whose first bytes are UTF-16: some consoles write it wherever output is redirected."""
+    for encoding, begins in _UTF_16.items():
+        if begins.match(first):
+            raise InputRefused(
+                f"{name}: {encoding}, which is not read: convert it: iconv -f {encoding} -t UTF-8 OLD > NEW"
+            )
 
 
 def _checked(name: str) -> str:

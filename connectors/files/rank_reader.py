@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from opicflow.connectors.files.crawlers.dispatch import BOM
+from opicflow.connectors.files.csv_tables import whole_rows
 from opicflow.connectors.files.divided_files import found_paths
 from opicflow.connectors.files.line_blocks import pieces_of, whole_lines
 from opicflow.connectors.files.opening import STDIN, InputRefused, open_bytes
@@ -27,8 +29,6 @@ from opicflow.connectors.files.rank_rows import RankLayout, starts_and_text
 from opicflow.connectors.files.rank_tables import read_avro, read_parquet
 from opicflow.schemas.arrays import Floats, Ids, Ints
 from opicflow.schemas.sites import SiteKind, SiteNumbering
-
-_BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,10 +178,15 @@ def _layout(name: str, rank: str, opened: ExitStack) -> RankLayout:
             )
         file = opened.enter_context(open_bytes(name))
         return (read_parquet if first.startswith(b"PAR1") else read_avro)(name, file, rank)
-    pieces = chain((first.removeprefix(_BOM),), pieces)
-    if first.removeprefix(_BOM).lstrip().startswith(b"{"):
+    first = first.removeprefix(BOM)
+    pieces = chain((first,), pieces)
+    if first.lstrip().startswith(b"{"):
         return read_json_lines(name, whole_lines(name, pieces), rank)
-    return read_csv(name, whole_lines(name, pieces), rank)
+    head = first.partition(b"\n")[0].decode("utf-8", "replace")
+    if "\0" in head or "\ufffd" in head:
+        raise InputRefused(f"{name}: neither CSV nor JSON lines, Parquet or Avro: name a file of ranks")
+    divider = "\t" if head.startswith("#") and "\t" in head else ","
+    return read_csv(name, whole_rows(name, pieces, divider), rank)
 
 
 def _packed(urls: Any) -> Any:

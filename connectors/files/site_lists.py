@@ -7,7 +7,9 @@ the domain.
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import itertools
 import re
 import sys
@@ -23,8 +25,8 @@ SiteListForm = Literal["commoncrawl", "tranco"]
 SITE_LIST_FORMS: tuple[SiteListForm, ...] = get_args(SiteListForm)
 
 COMMON_CRAWL_COLUMNS = ("harmonicc_pos", "harmonicc_val", "pr_pos", "pr_val", "host_rev")
+_ROWS_AT_ONCE = 1 << 16
 _ADDRESS = re.compile(r"\[.*\]|[0-9.]+")  # a label of a name may be a number: com.example.1
-_LINES_AT_ONCE = 1 << 16
 
 
 def reversed_host(host: str) -> str:
@@ -58,42 +60,33 @@ def write_site_list(path: Path | None, form: SiteListForm, listed: SiteList) -> 
 
     A file is written whole or not at all, and compressed if its name ends in `.gz`.
     """
-    lines = _common_crawl(listed) if form == "commoncrawl" else _tranco(listed.sites)
+    texts = (
+        _written(_common_crawl(listed), "\t") if form == "commoncrawl" else _written(enumerate(listed.sites, 1), ",")
+    )
     if path is None:
-        for some in _joined(lines):
-            sys.stdout.write(some)
+        sys.stdout.writelines(texts)
         return
     with (
         whole_file(path) as file,
         gzip.GzipFile("", "wb", 6, file, mtime=0) if path.name.endswith(".gz") else nullcontext(file) as out,
     ):
-        for some in _joined(lines):
-            out.write(some.encode())
+        out.writelines(map(str.encode, texts))
 
 
-def _common_crawl(listed: SiteList) -> Iterator[str]:
-    yield "\t".join(f"#{name}" for name in COMMON_CRAWL_COLUMNS) + "\n"
+def _written(rows: Iterable[Sequence[object]], divider: str) -> Iterator[str]:
+    """Yield the lines of rows, some at a time. A host may have commas and quotes in it."""
+    rest = iter(rows)
+    while some := list(itertools.islice(rest, _ROWS_AT_ONCE)):
+        text = io.StringIO(newline="")
+        csv.writer(text, delimiter=divider, lineterminator="\n").writerows(some)
+        yield text.getvalue()
+
+
+def _common_crawl(listed: SiteList) -> Iterator[Sequence[object]]:
+    yield [f"#{name}" for name in COMMON_CRAWL_COLUMNS]
     positions = range(1, len(listed.sites) + 1) if listed.positions is None else listed.positions
-    harmonic: Iterable[str]
-    if listed.harmonic is None or listed.harmonic_positions is None:
-        harmonic = itertools.repeat("\t", len(listed.sites))
-    else:
-        harmonic = (
-            f"{position}\t{value!r}" for position, value in zip(listed.harmonic_positions, listed.harmonic, strict=True)
-        )
-    for known, position, value, site in zip(harmonic, positions, listed.values, listed.sites, strict=True):
-        yield f"{known}\t{position}\t{value!r}\t{reversed_host(site)}\n"
-
-
-def _tranco(sites: Sequence[str]) -> Iterator[str]:
-    return (f"{position},{site}\n" for position, site in enumerate(sites, 1))
-
-
-def _joined(lines: Iterable[str]) -> Iterator[str]:
-    held: list[str] = []
-    for line in lines:
-        held.append(line)
-        if len(held) == _LINES_AT_ONCE:
-            yield "".join(held)
-            held = []
-    yield "".join(held)
+    known: Iterable[tuple[object, object]] = itertools.repeat(("", ""), len(listed.sites))
+    if listed.harmonic is not None and listed.harmonic_positions is not None:
+        known = zip(listed.harmonic_positions, listed.harmonic, strict=True)
+    for harmonic, position, value, site in zip(known, positions, listed.values, listed.sites, strict=True):
+        yield *harmonic, position, repr(value), reversed_host(site)

@@ -10,14 +10,14 @@ vertices are ignored. Files are plain, gzip or zstd.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pa_csv
 
-from opicflow.connectors.files.line_blocks import LineBlock, pieces_of, whole_lines
+from opicflow.connectors.files.csv_tables import RowBlock, read_columns, whole_rows
+from opicflow.connectors.files.line_blocks import pieces_of
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.schemas.arrays import Bytes, Floats, Ints
 from opicflow.schemas.errors import printable
@@ -33,7 +33,7 @@ _SCHEME = np.frombuffer(b"https://", np.uint8).copy()
 class Vertices(NamedTuple):
     """Some vertices: their numbers, and their URLs `text[starts[i]:starts[i + 1]]`; a host becomes its home page."""
 
-    lines: LineBlock
+    rows: RowBlock
     numbers: Ints
     text: Bytes
     starts: Ints
@@ -42,7 +42,7 @@ class Vertices(NamedTuple):
 class NumberedEdges(NamedTuple):
     """Some edges by the numbers of their vertices; `weights` is empty if the file has none."""
 
-    lines: LineBlock
+    rows: RowBlock
     sources: Ints
     targets: Ints
     weights: Floats
@@ -57,25 +57,25 @@ class VertexFile:
         first = next(_blocks(name), None)
         if first is None:
             raise InputRefused(f"{name}: it is empty: name a file of vertices, with lines such as 0<TAB>example.org")
-        self._columns = first.text.partition(b"\n")[0].count(b"\t") + 1
-        self.is_reversed = _is_reversed(first.text)
+        self._columns = first.columns
+        self.is_reversed = _is_reversed(first)
 
     def read(self) -> Iterator[Vertices]:
         """Yield all vertices. Raises `InputRefused` with the line of a wrong one."""
-        for lines in _blocks(self.name):
+        for rows in _blocks(self.name):
             names = ["number", "name", *map(str, range(2, self._columns))]
-            table = _table(self.name, lines, names, {"number": pa.int64(), "name": pa.string()}, _wrong_vertex)
+            table = read_columns(self.name, rows, names, {"number": pa.int64(), "name": pa.string()}, _wrong_vertex)
             numbers = table["number"].to_numpy()
-            _check(self.name, lines, (numbers < 0) | (numbers >= MOST_VERTICES), f"no number below {MOST_VERTICES:,}")
+            _check(self.name, rows, (numbers < 0) | (numbers >= MOST_VERTICES), f"no number below {MOST_VERTICES:,}")
             column = table["name"].combine_chunks()
             _, offsets, text = column.buffers()
             starts = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
-            _check(self.name, lines, np.diff(starts) == 0, "no name")
+            _check(self.name, rows, np.diff(starts) == 0, "no name")
             given = np.frombuffer(text, np.uint8).copy()
             urls = np.empty(len(given) + 9 * len(numbers), np.uint8)
             url_starts = np.zeros(len(numbers) + 1, np.int64)
             _write_urls(given, starts, self.is_reversed, _SCHEME, urls, url_starts)
-            yield Vertices(lines, numbers, urls[: url_starts[-1]], url_starts)
+            yield Vertices(rows, numbers, urls[: url_starts[-1]], url_starts)
 
     def line_of_second(self, number: int) -> int:
         """Return the line on which a number occurs for the second time."""
@@ -84,66 +84,36 @@ class VertexFile:
             for row in np.flatnonzero(block.numbers == number).tolist():
                 found += 1
                 if found == 2:
-                    return block.lines.line_of(row)
+                    return block.rows.line_of(row)
         raise ValueError(f"{number} does not occur twice")
 
 
 def read_numbered_edges(name: str) -> Iterator[NumberedEdges]:
     """Yield the edges of a file. Raises `InputRefused` with the line of a wrong one."""
     columns = 0
-    for lines in _blocks(name):
-        columns = columns or min(max(lines.text.partition(b"\n")[0].count(b"\t") + 1, 2), 3)
+    for rows in _blocks(name):
+        columns = columns or min(max(rows.columns, 2), 3)
         types = {"source": pa.int64(), "target": pa.int64(), "weight": pa.float64()}
         names = list(types)[:columns]
-        table = _table(name, lines, names, {column: types[column] for column in names}, _wrong_edge)
+        table = read_columns(name, rows, names, {column: types[column] for column in names}, _wrong_edge)
         weights = table["weight"].to_numpy() if columns == 3 else np.empty(0)
         if columns == 3:
             wrong = ~(np.isfinite(weights) & (weights >= 0.0))
-            _check(name, lines, wrong, "the weight is not a number from 0")
-        yield NumberedEdges(lines, table["source"].to_numpy(), table["target"].to_numpy(), weights)
+            _check(name, rows, wrong, "the weight is not a number from 0")
+        yield NumberedEdges(rows, table["source"].to_numpy(), table["target"].to_numpy(), weights)
 
 
-def _blocks(name: str) -> Iterator[LineBlock]:
-    return (block for block in whole_lines(name, pieces_of(name)) if block.text.strip())
+def _blocks(name: str) -> Iterator[RowBlock]:
+    return (block for block in whole_rows(name, pieces_of(name), "\t") if block.text.strip())
 
 
-def _table(
-    name: str, lines: LineBlock, names: list[str], types: dict[str, Any], problem_of: Callable[[list[bytes]], str]
-) -> Any:
-    try:
-        return pa_csv.read_csv(
-            pa.BufferReader(lines.text),
-            pa_csv.ReadOptions(use_threads=False, block_size=len(lines.text) + 1, column_names=names),
-            pa_csv.ParseOptions(delimiter="\t", quote_char=False),
-            pa_csv.ConvertOptions(
-                column_types=types, include_columns=list(types), null_values=[], strings_can_be_null=False
-            ),
-        )
-    except pa.ArrowInvalid as problem:
-        for number, line in enumerate(lines.text.split(b"\n"), lines.number):
-            cells = line.rstrip(b"\r").split(b"\t")
-            if not line.strip():
-                continue
-            if len(cells) != len(names):
-                why = f"{len(cells)} columns, not {len(names)}: separate them with tabs"
-            else:
-                why = problem_of(cells)
-            if why:
-                raise InputRefused(f"{name}, line {number}: {why}") from None
-        raise InputRefused(f"{name}, from line {lines.number}: {_shown(str(problem))}: write it again") from None
+def _wrong_vertex(cells: list[str]) -> str:
+    if _is_whole(cells[0]):
+        return ""
+    return f"{_shown(cells[0])} is no number of a vertex: write lines such as 0<TAB>example.org"
 
 
-def _wrong_vertex(cells: list[bytes]) -> str:
-    if not _is_whole(cells[0]):
-        return f"{_shown(cells[0])} is no number of a vertex: write lines such as 0<TAB>example.org"
-    try:
-        cells[1].decode()
-    except UnicodeDecodeError:
-        return "the name is not UTF-8: write it again"
-    return ""
-
-
-def _wrong_edge(cells: list[bytes]) -> str:
+def _wrong_edge(cells: list[str]) -> str:
     for cell in cells[:2]:
         if not _is_whole(cell):
             return f"{_shown(cell)} is no number of a vertex: write lines such as 0<TAB>1"
@@ -154,29 +124,28 @@ def _wrong_edge(cells: list[bytes]) -> str:
     return ""
 
 
-def _is_whole(cell: bytes) -> bool:
-    return cell.strip().removeprefix(b"-").isdigit() and len(cell.strip()) < 19
+def _is_whole(cell: str) -> bool:
+    return cell.strip().removeprefix("-").isdecimal() and len(cell.strip()) < 19
 
 
-def _check(name: str, lines: LineBlock, wrong: Any, why: str) -> None:
+def _check(name: str, rows: RowBlock, wrong: Any, why: str) -> None:
     if wrong.any():
-        at = lines.line_of(int(np.argmax(wrong)))
+        at = rows.line_of(int(np.argmax(wrong)))
         raise InputRefused(f"{name}, line {at}: {why}: correct the line, or remove it")
 
 
-def _shown(text: bytes | str) -> str:
-    words = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
-    return repr(printable(" ".join(words.split()))[:_MOST_SHOWN])
+def _shown(text: str) -> str:
+    return repr(printable(" ".join(text.split()))[:_MOST_SHOWN])
 
 
-def _is_reversed(text: bytes) -> bool:
-    """Return whether more hosts in these lines begin with a top-level domain than end with one."""
-    known = {rule for rule in installed_suffixes().rules.splitlines() if b"." not in rule}
+def _is_reversed(some: RowBlock) -> bool:
+    """Return whether more hosts in these rows begin with a top-level domain than end with one."""
+    known = {rule.decode() for rule in installed_suffixes().rules.splitlines() if b"." not in rule}
     votes = 0
-    for line in text.splitlines():
-        name = b"".join(line.split(b"\t")[1:2])
-        if b"." in name and b"://" not in name:
-            votes += (name.partition(b".")[0] in known) - (name.rpartition(b".")[2].partition(b":")[0] in known)
+    for _, (_, *names) in some.rows():
+        name = "".join(names[:1])
+        if "." in name and "://" not in name:
+            votes += (name.partition(".")[0] in known) - (name.rpartition(".")[2].partition(":")[0] in known)
     return votes > 0
 
 

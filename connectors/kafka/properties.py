@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from opicflow.connectors.kafka.tokens import client_tokens
-from opicflow.schemas.errors import UserError
+from opicflow.schemas.errors import UserError, printable
 
 
 class KafkaRefused(UserError, ValueError):
@@ -482,7 +482,7 @@ def is_this_machine(host: str) -> bool:
 @cache
 def warn_once(line: str) -> None:
     """Print a warning to standard error, unless the process has printed it before."""
-    print(f"opicflow: {line}", file=sys.stderr)
+    print(printable(f"opicflow: {line}"), file=sys.stderr)
 
 
 def _check_name(path: str, name: str) -> None:

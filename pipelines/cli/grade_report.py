@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opicflow.connectors.files.opening import STDIN, InputRefused
 from opicflow.pipelines.cli.options import natural, whole
-from opicflow.pipelines.cli.text import counted
+from opicflow.pipelines.cli.text import counted, print_lines, safe_json
 from opicflow.schemas.errors import printable
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def run_grades(options: argparse.Namespace) -> int:
     notes = _notes(grades, judged, found)
     if options.json:
         value = _as_json(options, grades, judged, found, plan, notes)
-        print(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
+        print(safe_json(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()))
     else:
         _print(options, grades, judged, found, plan, notes)
     return 0
@@ -199,11 +199,11 @@ def _common_rows(file: str, grades: Grades, judged: Sequence[_Judged]) -> Ints:
     rows = np.flatnonzero(~np.isnan([one.values for one in judged]).any(axis=0))
     if len(rows) < _FEWEST_GRADES:
         raise InputRefused(
-            f"{printable(file)}: of {counted(len(grades.texts), 'graded page')} {len(rows)} are in all rankings: at "
+            f"{file}: of {counted(len(grades.texts), 'graded page')} {len(rows)} are in all rankings: at "
             f"least {_FEWEST_GRADES} are needed: are they from one crawl, pages or sites in both?"
         )
     if len(np.unique(grades.values[rows])) == 1:
-        raise InputRefused(f"{printable(file)}: all pages that are in the rankings have one grade: there is no order")
+        raise InputRefused(f"{file}: all pages that are in the rankings have one grade: there is no order")
     return rows
 
 
@@ -262,22 +262,22 @@ def _print(
     notes: Sequence[str],
 ) -> None:
     good = int((found.grades >= plan.good).sum())
-    print(
-        f"grades: {printable(options.grades)}: {counted(len(found.grades), 'page')} graded from {found.grades.min():g} "
+    print_lines(
+        f"grades: {options.grades}: {counted(len(found.grades), 'page')} graded from {found.grades.min():g} "
         f"to {found.grades.max():g}; {good:,} are good: {plan.good:g} or more"
     )
     for one in judged:
-        print(f"{one.letter or 'yardstick'}: {printable(one.name)} of {counted(one.pages, 'page')}")
+        print_lines(f"{one.letter or 'yardstick'}: {one.name} of {counted(one.pages, 'page')}")
     for note in notes:
-        print(f"note: {printable(note)}")
-    print(f"in brackets: the middle 95 of 100 of {plan.resamples:,} resamples, seed {plan.seed}")
+        print_lines(f"note: {note}")
+    print_lines(f"in brackets: the middle 95 of 100 of {plan.resamples:,} resamples, seed {plan.seed}")
     width = min(40, max(len(printable(one.title)) for one in judged))
     for measured in found.agreements:
         title = _NAMES[measured.measure] + (f" {measured.top:,}" if measured.top else "")
         if all(agreement.estimate.value is None for agreement in measured.agreements):
-            print(f"\n  {title}: - ({_undefined(measured)})")
+            print_lines("", f"  {title}: - ({_undefined(measured)})")
             continue
-        print(f"\n  {title:<{width + 33}}" + (f"less {judged[0].title}" if len(judged) > 1 else "").rstrip())
+        print_lines("", f"  {title:<{width + 33}}" + (f"less {judged[0].title}" if len(judged) > 1 else "").rstrip())
         for one, agreement in zip(judged, measured.agreements, strict=True):
             line = f"    {printable(one.title)[:width]:<{width}}  {_interval(agreement.estimate, '')}"
             if agreement.difference is not None:
@@ -287,7 +287,7 @@ def _print(
                     line += "  clear"
                 elif needed is not None:
                     line += f"  clear with some {_rounded(needed):,} grades"
-            print(line.rstrip())
+            print_lines(line.rstrip())
     for one, ranks, worst in zip(judged, found.ranks, found.worst, strict=False):
         _print_worst(one, grades, found, ranks, worst)
 
@@ -314,10 +314,10 @@ def _interval(estimate: Estimate, sign: str) -> str:
 def _print_worst(one: _Judged, grades: Grades, found: _Graded, ranks: Floats, worst: Sequence[DisputedPage]) -> None:
     if not worst:
         return
-    print(f"\n  {'grade':>8} {'position':>9} {'by rank':>9}  {printable(one.title)}: furthest from the grades")
+    print_lines("", f"  {'grade':>8} {'position':>9} {'by rank':>9}  {one.title}: furthest from the grades")
     for page in worst:
         text = printable(grades.texts[int(found.rows[page.row])])
-        print(f"  {found.grades[page.row]:>8g} {page.position_by_grade:>9g} {page.position_by_rank:>9g}  {text}")
+        print_lines(f"  {found.grades[page.row]:>8g} {page.position_by_grade:>9g} {page.position_by_rank:>9g}  {text}")
 
 
 # -- as JSON -----------------------------------------------------------------------------------------------------------

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.options import add_quiet, add_rule_options, rules_of, whole
 from opicflow.pipelines.cli.progress import ProgressDisplay
-from opicflow.pipelines.cli.text import counted
-from opicflow.schemas.errors import printable
+from opicflow.pipelines.cli.text import counted, print_lines
 
 if TYPE_CHECKING:
     from opicflow.pipelines.graph.store import StoredGraph
@@ -89,8 +88,8 @@ def show_build(quiet: bool) -> Iterator[Callable[[BuildProgress], None]]:
 def warn_without_links(stored: StoredGraph, name: str) -> None:
     """Say on standard error that a graph has no link, so that all its pages have the same ranks."""
     if stored.pages > 1 and not stored.links:
-        print(
-            f"note: {printable(name)}: no link between its pages, so all have the same ranks: "
+        print_lines(
+            f"note: {name}: no link between its pages, so all have the same ranks: "
             "name crawl logs with links, or edge lists",
             file=sys.stderr,
         )

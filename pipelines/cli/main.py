@@ -20,7 +20,8 @@ from opicflow.pipelines.cli.error_text import by_option, one_line, os_problem, u
 from opicflow.pipelines.cli.memory_limit import limit_reached
 from opicflow.pipelines.cli.parser import EXIT_USER, build_parser, command_module, complete_words
 from opicflow.pipelines.cli.standard_output import NAME, named_output
-from opicflow.schemas.errors import Interrupted, UserError, interrupted_after, printable
+from opicflow.pipelines.cli.text import print_lines
+from opicflow.schemas.errors import Interrupted, UserError, interrupted_after
 
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
@@ -94,7 +95,7 @@ def _run(arguments: Sequence[str]) -> int:
     with redirect_stdout(results):
         code = _run_command(options)
     if printed := results.getvalue():  # on a full disk even nothing cannot be printed
-        print(printed, end="")
+        print(printed, end="")  # its lines are safe: see `print_lines`
     return code
 
 
@@ -139,7 +140,7 @@ def _refuse(message: str) -> int:
 
 
 def _print_error(line: str) -> None:
-    print(f"opicflow: {printable(line)}", file=sys.stderr)  # it may quote what a stranger has written
+    print_lines(f"opicflow: {line}", file=sys.stderr)  # it may quote what a stranger has written
 
 
 def _interrupt(number: int, frame: object) -> None:

@@ -82,13 +82,6 @@ def internal_weight(text: str) -> float:
     return number
 
 
-def path_named(text: str) -> Path:
-    """Return a path. An empty one, such as of a variable of a script that is not set, would be the present folder."""
-    if not text:
-        raise argparse.ArgumentTypeError("the name is empty")
-    return Path(text)
-
-
 def moment(option: str, text: str | None) -> int | None:
     """Return the time of an option in milliseconds."""
     from opicflow.schemas.json_events import time_ms_of
@@ -165,7 +158,7 @@ def reading_of(options: argparse.Namespace) -> Reading:
 
 def add_state_options(parser: argparse.ArgumentParser) -> None:
     """Add the state folder that a command reads."""
-    parser.add_argument("--state", type=path_named, metavar="DIR", help="the folder of a replay's state")
+    parser.add_argument("--state", type=Path, metavar="DIR", help="the folder of a replay's state")
 
 
 def state_of(options: argparse.Namespace) -> Path:
@@ -184,20 +177,23 @@ def add_results(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def results_of(options: argparse.Namespace, kind: str, now_ms: int | None) -> Rows:
-    """Return the rows of a result, from files or from a state. Orders that have expired at `now_ms` are left out."""
+def results_of(options: argparse.Namespace, kind: str, now_ms: int | None, columns: tuple[str, ...] = ()) -> Rows:
+    """Return the rows of a result, from files or from a state. Orders that have expired at `now_ms` are left out.
+
+    Without `columns` they have those that other systems take.
+    """
     from opicflow.pipelines.replay.state_reader import read_answers
     from opicflow.pipelines.results.exports.result_rows import rows_of_files, rows_of_parts
 
     if options.results:
         if options.state is not None and "state" not in options.configured:
             raise InputRefused(f"{options.results[0]}, --state: both have results: name one")
-        return rows_of_files(kind, options.results, now_ms)
+        return rows_of_files(kind, options.results, now_ms, columns)
     if options.state is None:
         raise InputRefused(f"{options.command}: no results: name their folder or files, or a state with --state DIR")
     answers, _ = read_answers(options.state)
     parts = {"importance": answers.importance, "schedule": answers.schedules, "orders": [answers.orders]}
-    return rows_of_parts(kind, parts[kind], now_ms)
+    return rows_of_parts(kind, parts[kind], now_ms, columns)
 
 
 def add_json(parser: argparse._ActionsContainer, help_: str = "print JSON") -> None:
@@ -303,6 +299,10 @@ def rules_of(options: argparse.Namespace) -> Rules | None:
     for name in (options.drop_parameters or "").split(","):
         named = {"tracking": TRACKING_PARAMETERS, "session": SESSION_PARAMETERS}.get(name.strip().lower())
         names += named or ([name.strip().lower()] if name.strip() else [])
+    if options.drop_parameters is not None and not names:
+        raise ConfigRefused(
+            f"--drop-parameters {options.drop_parameters!r}: give names with commas between, or omit it"
+        )
     weights = {
         name: getattr(options, f"{name}_weight")
         for name in ("internal", "external", "nofollow")

@@ -6,14 +6,13 @@ import tempfile
 from pathlib import Path
 
 from opicflow.connectors.files.opening import InputRefused
-from opicflow.pipelines.cli.options import path_named
 
 STDOUT = "-"
 
 
 def file_or_stdout(text: str) -> Path | None:
     """Return the path of a file; None for `-`, where standard output is what an omitted option means."""
-    return None if text == STDOUT else path_named(text)
+    return None if text == STDOUT else Path(text)
 
 
 def check_output(path: Path, example: str) -> None:

@@ -16,6 +16,9 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from opicflow.pipelines.cli.commands import GROUPS
+from opicflow.pipelines.cli.configuration import SETTINGS
+from opicflow.pipelines.cli.text import print_lines
+from opicflow.schemas.errors import printable
 
 EXIT_USER = 2
 _DESCRIPTION = "Which pages of a crawl matter, computed while the crawl runs."
@@ -37,7 +40,7 @@ class _ShowVersion(argparse.Action):
         """Print it, and exit."""
         from importlib.metadata import version
 
-        print(f"opicflow {version('opicflow')}")
+        print_lines(f"opicflow {version('opicflow')}")
         parser.exit()
 
 
@@ -53,7 +56,7 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             message = self._unknown(unknown[1].split()[0])
         message = _NO_NUMBER.sub(r"\1\2 is not a number", message)
-        self.exit(EXIT_USER, f"{self.prog}: {message} (see {self.prog} --help)\n")
+        self.exit(EXIT_USER, f"{self.prog}: {printable(message)} (see {self.prog} --help)\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Parse, and refuse unknown arguments here, so that the message names the help of this command."""
@@ -61,6 +64,13 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return options, unknown
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """Refuse an empty value, such as of a variable of a script that is not set. One switches off a setting."""
+        is_setting = action.type is not Path and action.dest.replace("_", "-") in SETTINGS
+        if action.option_strings and "" in arg_strings and not is_setting:
+            raise argparse.ArgumentError(action, "it is empty: give a value, or omit the option")
+        return super()._get_values(action, arg_strings)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
@@ -96,7 +106,9 @@ class Renamed(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option: str | None = None) -> None:
         """Set the option, and print its new name."""
-        print(f"opicflow: {option} is now {self._new}: the next version accepts the new name only", file=sys.stderr)
+        print_lines(
+            f"opicflow: {option} is now {self._new}: the next version accepts the new name only", file=sys.stderr
+        )
         setattr(namespace, self.dest, self.const if self.nargs == 0 else values)
 
 

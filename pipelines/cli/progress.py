@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from opicflow.pipelines.cli.text import counted
+from opicflow.pipelines.cli.text import counted, print_lines
 
 if TYPE_CHECKING:
     from opicflow.pipelines.replay.read_progress import Progress
@@ -78,7 +78,7 @@ class ProgressDisplay:
         elif seconds - self._shown_at >= _SECONDS_BETWEEN_LINES:
             self._shown_at = seconds
             words += f", {done / total:.0%}" if total and done else ""
-            print(words + left, file=sys.stderr, flush=True)
+            print_lines(words + left, file=sys.stderr, flush=True)
 
     def close(self) -> None:
         """Remove the bar."""

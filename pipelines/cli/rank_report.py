@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from opicflow.pipelines.cli.text import counted
-from opicflow.schemas.errors import printable
+from opicflow.pipelines.cli.text import counted, print_lines
 
 if TYPE_CHECKING:
     from opicflow.connectors.files.site_lists import SiteList
@@ -23,14 +22,14 @@ def print_ranks(stored: StoredGraph, ranked: Sequence[Rank], top: int, seconds: 
     """Print the highest pages by each rank."""
     from opicflow.pipelines.results.graph_rows import top_pages
 
-    print(f"{counted(stored.pages, 'page')}, {counted(stored.links, 'link')}, {seconds:,.1f} s")
+    print_lines(f"{counted(stored.pages, 'page')}, {counted(stored.links, 'link')}, {seconds:,.1f} s")
     for one in ranked:
         if one.name == "spam_mass":
             _print_spam_mass(stored, ranked, top)
             continue
-        print(f"\n{_accuracy_of(one)}")
+        print_lines("", f"{_accuracy_of(one)}")
         for row in top_pages(stored, one.values, top):
-            print(f"  {row['rank']:.9f}  {printable(row['url'] or row['page'])}")
+            print_lines(f"  {row['rank']:.9f}  {row['url'] or row['page']}")
 
 
 def _print_spam_mass(stored: StoredGraph, ranked: Sequence[Rank], top: int) -> None:
@@ -43,12 +42,13 @@ def _print_spam_mass(stored: StoredGraph, ranked: Sequence[Rank], top: int) -> N
     scores = values["importance"] * stored.pages
     matters = scores >= _LEAST_SCORE
     shown = np.where(matters, values["spam_mass"], -np.inf)
-    print(
-        f"\nspam_mass, of {counted(int(matters.sum()), 'page')} with {_LEAST_SCORE:g} times the importance "
-        "of an average page:"
+    print_lines(
+        "",
+        f"spam_mass, of {counted(int(matters.sum()), 'page')} with {_LEAST_SCORE:g} times the importance "
+        "of an average page:",
     )
     for row in top_pages(stored, shown, min(top, int(matters.sum()))):
-        print(f"  {row['rank']:11.3f}  {printable(row['url'] or row['page'])}")
+        print_lines(f"  {row['rank']:11.3f}  {row['url'] or row['page']}")
 
 
 def print_sites(
@@ -57,33 +57,33 @@ def print_sites(
     """Print what sites were made of, and the highest."""
     rules, graph = how.rules, ranked.graph
     weight = {0.0: "dropped", 1.0: "kept"}.get(rules.internal, f"each counts {rules.internal:g}")
-    print(f"{counted(stored.pages, 'page')}, {counted(stored.links, 'link')}, {seconds:,.1f} s")
-    print(
+    print_lines(f"{counted(stored.pages, 'page')}, {counted(stored.links, 'link')}, {seconds:,.1f} s")
+    print_lines(
         f"{counted(graph.sites, rules.by)}, {counted(graph.site_links, 'link')} between them, "
         f"made of {counted(int(graph.links_out.sum()), 'link')} of pages; "
         f"{counted(int(graph.internal_links.sum()), 'link')} of pages within a {rules.by}: {weight}"
     )
     if graph.addresses:
         words = "is an IP address" if graph.addresses == 1 else "are IP addresses"
-        print(f"{graph.addresses:,} of the {rules.by}s {words}")
+        print_lines(f"{graph.addresses:,} of the {rules.by}s {words}")
     if graph.pages_without_site:
-        print(f"left out: {counted(graph.pages_without_site, 'page')} without a known URL, with their links")
+        print_lines(f"left out: {counted(graph.pages_without_site, 'page')} without a known URL, with their links")
     if graph.sites == 1:
-        print(f"there is one {rules.by} only: all importance is there")
+        print_lines(f"there is one {rules.by} only: all importance is there")
     print()
     if ranked.rank is not None:
-        print(_accuracy_of(ranked.rank))
+        print_lines(_accuracy_of(ranked.rank))
     if ranked.harmonic is not None:
-        print(f"harmonic: {describe_harmonic(ranked.harmonic, rules.by)}")
+        print_lines(f"harmonic: {describe_harmonic(ranked.harmonic, rules.by)}")
     if top:
         heads = "   importance      score" if ranked.rank is not None else ""
         heads += "       harmonic" if ranked.harmonic is not None else ""
-        print(f"{heads}     pages  internal  links in  links out  {rules.by}")
+        print_lines(f"{heads}     pages  internal  links in  links out  {rules.by}")
     for row in top:
         ranks = f"  {row['importance']:.9f} {row['score']:10.2f}" if ranked.rank is not None else ""
         ranks += f"{row['harmonic']:15,.2f}" if ranked.harmonic is not None else ""
         counts = f"{row['pages']:9,} {row['internal_links']:9,} {row['links_in']:9,} {row['links_out']:10,}"
-        print(f"{ranks} {counts}  {printable(row['site'])}")
+        print_lines(f"{ranks} {counts}  {row['site']}")
 
 
 def _accuracy_of(one: Rank) -> str:

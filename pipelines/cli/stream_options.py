@@ -27,7 +27,7 @@ from opicflow.pipelines.cli.options import (
     sites_of,
     whole,
 )
-from opicflow.pipelines.cli.text import counted
+from opicflow.pipelines.cli.text import counted, print_lines
 
 if TYPE_CHECKING:
     from opicflow.connectors.flink.rest import Job
@@ -222,7 +222,7 @@ def shards_of(options: argparse.Namespace, connection: Connection) -> int:
     found = check_topics(connection, options.prefix, topic, options.shards, has_snapshots, options.hosted)
     if found:
         for finding in found:
-            print(finding)
+            print_lines(finding)
         sys.stdout.flush()
         raise KafkaRefused(
             f"{connection.brokers}: {counted(len(found), 'finding')}: correct the settings above, and start again"

@@ -1,10 +1,34 @@
-"""Text for terminals: numbers with their unit, spans of time."""
+"""Text for terminals: lines that are safe whatever is in them, numbers with their unit, spans of time."""
 
 from __future__ import annotations
 
 import math
+from typing import TextIO
 
 from opicflow.schemas.dates import iso_time
+from opicflow.schemas.errors import printable
+
+
+def print_lines(*lines: object, file: TextIO | None = None, flush: bool = False) -> None:
+    """Print lines whatever is in them: a name from outside moves no cursor, turns no text round and begins no line."""
+    for line in lines:
+        print(printable(str(line)), file=file, flush=flush)
+
+
+def safe_json(text: str) -> str:
+    r"""Return JSON with the codes of characters that a terminal would execute: the same values.
+
+    >>> safe_json(f'"{chr(0x202E)}"')
+    '"\\u202e"'
+    """
+    if text.isascii():  # no string of JSON has control characters of ASCII
+        return text
+    return "".join(one if one.isprintable() or one == "\n" else _escaped(one) for one in text)
+
+
+def _escaped(character: str) -> str:
+    code = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{code[at : at + 4]}" for at in range(0, len(code), 4))
 
 
 def counted(number: int, noun: str) -> str:

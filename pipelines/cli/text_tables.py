@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from opicflow.pipelines.cli.text import counted
+from opicflow.pipelines.cli.text import counted, print_lines
 
 if TYPE_CHECKING:
     from opicflow.pipelines.results.record_columns import Pages
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 def print_plan(plan: dict[str, Any]) -> None:
     """Print the refresh plan of a summary, in two lines, and a third one about unread pages that are ordered."""
-    print(
+    print_lines(
         f"refresh: {plan['policy']}, {plan['bandwidth_per_day']:,.0f} fetches a day: {plan['refresh_per_day']:,.0f} "
         f"for {counted(plan['pages_refreshed'], 'page')} known, {plan['discovery_per_day']:,.0f} for unread ones; "
         f"{plan['freshness']:.0%} fresh, by importance{_how_sure(plan)}"
     )
-    print(
+    print_lines(
         f"orders:  {plan['orders']:,} for the next {plan['cycle_hours']:g} hours ({plan['orders_refresh']:,} refresh, "
         f"{plan['orders_discovery']:,} discovery)"
     )
     if "discovery" in plan and plan["orders_discovery"]:
-        print(f"unread:  {_discovery(plan['discovery'], plan['orders_discovery'])}")
+        print_lines(f"unread:  {_discovery(plan['discovery'], plan['orders_discovery'])}")
 
 
 def _how_sure(plan: dict[str, Any]) -> str:
@@ -62,4 +62,4 @@ def print_pages(parts: Iterable[Pages]) -> None:
         c = pages.columns
         for row, url in enumerate(pages.urls):
             mark = "" if c["measured"][row] else "  (history not measured yet)"
-            print(f"  {c['importance'][row]:10.6f} {c['score'][row]:10.2f} {c['visits'][row]:7}  {url}{mark}")
+            print_lines(f"  {c['importance'][row]:10.6f} {c['score'][row]:10.2f} {c['visits'][row]:7}  {url}{mark}")

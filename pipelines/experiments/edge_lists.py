@@ -3,42 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-from opicflow.connectors.files.opening import Damage, InputRefused, decompressed
+from opicflow.connectors.files.csv_rows import HEAD_BYTES
+from opicflow.connectors.files.edges import edge_form, edge_rows
+from opicflow.connectors.files.growing_text import GrowingText
+from opicflow.connectors.files.opening import InputRefused, decompressed, refuse_utf_16
 from opicflow.pipelines.web.webs import NamedWeb, web_of_edges
-
-_LONGEST_LINE_BYTES = 1 << 20
+from opicflow.schemas.crawl_events import EventRefused
 
 
 def web_of_file(path: str) -> NamedWeb:
     """Read the web of an edge list, plain or compressed. Raises `InputRefused` for anything else."""
     try:
-        return web_of_edges(_lines(path))
+        return web_of_edges(_edges(path))
     except InputRefused:
         raise
     except ValueError as problem:
         raise InputRefused(f"{path}: {problem}") from None
 
 
-def _lines(path: str) -> Iterator[str]:
-    """The lines of a file, decompressed."""
-    rest, lines_read = b"", 0
-    for block in decompressed(path):
-        if isinstance(block, Damage):
-            raise InputRefused(
-                f"{path}: damaged at byte {block.compressed_offset} ({block.detail}): get the file again"
-            )
-        *lines, rest = (rest + block.data).split(b"\n")
-        if len(rest) > _LONGEST_LINE_BYTES:
-            raise InputRefused(f"{path}: a line of more than {_LONGEST_LINE_BYTES} bytes: no edge list")
-        for line in lines:
-            lines_read += 1
-            yield _decoded(line, lines_read, path)
-    yield _decoded(rest, lines_read + 1, path)
-
-
-def _decoded(line: bytes, number: int, path: str) -> str:
-    try:
-        return line.decode()
-    except UnicodeDecodeError:
-        raise InputRefused(f"{path}: line {number} is not UTF-8: no edge list") from None
+def _edges(path: str) -> Iterator[tuple[int, list[Any]]]:
+    """The edges of a file, with the numbers of their lines."""
+    text = GrowingText(decompressed(path))
+    head = text.head(HEAD_BYTES)
+    refuse_utf_16(path, head)
+    for row in edge_rows(text, edge_form(head)):
+        if isinstance(row.edge, EventRefused):
+            raise InputRefused(f"{path}, line {row.line}: {row.edge}: no edge list")
+        yield row.line, row.edge

@@ -38,7 +38,7 @@ from opicflow.pipelines.recorder.stored_pages import StoredPages
 from opicflow.pipelines.recorder.visit_sender import VisitSender
 from opicflow.pipelines.replay.state import FRONTIER_LOG_NAME, FolderInUse, StateRefused
 from opicflow.schemas.crawl_events import EventRefused
-from opicflow.schemas.errors import UserError
+from opicflow.schemas.errors import UserError, printable
 from opicflow.schemas.urls import NotAPage
 
 _LOGGER = logging.getLogger(__name__)
@@ -124,7 +124,7 @@ class Recorder:
             except StateRefused:
                 raise  # the log cannot be written to: the report stays in the inbox
             except UserError as problem:
-                _LOGGER.warning("opicflow: the visit of %s is not recorded: %s", event.get("url"), problem)
+                _LOGGER.warning("opicflow: the visit of %s is not recorded: %s", *_shown(event.get("url"), problem))
                 self._refused += 1
         if self._recorded or self._refused:
             self._crawler.send({"opicflow/visits": self._recorded, "opicflow/visits_refused": self._refused})
@@ -139,7 +139,7 @@ class Recorder:
             try:
                 self._frontier.announce([url], quality)
             except NotAPage as problem:
-                _LOGGER.warning("opicflow: %s is not announced: %s", url, problem)
+                _LOGGER.warning("opicflow: %s is not announced: %s", *_shown(url, problem))
 
     def _bring(self, event: dict[str, Any], report: Report) -> None:
         try:
@@ -147,13 +147,13 @@ class Recorder:
         except EventRefused as problem:
             if not report.body:
                 raise
-            _LOGGER.warning("opicflow: the links of %s are not recorded: %s", event["url"], problem)
+            _LOGGER.warning("opicflow: the links of %s are not recorded: %s", *_shown(event["url"], problem))
             self._frontier.visited(event | {"digest": _digest(report.body)})
         except NotAPage as problem:
             if not event.get("redirects"):
                 raise
             first = event["redirects"][0]
-            _LOGGER.warning("opicflow: %s leads to no page, and is recorded as failed: %s", first, problem)
+            _LOGGER.warning("opicflow: %s leads to no page, and is recorded as failed: %s", *_shown(first, problem))
             self._frontier.visited({"url": first, "failure": "NotAPage", "fetched_at": event.get("fetched_at")})
         self._recorded += 1
 
@@ -191,6 +191,11 @@ def content_of(event: dict[str, Any], report: Report) -> dict[str, Any]:
         **({"canonical": canonical} if canonical else {}),
         "links": [{"url": link.url, "rel": link.rel} if link.rel else link.url for link in links],
     }
+
+
+def _shown(url: object, problem: Exception) -> tuple[str, str]:
+    """Return what the web has written for a line of a log."""
+    return printable(str(url)), printable(str(problem))
 
 
 def _digest(body: bytes) -> str:

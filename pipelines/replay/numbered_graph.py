@@ -75,7 +75,7 @@ class _NumberedReader:
         for some in self._vertices.read():
             numbers.append(some.numbers)
             ids.append(self._add_pages(some))
-            self._show(len(some.numbers), len(some.lines.text))
+            self._show(len(some.numbers), len(some.rows.text))
         self._numbers, self._ids = np.concatenate(numbers), np.concatenate(ids)
         self._is_dense = bool((self._numbers == np.arange(len(self._numbers))).all())
         if not self._is_dense:
@@ -98,7 +98,7 @@ class _NumberedReader:
             begins = np.flatnonzero(np.append(True, sources[1:] != sources[:-1]))
             starts = np.append(begins, len(sources))
             self._builder.add_visits(sources[begins], starts, targets, weights, together=True)
-            self._show(len(sources), len(edges.lines.text))
+            self._show(len(sources), len(edges.rows.text))
 
     def show_step(self, step: str, done: int, of: int) -> None:
         """Report a step of the build after the files."""
@@ -110,7 +110,7 @@ class _NumberedReader:
         urls = self._canonicaliser.canonicalise(some.text, some.starts[:-1].copy(), some.starts[1:].copy(), rows)
         wrong = np.flatnonzero(urls.states != PAGE)
         if len(wrong):
-            at, row = some.lines.line_of(int(wrong[0])), int(wrong[0])
+            at, row = some.rows.line_of(int(wrong[0])), int(wrong[0])
             url = some.text[some.starts[row] : some.starts[row + 1]].tobytes().decode("utf-8", "replace")
             raise InputRefused(f"{self._vertices.name}, line {at}: {url[:100]!r} is no URL of a page: correct the name")
         lengths = urls.ends - urls.begins
@@ -125,7 +125,7 @@ class _NumberedReader:
         at = inside if self._is_dense else np.minimum(np.searchsorted(known, numbers), count - 1)
         wrong = np.flatnonzero(known[at] != numbers)
         if len(wrong):
-            line, number = edges.lines.line_of(int(wrong[0])), int(numbers[wrong[0]])
+            line, number = edges.rows.line_of(int(wrong[0])), int(numbers[wrong[0]])
             raise InputRefused(
                 f"{file}, line {line}: vertex {number} is not in {self._vertices.name}: add it, or remove the line"
             )

@@ -26,7 +26,7 @@ from opicflow.pipelines.scrapy.callbacks import Callbacks
 from opicflow.pipelines.scrapy.recorder_process import RecorderProcess, RecorderRefused
 from opicflow.pipelines.scrapy.request_pages import page_of, pages_of, quality_of
 from opicflow.pipelines.scrapy.stored_requests import StoredRequests
-from opicflow.schemas.errors import UserError, in_one_line
+from opicflow.schemas.errors import UserError, in_one_line, printable
 from scrapy import Request, Spider, signals
 
 _LOGGER = logging.getLogger(__name__)
@@ -323,7 +323,7 @@ class FrontierScheduler(Scheduler):
             self._inbox.append(Report(kind, orjson.dumps(event), robots.encode(), body))
         except (InboxRefused, TypeError) as problem:
             what = event.get("url", "announced pages")
-            _LOGGER.warning("opicflow: the report of %s is not recorded: %s", what, problem)
+            _LOGGER.warning("opicflow: the report of %s is not recorded: %s", printable(what), printable(str(problem)))
             self._count("opicflow/reports_refused", 1)
             if isinstance(problem, InboxRefused):
                 self._stop_crawl(str(problem))

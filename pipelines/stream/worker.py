@@ -25,7 +25,7 @@ from apache_beam.portability.api import beam_provision_api_pb2, beam_provision_a
 from google.protobuf import json_format, text_format
 
 from opicflow.pipelines.transforms.bundle_ends import end_bundles_sooner
-from opicflow.schemas.errors import UserError
+from opicflow.schemas.errors import UserError, printable
 
 LOGS = "OPICFLOW_WORKER_LOGS"
 """The environment variable that names the folder of the logs."""
@@ -50,18 +50,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         log = WorkerLog(Path(named) if named else None)
     except (OSError, LogsRefused) as problem:
         reason = f"{problem.filename}: {problem.strerror}" if isinstance(problem, OSError) else str(problem)
-        print(f"{reason}: name a folder for the workers' logs in {LOGS}", file=sys.stderr)
+        print(printable(f"{reason}: name a folder for the workers' logs in {LOGS}"), file=sys.stderr)
         return 2
     log.take_over()
     Thread(target=_watch_parent, args=(parent, log), name="watch-parent", daemon=True).start()
-    print(f"opicflow-worker {chosen.id}, of process {parent}", flush=True)
+    print(printable(f"opicflow-worker {chosen.id}, of process {parent}"), flush=True)
     try:
         os.environ.update(environment_of(chosen))
     except grpc.RpcError as problem:
         code = problem.code().name if isinstance(problem, grpc.Call) else type(problem).__name__
-        print(
-            f"{chosen.provision_endpoint}: the runner does not return the settings of the job: {code}", file=sys.stderr
-        )
+        words = f"{chosen.provision_endpoint}: the runner does not return the settings of the job: {code}"
+        print(printable(words), file=sys.stderr)
         return 2
     from apache_beam.runners.worker import sdk_worker_main  # slow: import it only after the arguments were checked
 

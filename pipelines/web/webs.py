@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,6 @@ _MOST_CHOICES = 1 << 32
 
 _MOST_NAME = 8192
 _MOST_EDGES = 1 << 30
-_SHOWN = 40
 
 
 def power_law_web(
@@ -177,33 +176,27 @@ class NamedWeb:
     names: tuple[str, ...]
 
 
-def web_of_edges(lines: Iterable[str], most_edges: int = _MOST_EDGES) -> NamedWeb:
-    """Return the web of an edge list, `page target` or `page target weight` a line, by the ledger's rules for links.
+def web_of_edges(edges: Iterable[tuple[int, Sequence[Any]]], most_edges: int = _MOST_EDGES) -> NamedWeb:
+    """Return the web of edges, [page], [page, target] or [page, target, weight], by the ledger's rules for links.
 
-    Names are words of at most 8192 characters, numbered in the order of their first use. As in the edge lists of a
-    replay, columns are separated by tabs, blanks or commas, a weight is a multiple of an ordinary link, a line with a
-    single page is a page, and lines that begin with # are comments. Raises ValueError, with the number of the line, for
-    everything else.
+    Each comes with the number of its line. Names have at most 8192 characters, and are numbered in the order of their
+    first use. A weight is a multiple of an ordinary link. Raises ValueError, with the number of the line, for all else.
     """
     numbers: dict[str, int] = {}
     sources, targets, weights = array("q"), array("q"), array("q")
-    for at, line in enumerate(lines, 1):
-        row = _columns(line)
-        if not row:
-            continue
-        if len(row) > 3:
-            raise ValueError(f"line {at} has {len(row)} columns, not a page, a target and a weight")
-        if not all(row):
-            raise ValueError(f"line {at} has an empty column")
-        if max(map(len, row)) > _MOST_NAME:
+    for at, (*names, weight) in ((at, edge if len(edge) == 3 else (*edge, 1.0)) for at, edge in edges):
+        if max(map(len, names)) > _MOST_NAME:
             raise ValueError(f"line {at} has a name of more than {_MOST_NAME} characters")
-        page, *link = [numbers.setdefault(name, len(numbers)) for name in row[:2]]
+        most = MOST_LINK_WEIGHT / ORDINARY_LINK_WEIGHT
+        if not 0.0 <= weight <= most:
+            raise ValueError(f"line {at}: the weight {weight} is not a number from 0 to {most:.0f}")
+        page, *link = [numbers.setdefault(name, len(numbers)) for name in names]
         if link:
             if len(sources) == most_edges:
                 raise ValueError(f"line {at}: there are more than {most_edges} links")
             sources.append(page)
             targets.append(link[0])
-            weights.append(_weight(row[2], at) if len(row) == 3 else ORDINARY_LINK_WEIGHT)
+            weights.append(round(weight * ORDINARY_LINK_WEIGHT))
     if not numbers:
         raise ValueError("there is no page in it")
     if len(numbers) >= 2**31:
@@ -308,29 +301,6 @@ def _linked(degrees: Ints, linking: int, random: np.random.Generator) -> Graph:
             firsts[row], firsts[other] = firsts[other], firsts[row]
     sources = _choose_sources(starts, linkers, sure, firsts, np.uint64(random.bit_generator.random_raw()))
     return Graph(starts, sources, np.full(len(sources), ORDINARY_LINK_WEIGHT, np.int64)).transposed()
-
-
-def _columns(line: str) -> list[str]:
-    """Return the columns of a line of an edge list; none for a comment or an empty line."""
-    text = line.strip().removeprefix("\ufeff")
-    if not text or text.startswith("#"):
-        return []
-    if "\t" in text:
-        return [column.strip() for column in text.split("\t")]
-    if len(blanks := text.split()) > 1:
-        return [*(column.removesuffix(",") for column in blanks[:-1]), blanks[-1]]
-    return text.split(",")
-
-
-def _weight(text: str, at: int) -> int:
-    try:
-        weight = round(float(text) * ORDINARY_LINK_WEIGHT)
-    except (ValueError, OverflowError):
-        weight = -1
-    if not 0 <= weight <= MOST_LINK_WEIGHT:
-        most = MOST_LINK_WEIGHT / ORDINARY_LINK_WEIGHT
-        raise ValueError(f"line {at}: the weight {text[:_SHOWN]!r} is not a number from 0 to {most:.0f}")
-    return weight
 
 
 @kernel

@@ -23,7 +23,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opicflow.connectors.files import line_blocks, rank_rows, rank_tables
+from opicflow.connectors.files import csv_tables, line_blocks, rank_rows, rank_tables
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.rank_reader import Ranks, read_ranks
 from opicflow.connectors.kafka.record_reader import Arrived
@@ -201,6 +201,14 @@ def as_csv(rows: Rows, *names: str) -> bytes:
     return text.getvalue().encode()
 
 
+def with_titles(data: bytes) -> bytes:
+    """Return CSV with a column that has line breaks, quotes and commas in it."""
+    head, *rows = csv.reader(io.StringIO(data.decode(), newline=""))
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows([["title\r\n", *head], *(['a "title"\n, and more', *row] for row in rows)])
+    return text.getvalue().encode()
+
+
 def as_parquet(rows: Rows, *names: str, **options: Any) -> bytes:
     out = io.BytesIO()
     pq.write_table(pa.Table.from_pylist([record(url, value, *names) for url, value in rows]), out, **options)
@@ -220,6 +228,7 @@ FORMATS = {
     "a.csv": as_csv(A_FEW),
     "urls.csv": as_csv(A_FEW, "importance", "url"),
     "ids.csv": as_csv(A_FEW, "page", "importance"),
+    "breaks.csv": with_titles(as_csv(A_FEW)),
     "crlf.csv": b"\xef\xbb\xbf" + as_csv(A_FEW),
     "lf.csv": as_csv(A_FEW).replace(b"\r\n", b"\n\n").rstrip(),
     "a.csv.gz": gzip.compress(as_csv(A_FEW)),
@@ -442,7 +451,7 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
     "parquet text": ("a.parquet", as_parquet([("a", "1")], "url", "importance"), "holds string, no numbers"),
     "avro nan": ("a.avro", as_avro([*A_FEW, ("a", np.nan)]), "a.avro, row 91: importance nan"),
     "cells": ("a.csv", b"url,importance\na,1\nb,1,2\n", "a.csv, line 3: 3 columns, not 2"),
-    "quotes": ("a.csv", b'url,importance\n"a\nb",1\n', "from line 2: a line break within a value"),
+    "quotes": ("a.csv", b'url,importance\n"a\nb",1\n"c"d,1\n', "a.csv, line 4: ',' expected after '\"'"),
     "open quotes": ("a.csv", b'url,importance\n"a,1\nb,2\n', "line 2: "),
     "latin": ("a.csv", b"url,importance\na,1\n\xe9,1\n", "a.csv, line 3: not UTF-8"),
     "tabs": ("a.csv", b"url\timportance\na\t1\n", "is a column url, page or site"),
@@ -500,7 +509,8 @@ def test_wrong_options_give_one_line_of_error(tmp_path: Path) -> None:
 
 
 def test_an_endless_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_blocks, "_MOST_LINE_BYTES", 1 << 20)
+    for module in (line_blocks, csv_tables):
+        monkeypatch.setattr(module, "MOST_LINE_BYTES", 1 << 20)
     for begin in (b"url,importance\n", b"{"):
         path = write(tmp_path / "long", begin + b"a" * (4 << 20))
         assert "longer than 1,048,576 bytes" in command("compare", path, path).err

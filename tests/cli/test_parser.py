@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import pty
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from opicflow.pipelines.cli.commands import GROUPS
-from opicflow.pipelines.cli.parser import command_module
+from opicflow.pipelines.cli.parser import build_parser, command_module
 from support.commands import command, output_of
 from support.paths import TOP
 
@@ -131,6 +133,29 @@ def test_a_nul_character_in_an_argument_gives_one_line(name: str) -> None:
         result = command(*arguments)
         assert (result.code, result.out) == (2, "")
         assert result.err == "opicflow: argument 'a\\x00b': it contains a NUL character: correct it\n"
+
+
+def options_of(parser: argparse.ArgumentParser, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield (the words of a command, an option of it that takes one value), also of its actions."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for word, command_ in action.choices.items():
+                yield from options_of(command_, (*words, word))
+        elif words and action.option_strings and action.nargs is None:
+            yield words, action.option_strings[-1]
+
+
+SWITCHED_OFF = {"--registry", "--prefix", "--properties", "--brokers", "--flink-master", "--job-server"}
+SWITCHED_OFF |= {"--checkpoints", "--worker-command"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_empty_value_is_refused_unless_it_switches_off_a_setting(name: str) -> None:
+    """A variable of a script that is not set would otherwise be a value, such as this folder."""
+    for words, option in options_of(build_parser([name]), ()):
+        if words[0] == name and option not in SWITCHED_OFF:
+            code, out, err = command(*words, option, "")
+            assert (code, out) == (2, "") and "it is empty: give a value, or omit the option" in err, (option, err)
 
 
 # -- completion

@@ -522,7 +522,7 @@ def test_options_become_a_policy_and_a_sentence(arguments: list[str], policy: Po
         (["--all", "--default"], "no setting of the whole crawl"),
         (["--url", "a.example", "--never"], "do you mean https://a.example ?"),
         (["--url", "mailto:a@a.example", "--never"], "mailto: is neither http nor https: give the URL of a page"),
-        (["--url", "", "--never"], "'': it is no URL: give the URL of a page"),
+        (["--url", "", "--never"], "argument --url: it is empty: give a value"),
         (["--url", "https://a.example/", "--host", "a.example", "--never"], "not allowed with argument"),
         (["nowhere.jsonl", "--host", "a.example"], "--host: a file has its own policies: omit one"),
         (["nowhere.jsonl"], "nowhere.jsonl: No such file"),

@@ -24,6 +24,7 @@ from opicflow.schemas.errors import Interrupted
 from opicflow.schemas.pages import page_id, page_ids
 from support import commands
 from support.commands import CommandResult
+from support.guides import python_blocks
 from support.paths import TOP
 
 GUIDE = (TOP / "docs" / "guides" / "ranks.md").read_text(encoding="utf-8")
@@ -378,8 +379,11 @@ def test_the_outputs_in_the_guide_are_real(tmp_path: Path, monkeypatch: pytest.M
     assert SECONDS.sub("0 s", made) == SECONDS.sub("0 s", block)
 
 
-def test_the_python_example_in_the_guide_runs(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
+def test_the_python_example_in_the_guide_prints_ids_and_ranks(
+    built: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (code,) = python_blocks("docs/guides/ranks.md")
     monkeypatch.chdir(built.parent)
     built.rename("web.graph")
     exec(compile(code, "docs/guides/ranks.md", "exec"), {})
+    assert re.fullmatch(r"\[(\d+\s*)+.*\] \[.*\] \S+e-\d+\n", capsys.readouterr().out, re.DOTALL)

@@ -320,10 +320,13 @@ def refusals(tmp_path: Path) -> dict[str, tuple[list[object], str]]:
             ["--edges", tmp_path / "e", "--pages", "5"],
             "--pages: an edge list defines that: omit this or --edges",
         ),
-        "garbage": (edges("garbage", bytes(range(256)) * 50), "/garbage: line 2 is not UTF-8: no edge list"),
-        "prose": (edges("prose", b"Once upon a time\n"), "line 1 has 4 columns"),
+        "garbage": (
+            edges("garbage", bytes(range(256)) * 50),
+            "/garbage, line 1: the row has a NUL character: write it again: no edge list",
+        ),
+        "prose": (edges("prose", b"Once upon a time\n"), "/prose, line 1: the line has 4 columns"),
         "nothing": (edges("empty", b""), "there is no page in it"),
-        "broken": (edges("broken.gz", gzip.compress(b"a b\n" * 5000)[:-20]), "damaged at byte 0"),
+        "broken": (edges("broken.gz", gzip.compress(b"a b\n" * 5000)[:-20]), "is damaged at byte 41"),
         "one page twice": (edges("twice", b"https://a.example https://a.example/\n"), "are one page"),
         "no seeds": ([*edges("loop", b"a a\n"), "--announce", "1"], "--announce must be at most 0"),
     }

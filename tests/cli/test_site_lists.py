@@ -123,6 +123,16 @@ def test_ranks_of_sites_round_trip_in_every_format(tmp_path: Path) -> None:
     )
 
 
+def test_lists_of_sites_with_commas_and_quotes_are_read_back(tmp_path: Path) -> None:
+    (tmp_path / "r.csv").write_text('url,importance\n"http://a,b.example/",0.75\n"http://c.""d/",0.25\n')
+    for form in ("commoncrawl", "tranco"):
+        for path in (tmp_path / f"{form}.txt", tmp_path / f"{form}.txt.gz"):
+            output_of("top", tmp_path / "r.csv", "--by", "host", "--as", form, "--out", path)
+            assert set(sums(path, "host")) == {"a,b.example", 'c."d'}
+        printed = output_of("top", tmp_path / "r.csv", "--by", "host", "--as", form)
+        assert printed == (tmp_path / f"{form}.txt").read_text()
+
+
 def test_files_of_common_crawl_are_read(tmp_path: Path) -> None:
     path = tmp_path / "ranks.txt"
     path.write_text(CRAWL)

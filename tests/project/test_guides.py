@@ -21,6 +21,8 @@ from urllib.parse import urlsplit
 
 import duckdb
 import pytest
+from scrapy.http import HtmlResponse, Request
+from scrapy.linkextractors import LinkExtractor
 
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES
 from opicflow.connectors.files.jsonl import decode_jsonl
@@ -43,11 +45,10 @@ from opicflow.schemas.urls import (
     canonical,
 )
 from support.commands import output_of
-from support.guides import CONSOLE, LOG, SPEED, TOP, code, opicflow
+from support.guides import CONSOLE, LOG, SPEED, TOP, code, opicflow, python_blocks
 
 FORMATS = (TOP / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
 GUIDE = (TOP / "docs" / "guides" / "replay.md").read_text(encoding="utf-8")
-CRAWLERS = (TOP / "docs" / "guides" / "crawlers.md").read_text(encoding="utf-8")
 
 
 def table(text: str, first: str) -> list[list[str]]:
@@ -287,12 +288,15 @@ def test_columns_of_results_and_their_types_are_those_of_the_schemas() -> None:
 # -- docs/guides/crawlers.md
 
 
-def snippet(name: str) -> SimpleNamespace:
-    found = re.search(rf"```python {name}\n(.*?)```", CRAWLERS, re.DOTALL)
-    assert found
-    names: dict[str, Any] = {"__name__": name}
-    exec(compile(found[1], f"docs/guides/crawlers.md, {name}", "exec"), names)
-    return SimpleNamespace(**names)
+def names_of(code: str, document: str) -> dict[str, Any]:
+    """Return what a block defines."""
+    names: dict[str, Any] = {}
+    exec(compile(code, document, "exec"), names)
+    return names
+
+
+PLAIN, _, CALLBACK = python_blocks("docs/guides/crawlers.md")  # tests/scrapy runs the second one
+CRAWLER = SimpleNamespace(**names_of(PLAIN, "docs/guides/crawlers.md"))
 
 
 SITE = {
@@ -331,7 +335,7 @@ def site() -> Iterator[str]:
 def test_the_plain_crawler_writes_a_log_with_all_fields(site: str, tmp_path: Path) -> None:
     path = tmp_path / "crawl.jsonl"
     with open(path, "w") as log:
-        snippet("plain").crawl([f"{site}/", "http://127.0.0.1:1/"], log, 10)
+        CRAWLER.crawl([f"{site}/", "http://127.0.0.1:1/"], log, 10)
     *announced, first, refused, aliased, plain, redirected, gone = [
         event_of(json.loads(line)) for line in path.read_text().splitlines()
     ]
@@ -354,16 +358,26 @@ def test_the_plain_crawler_writes_a_log_with_all_fields(site: str, tmp_path: Pat
 
 @pytest.mark.parametrize("url", ["http://a b.example/", "http://a.example/\x1b[2J", "http://[::1", "mailto:a@b.test"])
 def test_the_plain_crawler_reports_a_page_that_cannot_be_fetched(url: str) -> None:
-    event = snippet("plain").visit(url)
+    event = CRAWLER.visit(url)
     assert event["url"] == url and event["failure"] in ("InvalidURL", "ValueError", "URLError")
 
 
+def test_the_callback_of_the_guide_writes_its_judgement_into_the_meta_of_requests() -> None:
+    links = '<a href="/a">a</a> <a href="/b">print it</a>'
+    answer = HtmlResponse("http://a.example/", body=links.encode(), request=Request("http://a.example/"))
+    judge = SimpleNamespace(quality=len)
+    spider = SimpleNamespace(classifier=judge, links=LinkExtractor(), parse=lambda response: None)
+    requests = list(names_of(CALLBACK, "docs/guides/crawlers.md")["parse"](spider, answer))
+    assert answer.meta["opicflow_quality"] == len(links)
+    assert [(one.url, one.meta["opicflow_quality"]) for one in requests] == [
+        ("http://a.example/a", 1),
+        ("http://a.example/b", 0.3),
+    ]
+
+
 def crawl_of_the_frontier_guide() -> dict[str, Any]:
-    guide = (TOP / "docs" / "guides" / "frontier.md").read_text(encoding="utf-8")
-    [code] = re.findall(r"```python frontier\n(.*?)```", guide, re.DOTALL)
-    names: dict[str, Any] = {}
-    exec(compile(code.replace("delay_seconds=1.0", "delay_seconds=0.0"), "docs/guides/frontier.md", "exec"), names)
-    return names
+    (code,) = python_blocks("docs/guides/frontier.md")
+    return names_of(code.replace("delay_seconds=1.0", "delay_seconds=0.0"), "docs/guides/frontier.md")
 
 
 def test_the_frontier_of_the_guide_goes_on_after_a_redirect_to_what_is_no_page(tmp_path: Path) -> None:
@@ -389,7 +403,7 @@ def test_the_frontier_of_the_guide_crawls_a_site(tmp_path: Path, site: str) -> N
 
     names["threading"] = SimpleNamespace(Event=ShortWaits)
     with pytest.raises(EverythingRead):
-        names["crawl"]([f"{site}/"], tmp_path / "frontier", snippet("plain").visit, most=100)
+        names["crawl"]([f"{site}/"], tmp_path / "frontier", CRAWLER.visit, most=100)
     events = [json.loads(line) for line in (tmp_path / "frontier" / "visits.jsonl").read_bytes().splitlines()]
     assert {event["url"].removeprefix(site) for event in events} == {"/", "/sub/a", "/b", "/nowhere"}
 

@@ -14,12 +14,11 @@ from pathlib import Path
 import pytest
 
 from support.commands import output_of
-from support.guides import CONSOLE, LOG, SPEED, TOP, opicflow
+from support.guides import CONSOLE, LOG, SPEED, TOP, opicflow, python_blocks
 from support.services import LocalKafka, running
 
 GUIDE = (TOP / "docs" / "guides" / "kafka.md").read_text(encoding="utf-8")
 BROKERS = "localhost:9092"
-SNIPPET = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
 def outputs(folder: Path, brokers: str) -> list[str]:
@@ -56,7 +55,7 @@ def test_the_outputs_in_the_guide_are_real_and_the_snippets_run(broker: LocalKaf
     made = outputs(tmp_path, broker.brokers)
     assert [plain(block) for block in CONSOLE.findall(GUIDE)] == [plain(block) for block in made]
     said = []
-    for snippet in SNIPPET.findall(GUIDE):
+    for snippet in python_blocks("docs/guides/kafka.md"):
         program = snippet.replace(BROKERS, broker.brokers)
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
         assert (done.returncode, done.stderr) == (0, ""), program

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 
+from support.guides import python_blocks
 from support.paths import TOP
 
 README = (TOP / "README.md").read_text(encoding="utf-8")
@@ -18,8 +19,8 @@ def run(*arguments: str) -> str:
 
 
 def test_the_python_guide_shows_the_real_output() -> None:
-    guide = (TOP / "docs" / "guides" / "python.md").read_text(encoding="utf-8")
-    (program, printed) = (text for _, text in BLOCK.findall(guide))
+    (program,) = python_blocks("docs/guides/python.md")
+    printed = (TOP / "docs/guides/python.md").read_text(encoding="utf-8").split("```text\n")[1].split("```")[0]
     assert run("-c", program) == printed
 
 

@@ -109,6 +109,39 @@ def test_lines_of_json_are_read_back(kind: str) -> None:
     assert list(read[0]) == list(ROWS[kind][0]._fields)
 
 
+def exported_by_command(kind: str, path: Path, target: str, *options: str) -> str:
+    out = path.with_name("out")
+    assert command("export", kind, path, "--as", target, "--out", out, *options).code == 0
+    return out.read_bytes().decode()
+
+
+@pytest.mark.parametrize(("kind", "ending"), crossed(list(KINDS), ["jsonl", "avro", "parquet"]))
+def test_tables_have_all_columns_of_the_files_or_those_that_are_named(kind: str, ending: str, tmp_path: Path) -> None:
+    path = write(tmp_path / f"any.{ending}", kind, ROWS[kind])
+    names = [field["name"] for field in schema(SCHEMAS[kind])["fields"]]
+    read = list(csv.DictReader(io.StringIO(exported_by_command(kind, path, "csv"), newline="")))
+    assert list(read[0]) == names and [row["url"] for row in read] == HOSTILE
+    lines = [json.loads(line) for line in exported_by_command(kind, path, "jsonl").split("\n")[:-1]]
+    assert [list(line) for line in lines] == [names] * len(HOSTILE)
+    for row, line in zip(read, lines, strict=True):
+        assert row == {name: "" if value is None else str(value) for name, value in line.items()}
+    chosen = exported_by_command(kind, path, "csv", "--columns", "importance, url,importance")
+    assert list(csv.reader(io.StringIO(chosen, newline="")))[1:] == [[row["importance"], row["url"]] for row in read]
+
+
+def test_columns_that_an_older_version_did_not_write_are_empty(tmp_path: Path) -> None:
+    new = {"certificate", "settled"}
+    for ending in ("jsonl", "parquet"):
+        path = write(tmp_path / f"old.{ending}", "importance", IMPORTANCE[:1])
+        if ending == "jsonl":
+            record = json.loads(path.read_text())
+            path.write_text(json.dumps({name: value for name, value in record.items() if name not in new}))
+        else:
+            pq.write_table(pq.read_table(path).drop_columns(list(new)), path)
+        out = exported_by_command("importance", path, "jsonl", "--columns", "url,settled,certificate")
+        assert json.loads(out) == {"url": HOSTILE[0], "settled": None, "certificate": None}
+
+
 def test_nutch_injects_every_page_with_its_score_and_interval() -> None:
     def lines(kind: str) -> list[Any]:
         return [injected(line) for line in re.split(r"\r\n|\n|\r", exported("nutch", kind, ROWS[kind][:-1]).decode())]
@@ -236,6 +269,16 @@ def test_postgres_takes_the_script_twice_and_has_every_row_once(kind: str, psql:
     answer = psql(f"\\copy (SELECT url FROM opicflow_{kind} ORDER BY page) TO STDOUT (FORMAT csv)\n".encode())
     urls = [row[0] for row in csv.reader(io.StringIO(answer.decode(), newline=""))]
     assert urls == ["https://f.example/", *HOSTILE[1:], "https://e.example/%00"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_table_of_postgres_has_all_columns(kind: str, psql: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    path = write(tmp_path / "any.avro", kind, ROWS[kind])
+    psql(exported_by_command(kind, path, "postgres", "--name", f"whole_{kind}").encode())
+    answer = psql(f"\\copy (SELECT * FROM whole_{kind} ORDER BY page) TO STDOUT (FORMAT csv, HEADER)\n".encode())
+    rows = list(csv.DictReader(io.StringIO(answer.decode(), newline="")))
+    assert list(rows[0]) == [field["name"] for field in schema(SCHEMAS[kind])["fields"]]
+    assert [(row["url"], float(row["importance"])) for row in rows] == [(row.url, row.importance) for row in ROWS[kind]]
 
 
 def test_a_script_that_fails_changes_nothing(psql: Callable[[bytes], bytes]) -> None:
@@ -398,6 +441,13 @@ def test_a_file_of_another_result_is_refused(tmp_path: Path) -> None:
         (["importance", "FILE", "--as", "csv", "--routing", "host"], "it is for stormcrawler and opensearch"),
         (["importance", "FILE", "--as", "csv", "--now", "now"], "only orders expire: omit it"),
         (["importance", "FILE", "--as", "csv", "--out", "no/where"], "its folder is not there"),
+        (
+            ["importance", "FILE", "--as", "csv", "--columns", "url,rank"],
+            "'rank': no column of importance: name some of",
+        ),
+        (["importance", "FILE", "--as", "csv", "--columns", "url,"], "'': no column of importance: name some of url, "),
+        (["importance", "FILE", "--as", "nutch", "--columns", "url"], "this format has columns of its own"),
+        (["importance", "FILE", "--as", "postgres", "--columns", "url"], "the table has page as its key: name it too"),
         (["importance", "FILE", "--as", "solr"], "unknown value 'solr'"),
         (["importance", "missing", "--as", "csv"], "missing: no such file"),
     ],
@@ -421,7 +471,8 @@ def test_a_file_is_whole_and_the_rows_left_out_are_named(tmp_path: Path) -> None
 def test_a_hyphen_is_standard_output(tmp_path: Path) -> None:
     path = write(tmp_path / "importance.jsonl", "importance", IMPORTANCE)
     words = [sys.executable, "-m", "opicflow.pipelines.cli.main", "export", "importance", str(path), "--as", "csv"]
-    done = subprocess.run([*words, "--out", "-"], capture_output=True, timeout=60)
+    words += ["--columns", "url,page,importance,score", "--out", "-"]
+    done = subprocess.run(words, capture_output=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, exported("csv", "importance"), b"")
 
 

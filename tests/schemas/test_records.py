@@ -9,6 +9,7 @@ lines for PUBLISHED. It never overwrites a golden message.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
 from datetime import datetime, timezone
@@ -18,6 +19,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import fastavro
 import pytest
+import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,6 +36,7 @@ from opicflow.schemas.framing import (
     frame_kind,
     published_writer,
 )
+from opicflow.schemas.pages import PageIds
 from opicflow.schemas.published_schemas import SchemaUnknown, breaks
 from opicflow.schemas.records import (
     RECORDS,
@@ -55,30 +58,33 @@ GOLDEN = TOP / "tests" / "golden"
 FILES = Path(published_schemas.__file__).parent / "published"
 
 PUBLISHED = {
-    ("Audit", 1): (0x6B2209FFC0F71BE5, "7c7c4ed00bfc5e04bdefe5d5beb83b076da2e3a7774bcd4cc73c7c6d3b91ebba"),
-    ("Audit", 2): (0x28903FE30DD179C0, "5ba3d025a8681be9fac4891c356cae06f62b2568268de49b84f782a542373935"),
-    ("Audit", 3): (0xCE0E30A315314098, "309cf23e27c09d25ebc8df8693d9888f0cee5658b26cd8fa01f7796c7e174b2e"),
-    ("Audit", 4): (0xD41BD54FD0DA421D, "c3aad445fcb3ae5218d351920b6f0e748242cc26491a5755ec38dc60a1f9c991"),
-    ("Audit", 5): (0xD8C2F097A447A06D, "e68be308b9aecd6f1e9888e7ba5c9469518d5a4aab08fadd46517ee7f7a6829c"),
-    ("CrawlEvent", 1): (0xCB540FDEA9A20DA5, "b853c96318b77cf2db9ba46f0cf402ea61eb9185adc5ff5e0869c13b77b1163c"),
-    ("CrawlEvent", 2): (0xB6CB6F23C82B3E15, "49ade5503e8434f13ac1572c035641a181178647aec06fd69d93b623bb7118cc"),
-    ("CrawlEvent", 3): (0x0D98DF9BEB173A81, "39980ebd718090b6ab425050c54a0323583822701250559d72b04748bc6a3184"),
-    ("CrawlOrder", 1): (0x9560F8C65D7BE7E0, "edd47c168d0ad7bcfb3a9c58d181ad057a67a1538775fb0a3a90f11e0a4d23e8"),
-    ("CrawlOrder", 2): (0x1AFC7FA6632B7826, "482f522c4f96fdf2118c4c04777e297e7d3200758543c2f0c241a442cd28bff3"),
-    ("CrawlOrder", 3): (0xAD172C557AB8464D, "7f0229b6d921a91b6dfc78bb071ba4a53689a59286cd7568be430507fd3a4681"),
-    ("Importance", 1): (0xC5E0900A1F1846E8, "6b5c9c07cadc117059872959dc8c6fcba0a66ac614990117f9fb468029e95ca4"),
-    ("Importance", 2): (0x2E97F6AF4E7C731C, "376d04c26d11b1bc20e3d7560afe057281a49ff9071f674da2a6eb951d31c785"),
-    ("Importance", 3): (0xF085B573DCACD52A, "c42162697b3dce7d595c9d4a1725833c9e52f06364ef7532835eb0ca50247ac6"),
-    ("Importance", 4): (0xE22237590BFD9FB9, "f790e5103f3b22d515913521990a86539534049fa51ebb1863fce64417b0ee08"),
-    ("Policy", 1): (0x168512476606AFAD, "f50d82efa57ed22c6a6ee71d99b8d0db1b7cd1859e8c4ba0e2d27fb4e8d0f3f3"),
-    ("Policy", 2): (0x221BF672A6736AD7, "4deabf37562dfd140bd8b2ccc1e5370c57946b52da84fce51d3b319215c2ccee"),
-    ("Policy", 3): (0x15584013E8483BB0, "6c8e729aa5ab5ea814917016770819efefac1c90f0f3383ee138b7c04800bd2d"),
-    ("RefreshSchedule", 1): (0x43149E6E6C9C98BE, "1b0738b65ddc0ee39002882477890c62d31fd3e1f884be9f16bda8d085d711e5"),
-    ("RefreshSchedule", 2): (0xE3C9F4EE4B097F82, "17d436ecb4a356f810af29867f92537c2881da44224702d1825522fdd5fcd360"),
-    ("Reject", 1): (0x32F7E082D46DB616, "39ad8525f9bccf0e9fcd69993db45088a9ac592ac9c69afd7fa11096e510b414"),
-    ("SiteImportance", 1): (0xB1DA91E6EB2CCB27, "e1b904b22d9f93a5ccc55853beb5cc3750c0d70f3258552bcaae939610a4010c"),
+    ("Audit", 1): (0x6B2209FFC0F71BE5, "0f85af578768548308a83b74f366f136bc6993c7234420796a70d58270948c2c"),
+    ("Audit", 2): (0x28903FE30DD179C0, "4695f5a41968564c08f9152580696c42d50d5bf404e7956164a23a48ba35c776"),
+    ("Audit", 3): (0xCE0E30A315314098, "077569b2430b841ed856f828da97e486cc6d9078df5e9179ae8f8a8d5e0ce471"),
+    ("Audit", 4): (0xD41BD54FD0DA421D, "dec912c7d319e2400b66b700cc8c773cb5788c0d441041fd9eef01a269ee9e99"),
+    ("Audit", 5): (0xD8C2F097A447A06D, "23f9d1172e8d067015102fb8f8d2f8b001687b2008d29f213066c6f3f7f018ea"),
+    ("CrawlEvent", 1): (0xCB540FDEA9A20DA5, "2a0c9fe18afd0147dcc206b3cfc4c9f66ee017df69de69dce30a091a1fcefd35"),
+    ("CrawlEvent", 2): (0xB6CB6F23C82B3E15, "f858723c8addf44e230f9ce71b62bbac73656c45edda6ff11ac9f622be914b7d"),
+    ("CrawlEvent", 3): (0x0D98DF9BEB173A81, "7aafe2201f1de991730d5c1099465a3ec437860ec86a39ef9af654de9631bbfe"),
+    ("CrawlOrder", 1): (0x9560F8C65D7BE7E0, "40686bf89c0bd09d77862b2357e8e152f657cf68ac36a7c8f2881621936add87"),
+    ("CrawlOrder", 2): (0x1AFC7FA6632B7826, "e95d38b75d6bc03209567b79bae7ffeafd682dd95dd61159b7c956bd3c3a3d14"),
+    ("CrawlOrder", 3): (0xAD172C557AB8464D, "d436159efaf55dc4ce6b842d258a7662607638e83d1a0506d3f32683ef6d6a02"),
+    ("Importance", 1): (0xC5E0900A1F1846E8, "73b345c3b11baacd7a483ec212d7c1af6df49749be29e14ccb2c7a98b96703b7"),
+    ("Importance", 2): (0x2E97F6AF4E7C731C, "c443af129963a2bff00704e99e0025c0ccd1812d2bb5339255e277118171695d"),
+    ("Importance", 3): (0xF085B573DCACD52A, "4356ce02a10c3b9c694c9367d065905527d70f94b43d08aa1391025e29394a5d"),
+    ("Importance", 4): (0xE22237590BFD9FB9, "2cc03352f68abed793bd8d3ad9a0c0e7c0fbe1f5bb73e40db04df7df28b2bd92"),
+    ("Policy", 1): (0x168512476606AFAD, "c296adc04e1d1c856d6a9b2e217c294db3e93e437b821399b8c96771c1920bef"),
+    ("Policy", 2): (0x221BF672A6736AD7, "17fb6d5eb0329138b821a8de4a9c7a1c381ba1dbbd891e9ef0730ada15eccb5a"),
+    ("Policy", 3): (0x15584013E8483BB0, "7dcd0e10f19dda907217eded9d83780e2f2661f5f0d286ad934d6ebfdaae391d"),
+    ("RefreshSchedule", 1): (0x43149E6E6C9C98BE, "2e5e5e6f57e2570c11b144e47b184613d084efa307498c1df265b6f21f2c4735"),
+    ("RefreshSchedule", 2): (0xE3C9F4EE4B097F82, "c17e9622247ccea9d28b30a040815be9f30acde7b8d743e956be1c6341164dc8"),
+    ("Reject", 1): (0x32F7E082D46DB616, "e6f9a386b255657181c1ed25fe0d090a8dc6b3f082f8d0c6041823f66cf2ebec"),
+    ("SiteImportance", 1): (0xB1DA91E6EB2CCB27, "13d63afb5e617d8cfd4fc7c96c40f8e7dd771eb5aef4134a9db70c6c80a60757"),
 }
-"""The fingerprint of every published version and the SHA-256 of its file. Lines are added, never changed."""
+"""The fingerprint of every published version, and the SHA-256 of all of it but its descriptions.
+
+Lines are added, never changed. A description that is wrong is corrected: readers and fingerprints have none.
+"""
 
 TIME_MS = 1_038_355_200_123
 
@@ -222,8 +228,16 @@ def golden_file(name: str, version: int) -> Path:
 
 
 def pins(name: str, version: int) -> tuple[int, str]:
-    file = (FILES / f"{name}-{version}.avsc").read_bytes()
-    return published_schemas.fingerprint(name, version), hashlib.sha256(file).hexdigest()
+    bare = json.dumps(without_descriptions(json.loads((FILES / f"{name}-{version}.avsc").read_bytes())))
+    return published_schemas.fingerprint(name, version), hashlib.sha256(bare.encode()).hexdigest()
+
+
+def without_descriptions(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return list(map(without_descriptions, schema))
+    if isinstance(schema, dict):
+        return {name: without_descriptions(value) for name, value in schema.items() if name != "doc"}
+    return schema
 
 
 def write_golden() -> None:
@@ -281,8 +295,28 @@ def rabin(canonical: bytes) -> int:
     return crc
 
 
-def test_no_published_file_was_changed_and_every_one_is_pinned() -> None:
+def test_no_published_schema_was_changed_and_every_one_is_pinned() -> None:
     assert {(name, version): pins(name, version) for name, version in VERSIONS} == PUBLISHED
+
+
+def test_every_schema_describes_page_ids_as_they_are_made() -> None:
+    """No description may promise a hash that anybody can compute: that was so before version 0.2."""
+    described = {
+        field["doc"]
+        for name, version in VERSIONS
+        for field in published_schemas.schema(name, version)["fields"]
+        if field["name"] == "page"
+    }
+    (sentences,) = described
+    now, before = sentences.split("Ledgers that began before version 0.2 ")
+    url = "https://example.org/"
+    one, two = PageIds.with_secret(b"one").of(url), PageIds.with_secret(b"two").of(url)
+    assert one != two and PageIds().by_site
+    assert "a hash of the page's site" in now and "made with a key" in now and "XXH" not in now
+    assert (
+        PageIds.unkeyed().of(url) == xxhash.xxh64_intdigest(url.encode())
+        and "XXH64, seed 0, of the canonical URL" in before
+    )
 
 
 def test_a_fingerprint_is_the_rabin_checksum_of_the_parsing_canonical_form() -> None:

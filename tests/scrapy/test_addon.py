@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -26,15 +25,14 @@ from opicflow.schemas.crawl_events import CrawlEvent
 from opicflow.schemas.framing import Decoder
 from opicflow.schemas.records import from_avro
 from support.commands import create_topics, output_of
-from support.paths import TOP
+from support.guides import python_blocks
 from support.scrapy_web import ScrapyWeb, is_free, served
 from support.services import LocalKafka
 
 PAGES = 600
 GRAPH = power_law_web(PAGES, 7)
 
-GUIDE = (TOP / "docs" / "guides" / "crawlers.md").read_text(encoding="utf-8")
-SPIDER = re.findall(r"```python spider\n(.*?)```", GUIDE, re.DOTALL)[0]
+_, SPIDER, _ = python_blocks("docs/guides/crawlers.md")  # tests/project runs the others
 ADDON = '        "ADDONS": {"opicflow.pipelines.scrapy.Addon": 500},\n'
 
 

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from opicflow.pipelines.cli.options import add_json, add_kafka_options, connection_of, moment
 from opicflow.pipelines.cli.stream_options import add_snapshots, snapshots_of
-from opicflow.pipelines.cli.text import certified_in_words, counted
+from opicflow.pipelines.cli.text import certified_in_words, counted, print_lines
 from opicflow.pipelines.stream.audit import Auditor, AuditRefused, AuditState, Fault, Law, Verdict
 from opicflow.pipelines.stream.loads import advice, spread_in_words, table
 from opicflow.schemas.dates import iso_time
-from opicflow.schemas.errors import printable
 
 if TYPE_CHECKING:
     from opicflow.connectors.kafka.connection import Connection
@@ -91,11 +90,11 @@ def run(options: argparse.Namespace) -> int:
         )
     watch.show(verdict, left_out)
     if options.shard_table and not options.json:
-        print(*table(verdict.loads), spread_in_words(verdict.loads), sep="\n")
+        print_lines(*table(verdict.loads), spread_in_words(verdict.loads))
     if verdict.faults and not options.json:
         count = counted(len(verdict.faults), "fault")
         sys.stdout.flush()
-        print(f"opicflow: {topic}: {count}: do not trust importance until this is repaired", file=sys.stderr)
+        print_lines(f"opicflow: {topic}: {count}: do not trust importance until this is repaired", file=sys.stderr)
     return _EXIT[verdict.state]
 
 
@@ -106,7 +105,7 @@ def _prove(options: argparse.Namespace, connection: Connection) -> int:
     def show(proof: Proof) -> None:
         if not options.json:
             same = "equals its log" if proof.is_same else "DIFFERS from its log"
-            print(f"shard {proof.shard}: {counted(proof.pages, 'page')}, {proof.fingerprint}: {same}", flush=True)
+            print_lines(f"shard {proof.shard}: {counted(proof.pages, 'page')}, {proof.fingerprint}: {same}", flush=True)
 
     proofs = prove(connection, options.prefix, options.ledger, on_proof=show, snapshots=snapshots_of(options))
     other = [proof.shard for proof in proofs if not proof.is_same]
@@ -114,10 +113,10 @@ def _prove(options: argparse.Namespace, connection: Connection) -> int:
         shown = [{"shard": p.shard, "pages": p.pages, "fingerprint": p.fingerprint, "same": p.is_same} for p in proofs]
         print(json.dumps({"proven": not other, "shards": shown}, indent=2))
     elif not other:
-        print(f"proven: all {len(proofs)} ledgers equal their logs, byte for byte")
+        print_lines(f"proven: all {len(proofs)} ledgers equal their logs, byte for byte")
     if other and not options.json:
         named = ", ".join(map(str, other[:10]))
-        print(f"opicflow: shards {named} differ from their logs: {_STOP}", file=sys.stderr)
+        print_lines(f"opicflow: shards {named} differ from their logs: {_STOP}", file=sys.stderr)
     return _EXIT[AuditState.FAULTS] if other else 0
 
 
@@ -135,8 +134,8 @@ def _take(auditor: Auditor, batch: Iterable[Arrived]) -> int:
                 problem = str(refused)
         if problem:
             left_out += 1
-            print(
-                f"opicflow: partition {one.partition}, offset {one.offset}: {printable(problem)}: left out",
+            print_lines(
+                f"opicflow: partition {one.partition}, offset {one.offset}: {problem}: left out",
                 file=sys.stderr,
             )
     return left_out
@@ -172,15 +171,17 @@ class _Watch:
 
 def _print_lines(verdict: Verdict, faults: Iterable[Fault]) -> None:
     for fault in faults:
-        print(_line(fault))
+        print_lines(_line(fault))
     if verdict.state is AuditState.NOT_YET:
-        print(f"cannot be judged yet: {'; '.join(_reasons(verdict)) or 'no shard has reported'}")
+        print_lines(f"cannot be judged yet: {'; '.join(_reasons(verdict)) or 'no shard has reported'}")
     elif verdict.state is AuditState.BALANCED:
-        print(_balanced(verdict))
+        print_lines(_balanced(verdict))
     if verdict.reported == verdict.shards and (advised := advice(verdict.loads)):
-        print(f"note: {advised}")
+        print_lines(f"note: {advised}")
     for other in verdict.others:
-        print(f"note: there are records of {counted(other.shards, 'shard')} too, up to {_at(other.second)}: left out")
+        print_lines(
+            f"note: there are records of {counted(other.shards, 'shard')} too, up to {_at(other.second)}: left out"
+        )
 
 
 def _balanced(verdict: Verdict) -> str:

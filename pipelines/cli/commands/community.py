@@ -28,7 +28,7 @@ from opicflow.pipelines.cli.options import (
 from opicflow.pipelines.cli.output_files import check_output
 from opicflow.pipelines.cli.parser import add_command
 from opicflow.pipelines.cli.progress import ProgressDisplay, announce_compilation
-from opicflow.pipelines.cli.text import counted
+from opicflow.pipelines.cli.text import counted, print_lines
 from opicflow.pipelines.graph.community import (
     Expansion,
     LocalFrontier,
@@ -46,7 +46,6 @@ from opicflow.pipelines.graph.community import (
 from opicflow.pipelines.graph.comparison import kendall_tau, l1, linf
 from opicflow.pipelines.replay.state_reader import read_ledger
 from opicflow.schemas.arrays import Floats, Ids
-from opicflow.schemas.errors import printable
 from opicflow.schemas.ranking import highest
 from opicflow.schemas.urls import canonical
 from opicflow.schemas.urls import host as host_of
@@ -148,7 +147,10 @@ def run(options: argparse.Namespace) -> int:
     what = {"plan": _plan, "rank": _rank, "impact": _impact, "try": _try}[options.what]
     summary, lines = what(surroundings, options)
     summary["seconds"] = round(time.perf_counter() - begun, 3)
-    print(json.dumps(summary, indent=2) if options.json else "\n".join(lines))
+    if options.json:
+        print(json.dumps(summary, indent=2))
+    else:
+        print_lines(*lines)
     return 0
 
 
@@ -189,7 +191,7 @@ class _Surroundings:
             finally:
                 display.close()
         if crawled.rejects:
-            print(f"{counted(crawled.rejects, 'event')} rejected: opicflow validate shows them", file=sys.stderr)
+            print_lines(f"{counted(crawled.rejects, 'event')} rejected: opicflow validate shows them", file=sys.stderr)
         hosts, pages = local_of(options.local, rules)
         local = np.union1d(crawled.urls.of_hosts(hosts), pages)
         if not np.isin(crawled.fetched.pages, local).any():
@@ -315,7 +317,7 @@ def _plan(surroundings: _Surroundings, options: argparse.Namespace) -> tuple[dic
     ]
     summary = {**surroundings.counts(frontier), "ordered": len(urls), "select": options.select}
     lines = [surroundings.in_words(frontier), f"{counted(len(urls), 'page')} ordered by {options.select}:"]
-    lines += [f"  {row[options.select]:.3e}  {printable(str(row['url']))}" for row in shown[: options.top]]
+    lines += [f"  {row[options.select]:.3e}  {row['url']}" for row in shown[: options.top]]
     if len(urls) < options.pages:
         without = len(frontier.pages) - with_url
         more = f", besides {without:,} whose URL is not known" if without else ""
@@ -371,7 +373,7 @@ def _rank(surroundings: _Surroundings, options: argparse.Namespace) -> tuple[dic
     ]
     summary = {**surroundings.counts(frontier), "residual": ranks.residual, "iterations": ranks.iterations, "top": top}
     lines = [surroundings.in_words(frontier), "importance within the local domain:"]
-    lines += [f"  {row['rank']:.9f}  {printable(str(row['url']))}" for row in top]
+    lines += [f"  {row['rank']:.9f}  {row['url']}" for row in top]
     if options.out is not None:
         lines.append(f"written: {options.out}, {counted(len(estimate.pages), 'page')}")
     return summary, lines
@@ -405,7 +407,7 @@ def _impact(surroundings: _Surroundings, options: argparse.Namespace) -> tuple[d
         lines.append("no other page that was read links to the local domain")
     else:
         lines.append("impact, and its share of the page's rank:")
-    lines += [f"  {one['impact']:.3e}  {one['impact'] / one['rank']:4.0%}  {printable(one['url'])}" for one in shown]
+    lines += [f"  {one['impact']:.3e}  {one['impact'] / one['rank']:4.0%}  {one['url']}" for one in shown]
     return {**surroundings.counts(frontier), "pages": shown}, lines
 
 

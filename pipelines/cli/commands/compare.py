@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from opicflow.connectors.files.opening import STDIN, InputRefused
 from opicflow.pipelines.cli.grade_report import add_grade_options, check_without_grades, run_grades
 from opicflow.pipelines.cli.options import add_json, add_site_kind, natural, whole
-from opicflow.pipelines.cli.text import counted
-from opicflow.schemas.errors import printable
+from opicflow.pipelines.cli.text import counted, print_lines, safe_json
 
 if TYPE_CHECKING:
     from opicflow.connectors.files.rank_reader import Ranks, SiteSums
@@ -123,7 +122,7 @@ def run(options: argparse.Namespace) -> int:
     notes = _notes(a, b, found, options.normalise, kind)
     if options.json:
         value = _as_json(a, b, found, names, notes, options.normalise, kind)
-        print(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
+        print(safe_json(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()))
     else:
         _print(a, b, found, names, notes, kind)
     return 0
@@ -185,24 +184,24 @@ def _notes(a: _Side, b: _Side, found: Comparison, normalise: bool, kind: str) ->
 
 def _print(a: _Side, b: _Side, found: Comparison, urls: dict[int, str], notes: list[str], kind: str) -> None:
     for side in (a, b):
-        print(f"{side.letter}: {printable(side.file)}: {side.rank} of {side.rows:,} {kind}s, sum {side.sum:.6g}")
+        print_lines(f"{side.letter}: {side.file}: {side.rank} of {side.rows:,} {kind}s, sum {side.sum:.6g}")
     for note in notes:
-        print(f"note: {note}")
+        print_lines(f"note: {note}")
     print()
-    print(f"  {f'{kind}s in both':<31} {found.pages_of_both:>10,}")
+    print_lines(f"  {f'{kind}s in both':<31} {found.pages_of_both:>10,}")
     for name, pages, rank in (
         ("A", found.pages_of_first_only, found.rank_of_first_only),
         ("B", found.pages_of_second_only, found.rank_of_second_only),
     ):
-        print(f"  only in {name}                       {pages:>10,}  sum of their ranks: {rank:.4g}")
-    print(f"  L1                              {found.l1:>10.4g}")
-    print(f"  largest difference              {found.linf:>10.4g}")
-    print(f"  Kendall's tau                   {_or_dash(found.kendall_tau, '.4f'):>10}")
-    print(f"  mean relative error             {_or_dash(found.mean_relative_error, '.4g'):>10}")
-    print(f"  … of the top tenth of B         {_or_dash(found.mean_relative_error_of_top_tenth, '.4g'):>10}")
+        print_lines(f"  only in {name}                       {pages:>10,}  sum of their ranks: {rank:.4g}")
+    print_lines(f"  L1                              {found.l1:>10.4g}")
+    print_lines(f"  largest difference              {found.linf:>10.4g}")
+    print_lines(f"  Kendall's tau                   {_or_dash(found.kendall_tau, '.4f'):>10}")
+    print_lines(f"  mean relative error             {_or_dash(found.mean_relative_error, '.4g'):>10}")
+    print_lines(f"  … of the top tenth of B         {_or_dash(found.mean_relative_error_of_top_tenth, '.4g'):>10}")
     for overlap in found.overlaps:
         name = f"in common of the top {overlap.pages:,}"
-        print(f"  {name:<31} {_or_dash(overlap.share, '.4f'):>10}")
+        print_lines(f"  {name:<31} {_or_dash(overlap.share, '.4f'):>10}")
     _print_pages("differ most", "difference", found.most_apart, urls)
     _print_pages("largest ratios", "A / B", found.furthest_ratios, urls)
 
@@ -210,10 +209,10 @@ def _print(a: _Side, b: _Side, found: Comparison, urls: dict[int, str], notes: l
 def _print_pages(title: str, measure: str, pages: tuple[Apart, ...], urls: dict[int, str]) -> None:
     if not pages:
         return
-    print(f"\n  {'A':>10} {'B':>10} {measure:>11}  {title}")
+    print_lines("", f"  {'A':>10} {'B':>10} {measure:>11}  {title}")
     for one in pages:
         value = f"{one.difference:+.4g}" if measure == "difference" else f"{one.ratio:.4g}"
-        print(f"  {one.first:>10.4g} {one.second:>10.4g} {value:>11}  {printable(urls.get(one.page, _digits(one)))}")
+        print_lines(f"  {one.first:>10.4g} {one.second:>10.4g} {value:>11}  {urls.get(one.page, _digits(one))}")
 
 
 def _or_dash(value: float | None, form: str) -> str:

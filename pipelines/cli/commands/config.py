@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 from opicflow.pipelines.cli.configuration import FILE_NAME, SETTINGS, Configuration, variable_of
 from opicflow.pipelines.cli.options import add_json
+from opicflow.pipelines.cli.text import print_lines
 from opicflow.schemas.errors import printable
 
 EXAMPLES = """examples:
@@ -34,8 +35,8 @@ def run(options: argparse.Namespace) -> int:
         }
         print(json.dumps({"file": file, "settings": settings}, indent=2))
         return 0
-    print(f"file: {configuration.file or f'none ({FILE_NAME} in this folder, or --config FILE)'}\n")
+    print_lines(f"file: {configuration.file or f'none ({FILE_NAME} in this folder, or --config FILE)'}", "")
     width = max(len(printable(value.value or "-")) for value in values.values())
     for name, value in values.items():
-        print(f"{name:15} {printable(value.value or '-'):{width}}  {value.source}")
+        print_lines(f"{name:15} {printable(value.value or '-'):{width}}  {value.source}")
     return 0

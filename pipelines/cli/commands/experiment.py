@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.options import add_quiet, natural, whole
 from opicflow.pipelines.cli.progress import ProgressDisplay
+from opicflow.pipelines.cli.text import print_lines
 from opicflow.schemas.errors import interrupted_after
 
 if TYPE_CHECKING:  # they need matplotlib
@@ -111,8 +112,8 @@ def run(options: argparse.Namespace) -> int:
     claims = {one.name: one.claims(rows[one.name]) for one in chosen}
     text = write_report(chosen, rows, claims, out, scales)
     write_atomically(out / "report.md", text.encode())
-    print("\n".join(summary(chosen, claims)))
-    print(f"\nreport, plots and data: {out / 'report.md'}")
+    print_lines(*summary(chosen, claims))
+    print_lines("", f"report, plots and data: {out / 'report.md'}")
     return 0
 
 

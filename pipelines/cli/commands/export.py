@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.options import add_results, add_state_options, now_second_of, results_of
 from opicflow.pipelines.cli.output_files import check_output, file_or_stdout
-from opicflow.pipelines.cli.text import counted
+from opicflow.pipelines.cli.text import counted, print_lines
 
 if TYPE_CHECKING:
     from opicflow.pipelines.results.exports.targets import Target
@@ -21,6 +21,7 @@ EXAMPLES = """examples:
   opicflow export orders --state state --as heritrix --out orders.force
   opicflow export orders results --as scrapy-redis --name spider:start_urls | redis-cli --pipe
   opicflow export importance results --as postgres | psql
+  opicflow export importance results --as csv --columns url,score,certificate
 """
 
 PRINTS_AS_IT_GOES = True
@@ -43,6 +44,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help=f"of {', '.join(_TARGETS)}: see docs/guides/export.md for the results that each takes",
     )
     parser.add_argument("--out", type=file_or_stdout, metavar="FILE", help="where to write it (standard output)")
+    parser.add_argument(
+        "--columns", metavar="NAMES", help="of csv, jsonl and postgres: these columns, with commas between (all)"
+    )
     parser.add_argument("--name", metavar="NAME", help="of the index, the table or the key that takes it")
     parser.add_argument(
         "--routing", choices=["host", "domain", "none"], help="what an index is divided by (stormcrawler: host)"
@@ -60,7 +64,8 @@ def run(options: argparse.Namespace) -> int:
     name, routing = _checked(options, target)
     if options.out is not None:
         check_output(options.out, f"{options.what}.txt")
-    job = ExportJob(results_of(options, options.what, _now_ms(options)), name, routing)
+    rows = results_of(options, options.what, _now_ms(options), _columns_of(options, target))
+    job = ExportJob(rows, name, routing)
     pieces: Iterator[bytes] = target.writers[options.what](job)
     if options.out is None:
         for piece in pieces:
@@ -72,9 +77,9 @@ def run(options: argparse.Namespace) -> int:
     written = job.rows.counts["rows"] - job.left_out.total()
     for why, count in {**job.left_out, "orders that expired": job.rows.counts["expired"]}.items():
         if count:
-            print(f"opicflow: left out: {count:,} {why}", file=sys.stderr)
+            print_lines(f"opicflow: left out: {count:,} {why}", file=sys.stderr)
     if options.out is not None:
-        print(f"written: {options.out}, {counted(written, 'row')}")
+        print_lines(f"written: {options.out}, {counted(written, 'row')}")
     return 0
 
 
@@ -91,6 +96,24 @@ def _checked(options: argparse.Namespace, target: Target) -> tuple[str, str]:
     if name is None and target.named:
         raise InputRefused(f"--as {options.target}: give the {target.named} with --name, such as spider:start_urls")
     return name or "", options.routing or target.routing or "none"
+
+
+def _columns_of(options: argparse.Namespace, target: Target) -> tuple[str, ...]:
+    """Return the columns of a table; none where the format has its own."""
+    from opicflow.pipelines.results.exports.result_rows import COLUMN_TYPES
+
+    known = tuple(COLUMN_TYPES[options.what])
+    if options.columns is None:
+        return known if target.is_table else ()
+    if not target.is_table:
+        raise InputRefused(f"--columns, --as {options.target}: this format has columns of its own: omit --columns")
+    chosen = tuple(dict.fromkeys(name.strip() for name in options.columns.split(",")))
+    for name in chosen:
+        if name not in known:
+            raise InputRefused(f"--columns {name[:40]!r}: no column of {options.what}: name some of {', '.join(known)}")
+    if options.target == "postgres" and "page" not in chosen:
+        raise InputRefused("--columns, --as postgres: the table has page as its key: name it too")
+    return chosen
 
 
 def _now_ms(options: argparse.Namespace) -> int | None:

@@ -13,9 +13,9 @@ from opicflow.pipelines.cli.graph_options import add_graph_options, graph_option
 from opicflow.pipelines.cli.options import add_json, add_logs, add_quiet, reading_of
 from opicflow.pipelines.cli.parser import add_command
 from opicflow.pipelines.cli.progress import ProgressDisplay, announce_compilation
-from opicflow.pipelines.cli.text import counted
+from opicflow.pipelines.cli.text import counted, print_lines
 from opicflow.pipelines.replay.state_reader import read_ledger
-from opicflow.schemas.errors import interrupted_after, printable
+from opicflow.schemas.errors import interrupted_after
 
 if TYPE_CHECKING:
     from opicflow.pipelines.graph.store import StoredGraph
@@ -69,11 +69,11 @@ def run(options: argparse.Namespace) -> int:
         return 0
     for name, value in facts.items():
         if isinstance(value, dict):
-            print(f"{name}:")
+            print_lines(f"{name}:")
             for word, count in value.items():
-                print(f"  {count:14,}  {printable(word)}")
+                print_lines(f"  {count:14,}  {word}")
         else:
-            print(f"{value:16,}  {name}" if not isinstance(value, float) else f"{value:16.2f}  {name}")
+            print_lines(f"{value:16,}  {name}" if not isinstance(value, float) else f"{value:16.2f}  {name}")
     return 0
 
 
@@ -113,25 +113,25 @@ def _build(options: argparse.Namespace) -> int:
         print(json.dumps({**facts, **rejects, **hosts, "seconds": round(seconds, 3)}, indent=2))
         return 0
     if are_reversed:
-        print(f"{printable(options.vertices)}: its hosts are reversed (com.example.www), as in files of Common Crawl")
+        print_lines(f"{options.vertices}: its hosts are reversed (com.example.www), as in files of Common Crawl")
     _print_built(facts, reasons, seconds)
-    print(f"written: {options.out}")
+    print_lines(f"written: {options.out}")
     return 0
 
 
 def _print_built(facts: dict[str, Any], reasons: dict[str, int], seconds: float) -> None:
     from opicflow.connectors.files.decoded import most_first
 
-    print(
+    print_lines(
         f"{counted(facts['pages'], 'page')}, {counted(facts['links'], 'link')} in {facts['slices']:,} "
         f"slice{'s' * (facts['slices'] != 1)}, {facts['bytes_per_link']:.2f} bytes a link; {seconds:,.1f} s"
     )
-    print(
+    print_lines(
         f"{counted(facts['pages_read'], 'page')} with known links, {facts['dangling']:,} without any; dropped: "
         f"{counted(facts['links_to_themselves'], 'link')} of pages to themselves, {facts['links_merged']:,} repeated"
     )
     for reason, count in most_first(reasons).items():
-        print(f"  {count:10,}  rejected: {reason} (opicflow validate shows them)")
+        print_lines(f"  {count:10,}  rejected: {reason} (opicflow validate shows them)")
 
 
 def _facts(stored: StoredGraph) -> dict[str, Any]:
@@ -174,7 +174,7 @@ def _check(stored: StoredGraph, quiet: bool) -> int:
         stored.check(show)
     finally:
         display.close()
-    print(
+    print_lines(
         f"{stored.path}: sound: {counted(stored.pages, 'page')}, {counted(stored.links, 'link')}, "
         "every byte as it was written"
     )

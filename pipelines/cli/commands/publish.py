@@ -27,7 +27,7 @@ from opicflow.pipelines.cli.options import (
 from opicflow.pipelines.cli.parser import add_command
 from opicflow.pipelines.cli.progress import ProgressDisplay
 from opicflow.pipelines.cli.stream_options import add_snapshots, snapshots_of
-from opicflow.pipelines.cli.text import counted
+from opicflow.pipelines.cli.text import counted, print_lines
 from opicflow.pipelines.refresh.policies import check, most_categories
 from opicflow.pipelines.replay.state_reader import canonical_url
 from opicflow.pipelines.results.policy_words import SECONDS_PER_DAY, in_words
@@ -148,13 +148,13 @@ def _print_tally(tally: Tally, topic: str, as_json: bool) -> None:
         }
         print(json.dumps({"summary": summary}, indent=2))
         return
-    print(
+    print_lines(
         f"{counted(tally.read, 'event')} read = {tally.published:,} published to {topic} + "
         f"{tally.rejected.total():,} rejected"
     )
     for reason, count in most_first(tally.rejected).items():
-        print(f"  {count:10,}  {reason}")
-    print(f"{tally.seconds:.1f} s, {per_second:,} events/s")
+        print_lines(f"  {count:10,}  {reason}")
+    print_lines(f"{tally.seconds:.1f} s, {per_second:,} events/s")
 
 
 # -- policies ----------------------------------------------------------------------------------------------------------
@@ -185,9 +185,9 @@ def _publish_policies(options: argparse.Namespace) -> int:
         print(json.dumps(rows, indent=2))
         return 0
     for policy, position in list(zip(policies, positions, strict=True))[:_MOST_SHOWN]:
-        print(f"{in_words(policy)}  ({topic}, partition {position.partition}, offset {position.offset})")
+        print_lines(f"{in_words(policy)}  ({topic}, partition {position.partition}, offset {position.offset})")
     if len(policies) > _MOST_SHOWN:
-        print(f"… and {len(policies) - _MOST_SHOWN:,} more, up to offset {positions[-1].offset}")
+        print_lines(f"… and {len(policies) - _MOST_SHOWN:,} more, up to offset {positions[-1].offset}")
     return 0
 
 
@@ -215,7 +215,7 @@ def _publish_rules(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(summary, indent=2))
     else:
-        print(f"{topics.crawl_events}, {partitions} partitions: from now on {json.dumps(rules.to_json())}")
+        print_lines(f"{topics.crawl_events}, {partitions} partitions: from now on {json.dumps(rules.to_json())}")
     return 0
 
 

@@ -21,7 +21,7 @@ from opicflow.pipelines.cli.options import (
     natural,
     results_of,
 )
-from opicflow.pipelines.cli.text import counted
+from opicflow.pipelines.cli.text import counted, print_lines
 from opicflow.schemas.errors import interrupted_after
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     for name, explained in _WORDS.items():
         if shown[name] or name == "sent":
-            print(f"{shown[name]:{_SPACES},}  {explained}")
+            print_lines(f"{shown[name]:{_SPACES},}  {explained}")
     return 0
 
 

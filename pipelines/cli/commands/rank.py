@@ -42,8 +42,7 @@ from opicflow.pipelines.cli.rank_report import (
     rank_as_json,
     sites_as_json,
 )
-from opicflow.pipelines.cli.text import counted
-from opicflow.schemas.errors import printable
+from opicflow.pipelines.cli.text import counted, print_lines
 
 if TYPE_CHECKING:
     from opicflow.pipelines.graph.harmonic import HarmonicCentrality
@@ -184,7 +183,7 @@ def _rank_pages(options: argparse.Namespace, how: RankOptions, stored: StoredGra
         else:
             print_ranks(stored, ranked, top, seconds)
             if options.out is not None:
-                print(f"written: {options.out}, {counted(stored.pages, 'page')}")
+                print_lines(f"written: {options.out}, {counted(stored.pages, 'page')}")
 
 
 def _rank_sites(options: argparse.Namespace, how: SiteRankOptions, stored: StoredGraph, begun: float) -> None:
@@ -214,7 +213,7 @@ def _rank_sites(options: argparse.Namespace, how: SiteRankOptions, stored: Store
     print_sites(stored, how, ranked, top, seconds)
     if options.out is not None:
         count = ranked.graph.sites if options.form is None else len(ranked.order[: options.top])
-        print(f"written: {options.out}, {counted(count, how.rules.by)}")
+        print_lines(f"written: {options.out}, {counted(count, how.rules.by)}")
 
 
 def _rank_options(options: argparse.Namespace) -> RankOptions:
@@ -354,7 +353,9 @@ def _graph_of(options: argparse.Namespace) -> Iterator[StoredGraph]:
         with show_build(options.quiet) as progress:
             stored, reasons = graph_of_logs(options.logs, folder / "graph", how, progress, reading)
         if reasons:
-            print(f"{counted(sum(reasons.values()), 'event')} rejected: opicflow validate shows them", file=sys.stderr)
+            print_lines(
+                f"{counted(sum(reasons.values()), 'event')} rejected: opicflow validate shows them", file=sys.stderr
+            )
         warn_without_links(stored, options.logs[0])
         yield stored
 
@@ -494,12 +495,12 @@ def _run_harmonic(options: argparse.Namespace) -> int:
             }
             print(json.dumps(summary, indent=2))
             return 0
-        print(f"{counted(stored.pages, 'page')}, {counted(stored.links, 'link')}, {seconds:,.1f} s")
-        print(f"\nharmonic: {describe_harmonic(found)}")
+        print_lines(f"{counted(stored.pages, 'page')}, {counted(stored.links, 'link')}, {seconds:,.1f} s")
+        print_lines("", f"harmonic: {describe_harmonic(found)}")
         for row in top:
-            print(f"  {row['rank']:>12,.2f}  {printable(row['url'] or row['page'])}")
+            print_lines(f"  {row['rank']:>12,.2f}  {row['url'] or row['page']}")
         if options.out is not None:
-            print(f"written: {options.out}, {counted(stored.pages, 'page')}")
+            print_lines(f"written: {options.out}, {counted(stored.pages, 'page')}")
     return 0
 
 

@@ -18,7 +18,7 @@ from opicflow.pipelines.cli.stream_options import (
     snapshots_of,
     submit_stream,
 )
-from opicflow.pipelines.cli.text import counted
+from opicflow.pipelines.cli.text import counted, print_lines
 
 EXAMPLES = """examples:
   opicflow rebuild --shards 32 --brokers localhost:9092 --flink-master localhost:8081 --job-server localhost:8099 \\
@@ -79,12 +79,15 @@ def run(options: argparse.Namespace) -> int:
     running = submit_stream(options, job, topic, origin, snapshots)
     print_json(options, {"job": running.id, "name": running.name, "ledger": topic, "shards": options.shards})
     if not options.json:
-        print(f"rebuilding: job {running.name!r} ({running.id}) builds {counted(options.shards, 'ledger')} in {topic}")
+        print_lines(
+            f"rebuilding: job {running.name!r} ({running.id}) builds {counted(options.shards, 'ledger')} in {topic}"
+        )
         if chosen:
-            print(f"boundaries: {chosen}")
-        print(
+            print_lines(f"boundaries: {chosen}")
+        print_lines(
             f"it publishes nothing until it reaches the present end of crawl-events: "
             f"{counted(sum(ends.values()), 'event')}"
         )
-        print("then: opicflow stream stop (the old one); later: opicflow stream … --ledger", topic, "--name", job.name)
+        later = f"opicflow stream … --ledger {topic} --name {job.name}"
+        print_lines(f"then: opicflow stream stop (the old one); later: {later}")
     return 0

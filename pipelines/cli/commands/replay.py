@@ -32,7 +32,6 @@ from opicflow.pipelines.cli.options import (
     named_numbers,
     natural,
     now_second_of,
-    path_named,
     reading_of,
     rules_of,
     sites_of,
@@ -40,7 +39,7 @@ from opicflow.pipelines.cli.options import (
 )
 from opicflow.pipelines.cli.output_files import STDOUT, check_output
 from opicflow.pipelines.cli.progress import ProgressDisplay, announce_compilation
-from opicflow.pipelines.cli.text import counted
+from opicflow.pipelines.cli.text import counted, print_lines
 from opicflow.pipelines.cli.text_tables import first_rows, print_pages, print_plan
 from opicflow.schemas.errors import interrupted_after
 
@@ -113,7 +112,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="divide each result into N files, in its order (%(default)s)",
     )
     out.add_argument("--top", type=natural, default=10, metavar="N", help="show so many pages (%(default)s)")
-    out.add_argument("--report", type=path_named, metavar="FILE", help="write a report as one HTML page")
+    out.add_argument("--report", type=Path, metavar="FILE", help="write a report as one HTML page")
     out.add_argument("--publications", action="store_true", help="also write what would be published during the crawl")
     add_sites(out)
     out.add_argument("--json", action="store_true", help="print the summary as JSON")
@@ -130,7 +129,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     focus.add_argument("--policies", metavar="FILE", help="policies: JSON lines, or the topic of kafka://HOST:PORT")
     focus.add_argument("--factor", action="append", default=[], metavar="NAME=F", help="of a category's importance")
     how = parser.add_argument_group("how to run")
-    how.add_argument("--state", type=path_named, metavar="DIR", help="keep the ledger there, and continue from it")
+    how.add_argument("--state", type=Path, metavar="DIR", help="keep the ledger there, and continue from it")
     how.add_argument(
         "--now",
         metavar="TIME",
@@ -154,7 +153,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _folder_or_stdout(text: str) -> Path | str:
-    return STDOUT if text == STDOUT else path_named(text)
+    return STDOUT if text == STDOUT else Path(text)
 
 
 _MEMORY_REMEDY = (
@@ -380,7 +379,7 @@ def _policies_of_topic(options: argparse.Namespace) -> Iterator[Policy]:
             continue  # rules that were published to a stream: a replay has those of its options
         if one.record is None:
             where = f"{options.prefix}{POLICIES}, offset {one.offset}"
-            print(f"{where}: skipped: {one.broken or 'it is empty'}", file=sys.stderr)
+            print_lines(f"{where}: skipped: {one.broken or 'it is empty'}", file=sys.stderr)
         else:
             yield one.record
 
@@ -390,33 +389,35 @@ def _print_result(result: ReplayResult, best: Sequence[bytes], most: int) -> Non
     from opicflow.pipelines.results.record_columns import pages_of
 
     summary = result.summary
-    print(
+    print_lines(
         f"{counted(summary['events_read'], 'event')} read = {counted(summary['visits'], 'visit')} + "
         f"{counted(summary['announcements'], 'announcement')} + {counted(summary['rejects'], 'reject')} + "
         f"{counted(summary['duplicates'], 'duplicate')}"
     )
-    print(
+    print_lines(
         f"{counted(summary['pages'], 'page')}, {summary['pages_read']:,} read; {counted(summary['links'], 'link')}; "
         f"{counted(summary['late'], 'visit')} came late"
     )
     if "certificate" in summary:
         from opicflow.pipelines.cli.text import certified_in_words
 
-        print(f"importance is {certified_in_words(summary['certificate'])}")
+        print_lines(f"importance is {certified_in_words(summary['certificate'])}")
     else:
-        print(f"importance is an estimate (history policy {summary['history']}): --history certified bounds its error")
+        print_lines(
+            f"importance is an estimate (history policy {summary['history']}): --history certified bounds its error"
+        )
     for reason, count in summary["rejects_by_reason"].items():
-        print(f"  {count:10,}  {reason}")
+        print_lines(f"  {count:10,}  {reason}")
     for note in result.notes:
-        print(f"note: {note}")
+        print_lines(f"note: {note}")
     if most:
         print()
         print_pages(first_rows(map(pages_of, best), most))
     print()
     print_plan(summary["plan"])
-    print(f"\n{summary['seconds']:.1f} s, {summary['events_per_second']:,} events/s")
+    print_lines("", f"{summary['seconds']:.1f} s, {summary['events_per_second']:,} events/s")
     for path in result.written:
-        print(f"written: {path}")
+        print_lines(f"written: {path}")
     for sent in result.published:
         tombstones = f" and {counted(sent.tombstones, 'tombstone')}" if sent.tombstones else ""
-        print(f"sent: {sent.records:,} to {sent.topic}{tombstones}")
+        print_lines(f"sent: {sent.records:,} to {sent.topic}{tombstones}")

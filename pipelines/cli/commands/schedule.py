@@ -20,7 +20,7 @@ from opicflow.pipelines.cli.options import (
     state_of,
 )
 from opicflow.pipelines.cli.output_files import check_output
-from opicflow.pipelines.cli.text import date_or_never, span
+from opicflow.pipelines.cli.text import date_or_never, print_lines, span
 from opicflow.pipelines.cli.text_tables import first_rows, print_plan
 from opicflow.pipelines.replay.state_reader import read_answers, read_ledger
 from opicflow.schemas.dates import iso_time
@@ -83,16 +83,16 @@ def run(options: argparse.Namespace) -> int:
         return 0
     print_plan(summary)
     for note in (*plan_notes(summary), *filter(None, [plan.note])):
-        print(f"note: {note}")
+        print_lines(f"note: {note}")
     if rows:
         _print_compared(rows)
     if orders:
         print("\n  why        by         not before            last visit            page")
     for order in orders:
         not_before, last_visit = date_or_never(order["not_before"]), date_or_never(order["last_visit"])
-        print(f"  {order['why']:9}  {order['by'] or '-':9}  {not_before:20}  {last_visit:20}  {order['url']}")
+        print_lines(f"  {order['why']:9}  {order['by'] or '-':9}  {not_before:20}  {last_visit:20}  {order['url']}")
     if options.export is not None:
-        print(f"written: {options.export}")
+        print_lines(f"written: {options.export}")
     return 0
 
 
@@ -154,7 +154,7 @@ def _print_compared(rows: Sequence[Compared]) -> None:
                 row.longest_interval_seconds,
             )
         ]
-        print(
+        print_lines(
             f"  {row.strategy:10} {row.freshness:10.2%} {between:>19} {obsolescence:>13} {harmonic:>9} "
             f"{row.never_refreshed:6,} " + " ".join(f"{span:>10}" for span in spans)
         )

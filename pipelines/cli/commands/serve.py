@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.options import add_kafka_options, add_state_options, connection_of, natural, state_of, whole
 from opicflow.pipelines.cli.progress import explained_wait
-from opicflow.pipelines.cli.text import counted
+from opicflow.pipelines.cli.text import counted, print_lines
 
 if TYPE_CHECKING:
     from opicflow.pipelines.serve.sources import PageSource
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
         with explained_wait("reading what is to be shown: a million pages take about seven seconds"):
             view = source.view()
         what = "a stream, live" if view.live else counted(len(view.table), "page")
-        print(f"{what}: http://{shown}:{port}/ (Ctrl-C ends it)", flush=True)
+        print_lines(f"{what}: http://{shown}:{port}/ (Ctrl-C ends it)", flush=True)
         serve(source, listening, options.host, token)
     return 0
 

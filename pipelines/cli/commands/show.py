@@ -13,10 +13,9 @@ from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.options import add_json, add_kafka_options, add_state_options, state_of
 from opicflow.pipelines.cli.stream_options import add_snapshots
 from opicflow.pipelines.cli.streams import ShardOfPage
-from opicflow.pipelines.cli.text import counted, span
+from opicflow.pipelines.cli.text import counted, print_lines, span
 from opicflow.pipelines.replay.state_reader import canonical_url, read_answers, read_ledger
 from opicflow.schemas.dates import iso_time
-from opicflow.schemas.errors import printable
 
 if TYPE_CHECKING:
     from opicflow.pipelines.ledger import Ledger
@@ -125,19 +124,19 @@ def run(options: argparse.Namespace) -> int:
     ]
     if ranked.pages.moment.get("certificate") is not None:  # rates rest on all links, and cash has one account
         rows = [row for row in rows if row[0] not in ("history", "error factor", "cash")]
-    print(f"{printable(url.decode())}\n")
+    print_lines(url.decode(), "")
     for name, value in rows:
-        print(f"  {name:14} {value}")
+        print_lines(f"  {name:14} {value}")
     if payers:
         print("\n  where its importance comes from: the pages that pay it most")
         for payer in payers:
-            print(f"  {payer['part']:14.1%} {printable(payer['url'])}")
+            print_lines(f"  {payer['part']:14.1%} {payer['url']}")
         rest = max(1 - sum(payer["part"] for payer in payers), 0)
-        print(f"  {rest:14.1%} other pages, and what all pages receive alike")
+        print_lines(f"  {rest:14.1%} other pages, and what all pages receive alike")
     if reasons is not None:
         _print_reasons(reasons, stream, options.all_shards)
     if stream is not None:
-        print(f"\n  {printable(stream.source_in_words(options.all_shards))}")
+        print_lines("", f"  {stream.source_in_words(options.all_shards)}")
     return 0
 
 
@@ -210,30 +209,30 @@ def _print_reasons(reasons: Reasons, stream: ShardOfPage | None, all_shards: boo
     """Print why a page is where it is."""
     print("\n  where its importance comes from")
     if not reasons.payers:
-        print(f"    {_why_without_payers(stream, all_shards)}")
+        print_lines(f"    {_why_without_payers(stream, all_shards)}")
     for payer in reasons.payers[:_MOST_SHOWN]:
-        print(f"    {payer.part:6.1%}  {printable(payer.name)}")
+        print_lines(f"    {payer.part:6.1%}  {payer.name}")
     if more := reasons.payers[_MOST_SHOWN:]:
-        print(f"    {sum(payer.part for payer in more):6.1%}  {counted(len(more), 'page')} more")
+        print_lines(f"    {sum(payer.part for payer in more):6.1%}  {counted(len(more), 'page')} more")
     if reasons.payers or (stream and stream.shards > 1 and stream.ledger.config.remember_links):
         for part, name in _rest(reasons, all_shards):
-            print(f"    {part:6.1%}  {name}")
+            print_lines(f"    {part:6.1%}  {name}")
     if reasons.payers:
         print("\n  of which sites")
     for site in reasons.sites[:_MOST_SHOWN]:
-        print(f"    {site.part:6.1%}  {printable(site.name)}, {counted(site.pages, 'page')}")
+        print_lines(f"    {site.part:6.1%}  {site.name}, {counted(site.pages, 'page')}")
     if more := reasons.sites[_MOST_SHOWN:]:
-        print(f"    {sum(site.part for site in more):6.1%}  {counted(len(more), 'more site')}")
+        print_lines(f"    {sum(site.part for site in more):6.1%}  {counted(len(more), 'more site')}")
     print("\n  how it was found: each page first by a link in the one above it")
-    print("    (a seed, a sitemap, or another shard)" if reasons.is_path_whole else "    (further pages)")
+    print_lines("    (a seed, a sitemap, or another shard)" if reasons.is_path_whole else "    (further pages)")
     for url in reasons.path:
-        print(f"    {printable(url)}")
+        print_lines(f"    {url}")
     print("\n  what its change rate rests on")
     for line in _evidence(reasons):
-        print(f"    {line}")
+        print_lines(f"    {line}")
     for line in _visits(reasons.changes):
-        print(f"    {line}")
-    print(f"\n  {reasons.order}")
+        print_lines(f"    {line}")
+    print_lines("", f"  {reasons.order}")
 
 
 def _why_without_payers(stream: ShardOfPage | None, all_shards: bool) -> str:

@@ -12,7 +12,7 @@ from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.options import add_quiet, moment, natural, share, whole
 from opicflow.pipelines.cli.output_files import check_output
 from opicflow.pipelines.cli.progress import ProgressDisplay, announce_compilation
-from opicflow.pipelines.cli.text import counted
+from opicflow.pipelines.cli.text import counted, print_lines
 
 if TYPE_CHECKING:
     from opicflow.pipelines.experiments.simulated_log import Scenario, SimulatedCrawl, SimulatedEvent, Site
@@ -189,13 +189,15 @@ def _print_summary(options: argparse.Namespace, site: Site, crawl: SimulatedCraw
     graph, scenario = site.graph, crawl.scenario
     counts = [(crawl.outcomes[outcome], word) for outcome, word in words.items()]
     days = (scenario.last_ms - scenario.first_ms) / MS_PER_DAY
-    print(
+    print_lines(
         f"{counted(graph.pages, 'page')}, {counted(graph.links, 'link')}; "
         f"{counted(len(crawl.found), 'page')} announced or found by links"
     )
-    print(f"{counted(crawl.visited, 'visit')} in {days:,.1f} days: {', '.join(f'{n:,} {word}' for n, word in counts)}")
-    print(f"\n{seconds:.1f} s, {crawl.written / seconds:,.0f} events/s")
+    print_lines(
+        f"{counted(crawl.visited, 'visit')} in {days:,.1f} days: {', '.join(f'{n:,} {word}' for n, word in counts)}"
+    )
+    print_lines("", f"{seconds:.1f} s, {crawl.written / seconds:,.0f} events/s")
     for path in (options.out, options.ranks):
         if path is not None:
-            print(f"written: {path}")
-    print(f"next:    opicflow replay {options.out}")
+            print_lines(f"written: {path}")
+    print_lines(f"next:    opicflow replay {options.out}")

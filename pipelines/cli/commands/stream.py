@@ -23,7 +23,7 @@ from opicflow.pipelines.cli.stream_options import (
     started_with,
     submit_stream,
 )
-from opicflow.pipelines.cli.text import counted
+from opicflow.pipelines.cli.text import counted, print_lines
 from opicflow.pipelines.stream.status import StreamStatus
 
 if TYPE_CHECKING:
@@ -89,10 +89,10 @@ def _start(options: argparse.Namespace) -> int:
     ready = _prepare(options, connection)
     running = _submit(options, job, ready, savepoint_path(job, options.from_savepoint))
     if not options.json:
-        print(f"the stream runs: job {running.name!r} ({running.id})")
+        print_lines(f"the stream runs: job {running.name!r} ({running.id})")
         where = {"brokers": options.brokers, "properties": options.properties, "flink_master": job.flink_master}
         see = _command("status", {**where, "name": options.name})
-        print(f"see: {see}, or http://{job.flink_master}")
+        print_lines(f"see: {see}, or http://{job.flink_master}")
     return 0
 
 
@@ -114,15 +114,15 @@ def _upgrade(options: argparse.Namespace) -> int:
     ready = _prepare(options, connection)
     check_place(job, max(vertex.parallelism for vertex in job.cluster.details(old.id).vertices))
     path = job.cluster.stop(old.id, savepoint_folder(job))
-    print(f"stopped, with a savepoint: {path}", file=sys.stderr, flush=True)
+    print_lines(f"stopped, with a savepoint: {path}", file=sys.stderr, flush=True)
     try:
         running = _submit(options, job, ready, path)
     except BaseException:
         again = _command("", {**started_with(options), "from_savepoint": path})
-        print(f"opicflow: the stream is stopped; continue with: {again}", file=sys.stderr)
+        print_lines(f"opicflow: the stream is stopped; continue with: {again}", file=sys.stderr)
         raise
     if not options.json:
-        print(f"the stream continues: job {running.name!r} ({running.id}), from {path}")
+        print_lines(f"the stream continues: job {running.name!r} ({running.id}), from {path}")
     return 0
 
 
@@ -141,8 +141,8 @@ def _stop(options: argparse.Namespace) -> int:
     again = _command("", {**given, "from_savepoint": path})
     print_json(options, {"job": running.id, "name": running.name, "savepoint": path, "continue": again})
     if not options.json:
-        print(f"stopped, with a savepoint: {path}")
-        print(f"continue with: {again}")
+        print_lines(f"stopped, with a savepoint: {path}")
+        print_lines(f"continue with: {again}")
     return 0
 
 
@@ -192,7 +192,7 @@ def _prepare(options: argparse.Namespace, connection: Connection) -> _Ready:
     snapshots = snapshots_of(options)
     kept = origin_of(connection, topic, snapshots)
     if kept is not None and (others := ran_since(connection, options.prefix, topic)):
-        print(
+        print_lines(
             f"opicflow: a stream of {counted(others, 'shard')} has run since the logs in {topic} ended: if you mean "
             "its logs, name them with --ledger",
             file=sys.stderr,
@@ -245,8 +245,8 @@ def _trim(options: argparse.Namespace) -> int:
     print_json(options, {"ledger": topic, "shards": [{**one._asdict(), "deleted": one.deleted} for one in trims]})
     if not options.json:
         for one in trims:
-            print(f"{topic}, partition {one.shard}: begins at offset {one.keep_from:,} of {one.end:,}")
-        print(f"deleted {sum(one.deleted for one in trims):,} entries that are older than the oldest snapshots")
+            print_lines(f"{topic}, partition {one.shard}: begins at offset {one.keep_from:,} of {one.end:,}")
+        print_lines(f"deleted {sum(one.deleted for one in trims):,} entries that are older than the oldest snapshots")
     return 0
 
 
@@ -282,34 +282,34 @@ def _reshard(options: argparse.Namespace) -> int:
     elif running:
         print_json(options, {"job": running[0].id, "name": running[0].name, "ledger": to_topic})
         if not options.json:
-            print(f"the stream runs on the new logs already: from now on give --ledger {to_topic}")
+            print_lines(f"the stream runs on the new logs already: from now on give --ledger {to_topic}")
         return 0
     if running:
         check_place(job, max(vertex.parallelism for vertex in job.cluster.details(running[0].id).vertices))
         path = job.cluster.stop(running[0].id, savepoint_folder(job))
-        print(f"stopped, with a savepoint: {path}", file=sys.stderr, flush=True)
+        print_lines(f"stopped, with a savepoint: {path}", file=sys.stderr, flush=True)
         again = _command("", {**kept, **started_with(options), "from_savepoint": path})
 
     def show(progress: ReshardProgress) -> None:
-        print(f"{progress.step}: {progress.shard} of {progress.shards}", file=sys.stderr, flush=True)
+        print_lines(f"{progress.step}: {progress.shard} of {progress.shards}", file=sys.stderr, flush=True)
 
     pages: Sequence[int] = ()
     if not resharding.has_begun():  # until it was stopped: a job may have been starting
         try:
             pages = resharding.run(show).pages
         except BaseException:
-            print(f"opicflow: the old logs are as they were; continue with: {again}", file=sys.stderr)
+            print_lines(f"opicflow: the old logs are as they were; continue with: {again}", file=sys.stderr)
             raise
     options.ledger = to_topic
-    print(f"the new logs are complete: from now on give --ledger {to_topic}", file=sys.stderr, flush=True)
+    print_lines(f"the new logs are complete: from now on give --ledger {to_topic}", file=sys.stderr, flush=True)
     started = _submit(options, job, _prepare(options, connection), None)
     if not options.json:
-        print(
+        print_lines(
             f"the stream continues: job {started.name!r} ({started.id}), "
             f"with {counted(options.shards, 'shard')} in {to_topic}"
         )
         if pages:
-            print(f"{counted(sum(pages), 'page')}: {', '.join(f'{one:,}' for one in pages)}")
+            print_lines(f"{counted(sum(pages), 'page')}: {', '.join(f'{one:,}' for one in pages)}")
     return 0
 
 
@@ -326,7 +326,7 @@ def _status(options: argparse.Namespace) -> int:
     )
     print_json(options, status.values())
     if not options.json:
-        print(*status.lines(with_table=options.shard_table), sep="\n")
+        print_lines(*status.lines(with_table=options.shard_table))
     if not status.details.runs:
         raise FlinkRefused("some tasks do not run: see the trouble above, and the cluster's page")
     if status.broker_problem:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opicflow.pipelines.cli.live_table import Column, LiveTable, head_of, line_of
 from opicflow.pipelines.cli.options import add_kafka_options, connection_of, moment, whole
-from opicflow.pipelines.cli.text import date_or_never
+from opicflow.pipelines.cli.text import date_or_never, print_lines, safe_json
 from opicflow.pipelines.replay.state_reader import canonical_url
 from opicflow.schemas.errors import printable
 
@@ -114,7 +114,7 @@ class _Lines:
             if one.broken:
                 _report_broken(one)
             elif one.record is None:
-                self._say(one, f"(no longer known) {printable((one.key or b'').decode('utf-8', 'replace'))}")
+                self._say(one, f"(no longer known) {(one.key or b'').decode('utf-8', 'replace')}")
             elif self._min_score is None or one.record.score >= self._min_score:
                 table = self._table
                 self._say(one, line_of(table.columns, table.cells(one.record)) if table else "")
@@ -128,12 +128,12 @@ class _Lines:
 
     def _say(self, one: Arrived, row: str) -> None:
         if self._table is None:
-            sys.stdout.write(json_line(one, self._key))
+            sys.stdout.write(safe_json(json_line(one, self._key)))
             return
         if self._head:
-            print(self._head)
+            print_lines(self._head)
             self._head = ""
-        print(row)
+        print_lines(*row.split("\n"))
 
 
 class _Newest:
@@ -182,14 +182,14 @@ class _Newest:
         most = self._top if self._live is None else min(self._top, self._live.most_rows)
         best = heapq.nlargest(most, self._newest.values(), key=lambda one: rank(one.record))
         if not self._as_table:
-            sys.stdout.writelines(map(json_line, best))
+            sys.stdout.writelines(map(safe_json, map(json_line, best)))
             return
         rows = [self._table.cells(one.record) for one in best]
         if self._live is not None:
             self._live.show(rows)
             return
         columns = self._table.columns
-        print(head_of(columns), *(line_of(columns, row) for row in rows), sep="\n", flush=True)
+        print_lines(head_of(columns), *(line_of(columns, row) for row in rows), flush=True)
 
 
 def _view(options: argparse.Namespace, as_table: bool, url: str) -> Any:
@@ -203,7 +203,7 @@ def _view(options: argparse.Namespace, as_table: bool, url: str) -> Any:
 
 def _report_broken(one: Arrived) -> None:
     where = f"partition {one.partition}, offset {one.offset}"
-    print(f"opicflow: {where}: {printable(one.broken)}", file=sys.stderr)
+    print_lines(f"opicflow: {where}: {one.broken}", file=sys.stderr)
 
 
 def json_line(one: Arrived, key: str = "url") -> str:

@@ -11,10 +11,9 @@ from opicflow.connectors.files.opening import STDIN, InputRefused
 from opicflow.pipelines.cli.options import add_json, add_list_form, add_site_kind, add_state_options, natural, state_of
 from opicflow.pipelines.cli.output_files import check_output, file_or_stdout
 from opicflow.pipelines.cli.parser import Renamed
-from opicflow.pipelines.cli.text import counted
+from opicflow.pipelines.cli.text import counted, print_lines
 from opicflow.pipelines.cli.text_tables import first_rows, print_pages
 from opicflow.pipelines.replay.state_reader import read_answers
-from opicflow.schemas.errors import printable
 
 if TYPE_CHECKING:
     from opicflow.pipelines.replay.answers import Answers
@@ -132,7 +131,7 @@ def _print_sites(options: argparse.Namespace, sites: Sequence[SiteTotals]) -> No
         listed = SiteList([one.site for one in some], [one.importance for one in some])
         write_site_list(options.out, options.form, listed)
         if options.out is not None:
-            print(f"written: {options.out}, {counted(len(some), options.by)}")
+            print_lines(f"written: {options.out}, {counted(len(some), options.by)}")
         return
     some = sites[: _SHOWN if options.top is None else options.top]
     if options.json:
@@ -141,7 +140,7 @@ def _print_sites(options: argparse.Namespace, sites: Sequence[SiteTotals]) -> No
         ]
         print(json.dumps(rows, indent=2))
         return
-    print(f"  importance    pages     read  {options.by}")
+    print_lines(f"  importance    pages     read  {options.by}")
     for one in some:
         pages, read = ("-" if count is None else f"{count:,}" for count in (one.pages, one.read))
-        print(f"  {one.importance:10.6f} {pages:>8} {read:>8}  {printable(one.site)}")
+        print_lines(f"  {one.importance:10.6f} {pages:>8} {read:>8}  {one.site}")

@@ -13,7 +13,7 @@ from opicflow.pipelines.cli.boundaries import add_boundary_options, chosen_range
 from opicflow.pipelines.cli.options import add_json, add_kafka_options, connection_of, whole
 from opicflow.pipelines.cli.parser import add_command
 from opicflow.pipelines.cli.stream_options import add_hosted, add_ledger, add_snapshots, ledger_topic_of, snapshots_of
-from opicflow.pipelines.cli.text import counted
+from opicflow.pipelines.cli.text import counted, print_lines
 
 if TYPE_CHECKING:
     from opicflow.connectors.kafka.connection import Connection
@@ -95,16 +95,16 @@ def run(options: argparse.Namespace) -> int:
         if options.action == "create":
             _print_table(wanted, cluster, new)
             if chosen:
-                print(f"boundaries: {chosen}")
+                print_lines(f"boundaries: {chosen}")
         for finding in found:
-            print(finding)
+            print_lines(finding)
     if found:
         sys.stdout.flush()
         count = counted(len(found), "finding")
-        print(f"opicflow: {connection.brokers}: {count}: correct them, and check again", file=sys.stderr)
+        print_lines(f"opicflow: {connection.brokers}: {count}: correct them, and check again", file=sys.stderr)
         return _FOUND
     if options.action == "check" and not options.json:
-        print(f"all {len(wanted)} topics are as they should be")
+        print_lines(f"all {len(wanted)} topics are as they should be")
         _print_first_offsets(options, connection)
     return _SOUND
 
@@ -118,7 +118,7 @@ def _print_first_offsets(options: argparse.Namespace, connection: Connection) ->
 
     topic = ledger_topic_of(options)
     for one in find_trims(connection, topic, snapshots, reads=False):
-        print(f"{topic}, partition {one.shard}: offset {one.keep_from:,} and what follows must stay")
+        print_lines(f"{topic}, partition {one.shard}: offset {one.keep_from:,} and what follows must stay")
 
 
 def _placement(options: argparse.Namespace) -> tuple[Placement | None, str]:
@@ -137,11 +137,11 @@ def _placement(options: argparse.Namespace) -> tuple[Placement | None, str]:
 
 def _print_table(wanted: Sequence[TopicSpec], cluster: Cluster, new: frozenset[str]) -> None:
     width = max(len(spec.name) for spec in wanted)
-    print(f"{'topic':{width}}  partitions  replicas")
+    print_lines(f"{'topic':{width}}  partitions  replicas")
     for spec in wanted:
         topic = cluster.topics[spec.name]
         what = "created" if spec.name in new else "existed"
-        print(f"{spec.name:{width}}  {topic.partitions:10}  {topic.replication:8}  {what}")
+        print_lines(f"{spec.name:{width}}  {topic.partitions:10}  {topic.replication:8}  {what}")
 
 
 def _print_json(wanted: Sequence[TopicSpec], cluster: Cluster, new: frozenset[str], found: Sequence[Finding]) -> None:

@@ -20,8 +20,7 @@ from opicflow.pipelines.cli.options import (
     reading_of,
     rules_of,
 )
-from opicflow.pipelines.cli.text import counted
-from opicflow.schemas.errors import printable
+from opicflow.pipelines.cli.text import counted, print_lines
 
 if TYPE_CHECKING:
     from opicflow.connectors.files.log_reader import FileRange
@@ -127,23 +126,23 @@ def run(options: argparse.Namespace) -> int:
         found = {"crawlers": dict(sample.crawlers), "unread_names": dict(sample.unread)}
         print(json.dumps({"summary": summary, "rejects": shown, "notes": notes, **found}, indent=2))
         return code
-    print(
+    print_lines(
         f"{counted(summary['events_read'], 'event')} read = {counted(summary['visits'], 'visit')} + "
         f"{counted(summary['announcements'], 'announcement')} + {counted(rejected, 'reject')} "
         "(only a replay finds duplicates)"
     )
     for reason, count in most_first(reasons).items():
-        print(f"  {count:10,}  {reason}")
+        print_lines(f"  {count:10,}  {reason}")
     for row in shown:
-        print(f"{row['where']}: {row['reason']}: {printable(row['detail'])}")
+        print_lines(f"{row['where']}: {row['reason']}: {row['detail']}")
         if row["bytes"]:
-            print(f"    {printable(row['bytes'])}")
+            print_lines(f"    {row['bytes']}")
     for note in notes:
-        print(f"note: {note}")
+        print_lines(f"note: {note}")
     if sample.unread:
-        names = ", ".join(printable(name[:_LONGEST_NAME]) for name, _ in sample.unread.most_common(_MOST_NAMES))
+        names = ", ".join(name[:_LONGEST_NAME] for name, _ in sample.unread.most_common(_MOST_NAMES))
         more = f" and {len(sample.unread) - _MOST_NAMES} more" if len(sample.unread) > _MOST_NAMES else ""
-        print(f"fields that are not read: {names}{more}")
+        print_lines(f"fields that are not read: {names}{more}")
     if not notes and not rejected:
         print("no problems found")
     return code
@@ -189,7 +188,6 @@ def _notes_of_sample(sample: LogSample) -> list[str]:
         if count
     ]
     return notes + [
-        f"{printable(name[:_LONGEST_NAME])} is not read: if it is the {meaning}, give --field {meaning}="
-        f"{printable(name[:_LONGEST_NAME])}."
+        f"{name[:_LONGEST_NAME]} is not read: if it is the {meaning}, give --field {meaning}={name[:_LONGEST_NAME]}."
         for name, meaning in list(sample.meanings.items())[:_MOST_NAMES]
     ]

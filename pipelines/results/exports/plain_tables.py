@@ -1,4 +1,4 @@
-"""CSV and lines of JSON: all columns of the rows, for everything that reads tables."""
+"""CSV and lines of JSON, for everything that reads tables."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 import orjson
 
 from opicflow.pipelines.results.exports.export_job import ExportJob, text_of_time
-from opicflow.pipelines.results.exports.result_rows import TIME_FIELDS, field_names
+from opicflow.pipelines.results.exports.result_rows import COLUMN_TYPES
 
 
 def csv_table(job: ExportJob) -> Iterator[bytes]:
     """Yield a line of names, and a line of CSV for each row. Missing values are empty."""
-    yield _csv([field_names(job.kind)])
+    yield _csv([job.rows.columns])
     for some in _with_times(job):
         yield _csv(some)
 
 
 def json_table(job: ExportJob) -> Iterator[bytes]:
     """Yield an object of JSON a line."""
-    names = field_names(job.kind)
+    names = job.rows.columns
     for some in _with_times(job):
         objects = (dict(zip(names, row, strict=True)) for row in some)
         yield b"".join(orjson.dumps(one, option=orjson.OPT_APPEND_NEWLINE) for one in objects)
@@ -30,9 +30,10 @@ def json_table(job: ExportJob) -> Iterator[bytes]:
 
 def _with_times(job: ExportJob) -> Iterator[list[Sequence[Any]]]:
     """Yield the rows with their times as text."""
-    times = [number for number, name in enumerate(field_names(job.kind)) if name in TIME_FIELDS]
+    columns = job.rows.columns
+    times = [number for number, name in enumerate(columns) if COLUMN_TYPES[job.kind][name].is_time]
     for some in job.rows:
-        yield [_with_texts(row, times) for row in some] if times else some
+        yield [_with_texts(row[: len(columns)], times) for row in some]
 
 
 def _with_texts(row: Sequence[Any], times: Sequence[int]) -> list[Any]:

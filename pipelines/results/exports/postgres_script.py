@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from opicflow.pipelines.results.exports.export_job import ExportJob, text_of_time
-from opicflow.pipelines.results.exports.result_rows import TIME_FIELDS, field_names
+from opicflow.pipelines.results.exports.result_rows import COLUMN_TYPES, ColumnType
 
-_TYPES = {"importance": "double precision", "score": "double precision", "priority": "double precision"}
-_TYPES |= dict.fromkeys(TIME_FIELDS, "timestamptz") | {"interval_seconds": "double precision"}
+_TYPES: dict[type, str] = {str: "text", float: "double precision", bool: "boolean", int: "bigint"}
 _KEY = "page"
 """An index takes texts of up to 2,704 bytes: URLs can be longer."""
 _ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\b": "\\b", "\f": "\\f", "\v": "\\v", "\0": "%00"}
@@ -20,9 +19,10 @@ _SPECIAL = re.compile("[\\\\\t\n\r\b\f\v\0]")
 
 def table_script(job: ExportJob) -> Iterator[bytes]:
     """Yield the script. If a page has several rows, the last one counts."""
-    names = field_names(job.kind)
+    names = job.rows.columns
+    types = [COLUMN_TYPES[job.kind][name] for name in names]
     table = ".".join('"' + word.replace('"', '""') + '"' for word in job.name.split("."))
-    defined = ", ".join(f"{name} {_TYPES.get(name, 'text')}" for name in names)
+    defined = ", ".join(f"{name} {_type_of(type_)}" for name, type_ in zip(names, types, strict=True))
     listed = ", ".join(names)
     replaced = ", ".join(f"{name} = excluded.{name}" for name in names if name != _KEY)
     yield (
@@ -35,7 +35,7 @@ def table_script(job: ExportJob) -> Iterator[bytes]:
         f"COPY opicflow_rows ({listed}) FROM stdin;\n"
     ).encode()
     for some in job.rows:
-        yield "".join("\t".join(map(_copied, names, row)) + "\n" for row in some).encode()
+        yield "".join("\t".join(map(_copied, types, row)) + "\n" for row in some).encode()
     yield (
         "\\.\n"
         f"INSERT INTO {table} ({listed})\n"
@@ -45,9 +45,13 @@ def table_script(job: ExportJob) -> Iterator[bytes]:
     ).encode()
 
 
-def _copied(name: str, value: Any) -> str:
+def _type_of(column: ColumnType) -> str:
+    return "timestamptz" if column.is_time else next(_TYPES[one] for one in column.types if one in _TYPES)
+
+
+def _copied(column: ColumnType, value: Any) -> str:
     """Return a value in the text format of COPY."""
-    if name in TIME_FIELDS:
+    if column.is_time:
         value = text_of_time(value)
     if value is None:
         return "\\N"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, partial
-from itertools import islice
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cache, cached_property, partial
+from itertools import islice, repeat
 from pathlib import Path
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,6 +20,7 @@ from opicflow.pipelines.results.plain_times import avro_records, plain_values
 from opicflow.pipelines.results.record_columns import importance_columns, order_columns, pages_of, schedule_columns
 from opicflow.schemas.columns import Columns, plain_rows, row_count, row_slice
 from opicflow.schemas.errors import in_one_line
+from opicflow.schemas.records import CrawlOrder, Importance, RefreshSchedule
 
 _ROWS_AT_ONCE = 1 << 13
 _FORMATS = ("jsonl", "avro", "parquet")
@@ -69,8 +70,9 @@ Row = ImportanceRow | ScheduleRow | OrderRow
 _ROW_TYPES: dict[str, type[Row]] = {"importance": ImportanceRow, "schedule": ScheduleRow, "orders": OrderRow}
 _FILE_NAMES = {"importance": "importance", "schedule": "refresh-schedule", "orders": "crawl-orders"}
 KINDS = tuple(_ROW_TYPES)
-TIME_FIELDS = frozenset(["due", "ordered_at", "not_before", "expires_at", "last_visit"])
-"""The fields that are milliseconds since 1970."""
+_RECORDS: dict[str, type[Any]] = {"importance": Importance, "schedule": RefreshSchedule, "orders": CrawlOrder}
+_FILTERED_BY = {"orders": ("ordered_at", "expires_at")}
+"""Columns that are read in any case."""
 _COLUMNS_OF: dict[str, Callable[[bytes], Columns]] = {
     "importance": lambda part: importance_columns(pages_of(part)),
     "schedule": lambda part: schedule_columns(pages_of(part)),
@@ -78,23 +80,59 @@ _COLUMNS_OF: dict[str, Callable[[bytes], Columns]] = {
 }
 
 
-def field_names(kind: str) -> tuple[str, ...]:
-    """Return the names of the fields of rows."""
-    return _ROW_TYPES[kind]._fields
+class ColumnType(NamedTuple):
+    """The types that the values of a column have, and the value where a file of an older version has no such column."""
+
+    types: tuple[type, ...]
+    default: Any
+    is_time: bool
+    """Whether it is milliseconds since 1970."""
+
+
+def _column_types(record: type[Any]) -> dict[str, ColumnType]:
+    """Return the columns of the files of a record, by their names."""
+    hints, found = get_type_hints(record), {}
+    for one in fields(record):
+        name, hint = one.name.removesuffix("_ms"), hints[one.name]
+        types = tuple(str if get_origin(each) is Literal else each for each in get_args(hint) or (hint,))
+        if get_origin(hint) is Literal or name == "page":  # words, and a number that is written as digits
+            types = (str,)
+        types = (*types, int) if float in types else types
+        found[name] = ColumnType(types, one.default, one.name.endswith("_ms"))
+    return found
+
+
+COLUMN_TYPES = {kind: _column_types(record) for kind, record in _RECORDS.items()}
+"""All columns of each kind, in the order of its files."""
+
+
+@cache
+def _row_type(kind: str, columns: tuple[str, ...]) -> Any:
+    """Return the type of rows with these columns; without any, with those that other systems take."""
+    if not columns:
+        return _ROW_TYPES[kind]
+    return namedtuple("Row", dict.fromkeys((*columns, *_FILTERED_BY.get(kind, ()))))
 
 
 @dataclass(frozen=True)
 class Rows:
     """The rows of a result, to be read more than once. Orders that have expired at `now_ms` are left out.
 
-    Without `now_ms` it is the time of the latest order: files of a replay also have the orders of earlier cycles.
-    `counts` has how many rows the latest reading gave, and how many expired orders it left out.
+    They begin with the columns that were chosen; without any, they have those that other systems take. Without `now_ms`
+    it is the time of the latest order: files of a replay also have the orders of earlier cycles. `counts` has how many
+    rows the latest reading gave, and how many expired orders it left out.
     """
 
     kind: str
     source: Callable[[], Iterator[list[Any]]]
     now_ms: int | None = None
+    chosen: tuple[str, ...] = ()
     counts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns to write."""
+        return self.chosen or _ROW_TYPES[self.kind]._fields
 
     def __iter__(self) -> Iterator[list[Any]]:
         """Yield the rows, some thousands at a time."""
@@ -117,13 +155,13 @@ class Rows:
         return max((order.ordered_at for some in self.source() for order in some), default=0)
 
 
-def _is_open(order: OrderRow, now_ms: int) -> bool:
+def _is_open(order: Any, now_ms: int) -> bool:
     return order.expires_at is None or order.expires_at > now_ms
 
 
-def rows_of_parts(kind: str, parts: Iterable[bytes], now_ms: int | None = None) -> Rows:
+def rows_of_parts(kind: str, parts: Iterable[bytes], now_ms: int | None = None, chosen: tuple[str, ...] = ()) -> Rows:
     """Return the rows of packed parts, as the answers of a state are."""
-    columns_of, row_type = _COLUMNS_OF[kind], _ROW_TYPES[kind]
+    columns_of, row_type = _COLUMNS_OF[kind], _row_type(kind, chosen)
 
     def read() -> Iterator[list[Any]]:
         for part in parts:
@@ -133,26 +171,26 @@ def rows_of_parts(kind: str, parts: Iterable[bytes], now_ms: int | None = None) 
                 some = row_slice(needed, first, first + _ROWS_AT_ONCE)
                 yield [row_type(**row) for row in plain_rows(some)]
 
-    return Rows(kind, read, now_ms)
+    return Rows(kind, read, now_ms, chosen)
 
 
-def rows_of_files(kind: str, names: Sequence[str], now_ms: int | None = None) -> Rows:
+def rows_of_files(kind: str, names: Sequence[str], now_ms: int | None = None, chosen: tuple[str, ...] = ()) -> Rows:
     """Return the rows of files of results: JSON lines, Avro or Parquet; of a folder that a replay wrote, its file.
 
     A file that is no such result is an `InputRefused`.
     """
-    files = [file for name in names for file in _files_of(kind, name)]
+    files, row_type = [file for name in names for file in _files_of(kind, name)], _row_type(kind, chosen)
 
     def read() -> Iterator[list[Any]]:
         for file in files:
-            yield from _read(file, kind)
+            yield from _read(file, kind, row_type)
 
-    return Rows(kind, read, now_ms)
+    return Rows(kind, read, now_ms, chosen)
 
 
 def rows_of_values(kind: str, values: Sequence[Mapping[str, Any]], now_ms: int | None = None) -> Rows:
     """Return the rows of records of a result, as they were decoded from Avro."""
-    rows = _rows(kind, list(values), lambda number: f"record {number + 1}")
+    rows = _rows(kind, _ROW_TYPES[kind], list(values), lambda number: f"record {number + 1}")
     return Rows(kind, lambda: iter([rows]), now_ms)
 
 
@@ -170,54 +208,55 @@ def _files_of(kind: str, name: str) -> list[str]:
     return [str(path) for path in found[0]]
 
 
-def _read(name: str, kind: str) -> Iterator[list[Any]]:
+def _read(name: str, kind: str, row_type: Any) -> Iterator[list[Any]]:
     with open_bytes(name) as file:
         first = file.read(4)
         file.seek(0)
         if first == b"PAR1":
-            yield from _parquet_rows(name, file, kind)
+            yield from _parquet_rows(name, file, kind, row_type)
             return
         if first == b"Obj\x01":
-            yield from _avro_rows(name, file, kind)
+            yield from _avro_rows(name, file, kind, row_type)
             return
     for lines in whole_lines(name, pieces_of(name)):
         objects = json_objects(name, lines)
         for at in range(0, len(objects), _ROWS_AT_ONCE):
-            yield _rows(kind, objects[at : at + _ROWS_AT_ONCE], partial(_line, name, lines, at))
+            yield _rows(kind, row_type, objects[at : at + _ROWS_AT_ONCE], partial(_line, name, lines, at))
 
 
 def _line(name: str, lines: LineBlock, first: int, row: int) -> str:
     return f"{name}, line {lines.line_of(first + row)}"
 
 
-def _parquet_rows(name: str, file: Any, kind: str) -> Iterator[list[Any]]:
-    fields = _FIELD_TYPES[kind]
+def _parquet_rows(name: str, file: Any, kind: str, row_type: Any) -> Iterator[list[Any]]:
     try:
         table = pq.ParquetFile(file)
-        for field_ in fields:
-            if field_ not in table.schema_arrow.names:
-                raise _refusal(kind, name, field_)
+        present = [column for column in row_type._fields if column in table.schema_arrow.names]
+        missing = {column: _default(kind, name, column) for column in row_type._fields if column not in present}
         for group in range(
             table.num_row_groups
         ):  # one by one: Arrow keeps all that it reads until the end of an iterator
-            for batch in table.iter_batches(_ROWS_AT_ONCE, [group], columns=list(fields), use_threads=False):
-                columns = {field_: plain_values(batch.column(field_)) for field_ in fields}
-                for field_, types in fields.items():
-                    if set(map(type, columns[field_])) - set(types):
-                        raise _refusal(kind, name, field_)
-                yield [_ROW_TYPES[kind](*values) for values in zip(*columns.values(), strict=True)]
+            for batch in table.iter_batches(_ROWS_AT_ONCE, [group], columns=present, use_threads=False):
+                columns: dict[str, Iterable[Any]] = {
+                    column: repeat(value, batch.num_rows) for column, value in missing.items()
+                }
+                for column in present:
+                    columns[column] = values = plain_values(batch.column(column))
+                    if set(map(type, values)) - set(COLUMN_TYPES[kind][column].types):
+                        raise _refusal(kind, name, column)
+                yield [row_type(*values) for values in zip(*map(columns.__getitem__, row_type._fields), strict=True)]
     except InputRefused:
         raise
     except _DAMAGED as problem:
         raise InputRefused(f"{name}: damaged ({in_one_line(problem)}): write it again") from None
 
 
-def _avro_rows(name: str, file: Any, kind: str) -> Iterator[list[Any]]:
+def _avro_rows(name: str, file: Any, kind: str, row_type: Any) -> Iterator[list[Any]]:
     number = 1
     try:
         records = avro_records(file)
         while some := list(islice(records, _ROWS_AT_ONCE)):
-            yield _rows(kind, some, partial(_number, name, number))
+            yield _rows(kind, row_type, some, partial(_number, name, number))
             number += len(some)
     except InputRefused:
         raise
@@ -229,30 +268,27 @@ def _number(name: str, first: int, row: int) -> str:
     return f"{name}, row {first + row}"
 
 
-def _types(hint: Any) -> tuple[type, ...]:
-    types = get_args(hint) or (hint,)
-    return (*types, int) if float in types else types
-
-
-_FIELD_TYPES: dict[str, dict[str, tuple[type, ...]]] = {
-    kind: {name: _types(hint) for name, hint in get_type_hints(row_type).items()}
-    for kind, row_type in _ROW_TYPES.items()
-}
-
-
-def _rows(kind: str, objects: list[Any], where: Callable[[int], str]) -> list[Any]:
+def _rows(kind: str, row_type: Any, objects: list[Any], where: Callable[[int], str]) -> list[Any]:
     """Return rows; `where` returns the position of an object whose field is missing or has another type."""
-    row_type, fields = _ROW_TYPES[kind], _FIELD_TYPES[kind].items()
+    columns = [(name, COLUMN_TYPES[kind][name].types) for name in row_type._fields]
     rows = []
     for number, values in enumerate(objects):
         found: list[Any] = []
-        for name, types in fields:
-            value = values.get(name)
-            if type(value) not in types or name not in values:
+        for name, types in columns:
+            value = values[name] if name in values else _default(kind, where(number), name)
+            if type(value) not in types:
                 raise _refusal(kind, where(number), name)
             found.append(value)
         rows.append(row_type(*found))
     return rows
+
+
+def _default(kind: str, where: str, name: str) -> Any:
+    """Return the value of a column that older versions did not write."""
+    value = COLUMN_TYPES[kind][name].default
+    if value is MISSING:
+        raise _refusal(kind, where, name)
+    return value
 
 
 def _refusal(kind: str, where: str, name: str) -> InputRefused:

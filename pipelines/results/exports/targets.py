@@ -29,6 +29,8 @@ class Target(NamedTuple):
     """The thing that has the name. If the name is None, the user must give it."""
     routing: str | None = None
     """The routing of updates if the user gives none; None: the target has no routing."""
+    is_table: bool = False
+    """Whether it takes all columns."""
 
     def default_name(self, kind: str) -> str | None:
         """Return the name for a kind of result."""
@@ -36,14 +38,14 @@ class Target(NamedTuple):
 
 
 TARGETS: dict[str, Target] = {
-    "csv": Target(dict.fromkeys(KINDS, csv_table)),
-    "jsonl": Target(dict.fromkeys(KINDS, json_table)),
+    "csv": Target(dict.fromkeys(KINDS, csv_table), is_table=True),
+    "jsonl": Target(dict.fromkeys(KINDS, json_table), is_table=True),
     "nutch": Target({"importance": importance_seeds, "schedule": schedule_seeds, "orders": order_seeds}),
     "heritrix": Target({"importance": precedences, "orders": forced_urls}),
     "stormcrawler": Target({"schedule": schedule_updates, "orders": order_updates}, "status", "index", "host"),
     "scrapy-redis": Target({"orders": start_requests}, None, "key"),
     "opensearch": Target({"importance": score_updates}, "pages", "index", "none"),
-    "postgres": Target(dict.fromkeys(KINDS, table_script), "opicflow_KIND", "table"),
+    "postgres": Target(dict.fromkeys(KINDS, table_script), "opicflow_KIND", "table", is_table=True),
     "redis": Target(
         {"importance": important_pages, "schedule": due_pages, "orders": ordered_pages}, "opicflow:KIND", "key"
     ),

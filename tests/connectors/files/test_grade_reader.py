@@ -29,6 +29,7 @@ def read(path: Path, data: bytes) -> Grades:
         b"who,Grade , URL\n" + b"me,3,https://a.example/\nme,1.5,https://b.example/x",
         gzip.compress(PLAIN, mtime=0),
         b'"https://a.example/", 3\n"https://b.example/x",15e-1',
+        b'why,url,grade\n"good,\n""very""",https://a.example/,3\r\n\r\n"",https://b.example/x,1.5\r\n',
     ],
 )
 def test_columns_may_have_names(data: bytes, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import random
@@ -16,8 +17,12 @@ from hypothesis import strategies as st
 from opicflow.connectors.files import log_reader
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES
 from opicflow.connectors.files.formats import Format
+from opicflow.connectors.files.grade_reader import read_grades
 from opicflow.connectors.files.log_reader import Batch, FileRange, format_of, read, split
 from opicflow.connectors.files.opening import Block, InputRefused, decompressed, expand, open_bytes
+from opicflow.connectors.files.rank_reader import read_ranks
+from opicflow.connectors.files.reading import ANY, Reading
+from opicflow.pipelines.experiments.edge_lists import web_of_file
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, Reason, Reject
 from support.archives import gz, page, zst
 from support.thorough import crossed
@@ -244,6 +249,28 @@ def test_files_that_are_not_crawl_logs_are_refused_in_one_line(tmp_path: Path) -
         format_of(str(tmp_path / "nothing"))
     with pytest.raises(InputRefused, match="no such file"):
         list(read(FileRange("s", str(tmp_path / "nothing"), Format.JSONL)))
+
+
+@pytest.mark.parametrize("reading", [ANY, Reading("jsonl")])
+@pytest.mark.parametrize(
+    ("data", "encoding"),
+    [
+        ('{"url": "https://bücher.example/"}'.encode("utf-16"), "UTF-16"),
+        (codecs.BOM_UTF16_BE + "url,status\n".encode("utf-16-be"), "UTF-16"),
+        ('{"url": "https://a/"}'.encode("utf-16-le"), "UTF-16LE"),
+        (gz("https://a/\thttps://b/\n".encode("utf-16-be")), "UTF-16BE"),
+    ],
+)
+def test_utf_16_is_refused_with_the_command_that_converts_it(
+    data: bytes, encoding: str, reading: Reading, tmp_path: Path
+) -> None:
+    (tmp_path / "f").write_bytes(data)
+    advice = f"f: {encoding}, which is not read: convert it: iconv -f {encoding} -t UTF-8 OLD > NEW"
+    with pytest.raises(InputRefused, match=advice):
+        format_of(str(tmp_path / "f"), reading)
+    for read_ in (lambda name: read_ranks(name, "importance"), read_grades, web_of_file):
+        with pytest.raises(InputRefused, match=advice):
+            read_(str(tmp_path / "f"))
 
 
 @pytest.mark.parametrize("name", ["a\0b", "a\0*", "a\0*/**", "file://a\0b", "file:///a\0*"])

@@ -551,7 +551,7 @@ def test_malformed_wat_records_are_rejects(value: object) -> None:
 
 def test_adjacent_lines_of_a_page_are_one_visit() -> None:
     data = b"\xef\xbb\xbf# edges\nhttp://a/ http://b/\nhttp://a/\thttp://c/\t2\r\n\n"
-    data += b"http://a/,http://d/,e\nhttp://b/\nhttp://a 7\n"
+    data += b"http://a/ http://d/,e\nhttp://b/\nhttp://a 7\n"
     assert read(data, "edges", block_bytes=5) == [
         (
             11,
@@ -567,7 +567,7 @@ def test_adjacent_lines_of_a_page_are_one_visit() -> None:
     [
         (b"a b c", Reason.BAD_WEIGHT),
         (b"a b 1 2", Reason.NOT_AN_EVENT),
-        (b"a\t\t1", Reason.NOT_AN_EVENT),
+        (b'a "" 1', Reason.NOT_AN_EVENT),
         (b"a \xff", Reason.NOT_UTF8),
         (b"x" * (MOST_EVENT_BYTES + 1), Reason.TOO_LARGE),
     ],

@@ -287,10 +287,12 @@ def compressed(data: bytes, draw: random.Random) -> bytes:
 def edges(draw: random.Random) -> bytes:
     """Return an edge list."""
     separator = draw.choice(["\t", " ", ","])
-    rows = []
+    rows = draw.choice([[], [], [separator.join(["source", "target"])]])
     for _ in range(draw.randrange(1, 8)):
         weight = draw.choice([[], [], ["2"], ["0.5"], ["1e999"], ["-1"], ["x"]])
-        rows.append(separator.join([url(draw), *draw.choice([[url(draw)], [url(draw)], []]), *weight]))
+        quote = draw.choice(["", "", '"'])
+        names = [f"{quote}{name}{quote}" for name in (url(draw), *draw.choice([[url(draw)], [url(draw)], []]))]
+        rows.append(separator.join([*names, *weight]))
     return draw.choice(["\n", "\r\n", "\n\n"]).join(rows).encode() + draw.choice([b"\n", b""])
 
 
@@ -313,7 +315,8 @@ def ranks(draw: random.Random) -> bytes:
     if form == 0:
         return b"".join(json.dumps({"url": page, "importance": rank}).encode() + b"\n" for page, rank in rows)
     if form == 1:
-        return "".join(["url,importance\n", *(f'"{page}",{rank}\n' for page, rank in rows)]).encode()
+        quote = draw.choice(['"', ""])
+        return "".join(["url,importance\n", *(f"{quote}{page}{quote},{rank}\n" for page, rank in rows)]).encode()
     if form == 2:
         head = "#harmonicc_pos\t#harmonicc_val\t#pr_pos\t#pr_val\t#host_rev\t#n_hosts\n"
         return (
