@@ -11,8 +11,9 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -32,20 +33,24 @@ _NOTE: dict[str, Any] = {"portion": 0, "part": 0, "ended": False, "last": False,
 
 @contextmanager
 def compiled_beside(config: KeeperConfig) -> Iterator[None]:
-    """Compile the kernels of a ledger in another process, if none were compiled yet. It is stopped at the end."""
-    if is_compiled("pipelines.ledger"):
+    """Compile the kernels of a ledger in another process, if none were compiled yet. It is stopped at the end.
+
+    Where no process can be started, the replay compiles them all.
+    """
+    with ExitStack() as stack:
+        if sys.executable and not is_compiled("pipelines.ledger"):
+            with suppress(OSError):  # Python within another program may not be a program that can be started
+                process = stack.enter_context(_begun(config))
+                stack.callback(process.kill)
         yield
-        return
-    command = [sys.executable, "-m", __name__]
+
+
+def _begun(config: KeeperConfig) -> subprocess.Popen[bytes]:
     quiet = subprocess.DEVNULL  # what fails here fails in the replay as well, and is reported there
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet) as process:
-        try:
-            assert process.stdin is not None
-            process.stdin.write(pickle.dumps(replace(config, policies=(), space=in_memory)))
-            process.stdin.close()
-            yield
-        finally:
-            process.kill()
+    with TemporaryFile() as given:  # unlike a pipe it is of no concern to a process that does not read
+        given.write(pickle.dumps(replace(config, policies=(), space=in_memory)))
+        given.seek(0)
+        return subprocess.Popen([sys.executable, "-m", __name__], stdin=given, stdout=quiet, stderr=quiet)
 
 
 def compile_all(config: KeeperConfig) -> None:
