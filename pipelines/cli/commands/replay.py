@@ -149,7 +149,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     how.add_argument("--runner", default="DirectRunner", metavar="NAME", help="a Beam runner; %(default)s = in-process")
     how.add_argument("--beam-option", action="append", default=[], metavar="OPTION", help="for the runner; repeatable")
-    how.add_argument("--segment-mb", type=whole, default=256, metavar="MB", help=argparse.SUPPRESS)
+    how.add_argument("--segment-mb", type=whole, metavar="MB", help=argparse.SUPPRESS)
 
 
 def _folder_or_stdout(text: str) -> Path | str:
@@ -256,6 +256,7 @@ def _stream_importance(parts: Sequence[bytes], format_: str) -> None:
 
 def _request(options: argparse.Namespace) -> ReplayRequest:
     from opicflow.pipelines.replay.runner import ReplayRequest
+    from opicflow.pipelines.replay.segments import SEGMENT_BYTES
 
     rules = rules_of(options)
     return ReplayRequest(
@@ -280,7 +281,7 @@ def _request(options: argparse.Namespace) -> ReplayRequest:
         sites=sites_of(options),
         runner=options.runner,
         beam_options=tuple(options.beam_option),
-        segment_bytes=options.segment_mb << 20,
+        segment_bytes=options.segment_mb << 20 if options.segment_mb else SEGMENT_BYTES,
         urls_on_disk=options.urls_on_disk,
         reading=reading_of(options),
     )
