@@ -150,6 +150,7 @@ def replayed(request: ReplayRequest, progress: Callable[[Progress], None]) -> It
         if request.state is not None:
             folder = stack.enter_context(StateFolder.locked(request.state, create=True))
         stored = folder.read() if folder else None
+        has_parts = folder is None or folder.work.exists()
         config, rules = _settings(request, stored)
         state = stored or State(config.to_json(), [rules.to_json()], page_ids=rules.page_ids.to_json())
         work = stack.enter_context(_work_folder(folder, request.out))
@@ -163,7 +164,7 @@ def replayed(request: ReplayRequest, progress: Callable[[Progress], None]) -> It
         _check_now(request, keeper)
         replay = _Replay(request, log, config, rules, folder, state, work, progress, begun)
         replay.use_rules()
-        found = replay.find_input(keeper)
+        found = replay.find_input(keeper, has_parts)
         if keeper is None and not found.input_ranges:
             raise _without_a_log(request, found)
         stack.enter_context(compiled_beside(config))
@@ -205,12 +206,16 @@ class _Replay:
             self.state.rules.append(self.rules.to_json())
             self.notes.append("From here on other rules hold for addresses and links than before.")
 
-    def find_input(self, keeper: ReplayKeeper | None) -> FoundInput:
-        """Find the input from where the state ends: a run that was interrupted continues, others begin."""
+    def find_input(self, keeper: ReplayKeeper | None, has_parts: bool) -> FoundInput:
+        """Find the input from where the state ends: a run that was interrupted continues, others begin.
+
+        `has_parts`: the work folder is the one in which the run before has written.
+        """
         state, names = self.state, list(self.log.names)
         now = {} if self.request.now_second is None else {"now_second": self.request.now_second}
         is_resumed = (
             bool(state.run)
+            and has_parts
             and state.run["logs"] == names
             and state.run.get("now_second") == self.request.now_second
             and LedgerConfig.from_json(state.config["ledger"]) == self.config.ledger
@@ -225,8 +230,9 @@ class _Replay:
                 self.notes.append("Nothing new since these logs were replayed: the results are the same as then.")
         if not is_resumed:
             if state.run and not state.run["finished"]:
+                why = "this is another command" if has_parts else "what it had written in work is lost"
                 self.notes.append(
-                    "The replay before was interrupted, and this is another command: the "
+                    f"The replay before was interrupted, and {why}: the "
                     f"{counts_of(state)['events_read']:,} events that it had read count in the ledger, not in this "
                     "summary, and its rejects are not listed."
                 )

@@ -1,7 +1,8 @@
 """The folder that keeps a replay's ledger from one day to the next, and through a kill -9.
 
     lock               held by the replay that is using the folder
-    state.json         everything but the ledger, and the name of its snapshot; renamed when both are on disk
+    state.json         everything but the ledger, and the name of its snapshot; renamed when both are on disk; there
+                       before the first snapshot, so that a folder which lost it is not taken for a new one
     snapshot-000012/   the chunks of the ledger
     answers-000012/    a copy of the final results of that snapshot, if the run has finished (answers.py)
     moments/           the importance of all pages while the crawl ran (moments.py)
@@ -20,7 +21,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -40,6 +41,8 @@ from opicflow.schemas.pages import PageIds, PageIdsRefused
 STATE_VERSION = 1
 FRONTIER_LOG_NAME = "visits.jsonl"
 """In the folder of a frontier: the log whose ledger the state is."""
+_BESIDE = ("snapshot-*", "answers-*", "moments")
+"""What is in a folder only if `state.json` was there before."""
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _HEAD_BYTES = 1 << 16
 _TAIL_BYTES = 1 << 12
@@ -131,11 +134,16 @@ class StateFolder:
             yield cls(path)
 
     def read(self) -> State | None:
-        """The state, if there is one."""
+        """The state; None before the first checkpoint."""
         try:
             stored = json.loads((self.path / "state.json").read_bytes())
             version, digest, values = stored["version"], stored.get("digest"), stored.get("state")
         except FileNotFoundError:
+            if left := next((name for kind in _BESIDE for name in sorted(self.path.glob(kind))), None):
+                raise StateRefused(
+                    f"{self.path}: state.json is missing beside {left.name}: restore the folder, or start again in "
+                    "another one"
+                ) from None
             return None
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             raise self._unreadable() from None
@@ -152,7 +160,7 @@ class StateFolder:
             raise StateRefused(f"{self.path}: {problem}") from None
         except _WRONG_VALUES:
             raise self._unreadable() from None
-        return state
+        return state if state.snapshot else None
 
     def _unreadable(self) -> StateRefused:
         return StateRefused(
@@ -184,6 +192,8 @@ class StateFolder:
 
     def write(self, state: State, keeper: ReplayKeeper) -> int:
         """Write a checkpoint. Returns the bytes of the snapshot. Until it is whole, the one before counts."""
+        if not (self.path / "state.json").exists():  # or a lost one could not be told from one that was never written
+            self.write_state(replace(state, snapshot="", checkpoints=0))
         state.checkpoints += 1
         state.snapshot = f"snapshot-{state.checkpoints:06}"
         state.notes = keeper.notes().decode()
