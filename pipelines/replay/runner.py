@@ -6,7 +6,6 @@ checkpoints, the summary, and the files.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opicflow.connectors.files.reading import ANY, Reading
-from opicflow.connectors.files.whole_file import whole_file
 from opicflow.pipelines.ledger import ConfigRefused, LedgerConfig
 from opicflow.pipelines.replay.answers import MOST_PAGES, policies_in_force, write_answers
 from opicflow.pipelines.replay.first_compile import compiled_beside
@@ -26,7 +24,6 @@ from opicflow.pipelines.replay.mapped_files import MappedFiles
 from opicflow.pipelines.replay.moments import keep_moments
 from opicflow.pipelines.replay.read_progress import Progress
 from opicflow.pipelines.replay.result_files import (
-    SUMMARY,
     FileKinds,
     ResultFiles,
     path_in_errors,
@@ -135,7 +132,7 @@ class ReplayResult:
 
 @contextmanager
 def replayed(request: ReplayRequest, progress: Callable[[Progress], None]) -> Iterator[ReplayResult]:
-    """Replay, write the requested results, and yield them. The state counts the run as finished after that."""
+    """Replay, write the requested results, and yield them. The files get their names after that, all or none."""
     begun = time.perf_counter()
     _check_runner(request)
     log: Input = request.topic or LogFiles(
@@ -313,7 +310,7 @@ class _Replay:
                 keep_moments(self.folder.path, self.work)
 
     def write_results(self, found: FoundInput) -> ReplayResult:
-        """Write files and topics, with the summary last."""
+        """Write files and topics, with the summary last. The files have no names yet."""
         request, last = self.request, self.state.run["last"]
         self.notes += self.log.notes_at_end(found.input_ranges, self.state)
         if request.now_second is not None and last["audit"]["second"] > request.now_second:
@@ -322,18 +319,15 @@ class _Replay:
         summary = result.summary
         summary["seconds"] = round(time.perf_counter() - self.begun, 3)
         if self.files is not None:
-            result.written += self.files.finish()
+            result.written += self.files.write()
         if request.to is not None:
             from opicflow.pipelines.results.topic_writer import send_results
 
             result.published += send_results(request.to, self.work, last["audit"])
         summary["seconds"] = round(time.perf_counter() - self.begun, 3)
         summary["events_per_second"] = round(summary["events_read"] / summary["seconds"])
-        if request.out is not None:
-            path = request.out / SUMMARY
-            with path_in_errors(path), whole_file(path) as file:
-                file.write(json.dumps(summary, indent=2).encode() + b"\n")
-            result.written.append(path)
+        if self.files is not None:
+            result.written.append(self.files.write_summary(summary))
         return result
 
     def _result(self, found: FoundInput) -> ReplayResult:
@@ -360,7 +354,12 @@ class _Replay:
         return Parts(self.work, kind)
 
     def finish(self) -> None:
-        """Mark the run as finished. Final parts have been written elsewhere: they become answers, or are removed."""
+        """Give the files their names, and mark the run as finished.
+
+        Final parts have been written elsewhere: they become answers, or are removed.
+        """
+        if self.files is not None:
+            self.files.finish()
         if self.folder:
             self.state.run["finished"] = True
             self.folder.write_state(self.state)
