@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from opicflow.pipelines.ledger import CrawlEntry, CrawlItems, Kind, LogPosition, Outcome
-from opicflow.pipelines.ledger.encoding import encode_entry
+from opicflow.pipelines.ledger.encoding import DecodedEntry, encode_entry
 from opicflow.pipelines.ledger.space import in_memory
 from opicflow.pipelines.refresh.orders import OrderTimes, spread
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeper
@@ -85,7 +85,7 @@ def apply_entries(config: KeeperConfig) -> ReplayKeeper:
         url_bytes=np.frombuffer(b"".join(_URLS), np.uint8),
     )
     entry = CrawlEntry("compiling", LogPosition(0, 0), LogPosition(rows, 0), items=items)
-    list(keeper._apply(entry, _NOTE))
+    list(keeper._apply(DecodedEntry(entry, _NOTE)))
     list(keeper.take(encode_entry(replace(entry, start=entry.end), _NOTE)))
     return keeper
 
@@ -96,7 +96,7 @@ def make_results(config: KeeperConfig) -> None:
     keeper.ledger.preview()
     rows = len(_URLS)
     end = CrawlEntry("compiling", LogPosition(rows, 0), LogPosition(rows, 0), items=CrawlItems.filled(0))
-    list(keeper._apply(end, {**_NOTE, "part": 1, "ended": True, "last": True, "files": []}))
+    list(keeper._apply(DecodedEntry(end, {**_NOTE, "part": 1, "ended": True, "last": True, "files": []})))
 
 
 def number_sites(config: KeeperConfig) -> None:

@@ -38,7 +38,7 @@ from opicflow.pipelines.results.record_columns import pages_of
 from opicflow.pipelines.transforms import keep_ledger
 from opicflow.pipelines.transforms.decode import Segment
 from opicflow.pipelines.transforms.keep_ledger import KeepLedger
-from opicflow.pipelines.transforms.keepers import KEEPERS
+from opicflow.pipelines.transforms.keepers import KEEPERS, LostLedger
 from opicflow.pipelines.transforms.parts import FINAL
 from opicflow.pipelines.transforms.rules import LinkWeights, Rules
 from opicflow.pipelines.transforms.settings import LedgerOptions
@@ -638,6 +638,16 @@ def test_a_ledger_that_is_no_longer_in_memory_ends_the_replay(segments: list[Seg
     transform = ReplayHere(settings, ReplayHead(chain="of another process"))
     with pytest.raises(Exception, match="no longer in the memory of its process: run again"):
         kept(tmp_path / "a", segments[:1], transform)
+
+
+def test_a_runner_that_loses_a_batch_ends_the_replay_in_one_line(
+    segments: list[Segment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SegmentRunner, "_run_pipeline", lambda *_: None)
+    ranges = [input_range for segment in segments for input_range in segment.input_ranges]
+    runner = SegmentRunner(ranges, KeeperConfig(), Rules(), tmp_path, runner="OtherRunner")
+    with pytest.raises(LostLedger, match=r"OtherRunner ended without the whole input .*: run again"):
+        list(runner.run(None))
 
 
 @pytest.mark.parametrize("forgotten", ["add", "clear"])
