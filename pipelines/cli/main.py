@@ -1,6 +1,6 @@
 """`opicflow`: the command line. Exit codes: 0; 2 for an error that the user can correct, in one line; 1 for a bug.
 
-`audit` also has 3, for "cannot be judged yet".
+`audit` also has 3, for "cannot be judged yet". `replay`, `validate` and `publish events` have 1 if all was rejected.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _run_command(options: argparse.Namespace) -> int:
         if _interrupted:  # Beam and compilers raise other exceptions for it
             raise KeyboardInterrupt from None
         if isinstance(problem, UserError):
-            return _refuse(by_option(one_line(problem), options))
+            return _refuse(by_option(one_line(problem), options), problem.exit_code)
         if isinstance(problem, OSError) and problem.filename == NAME:
             raise
         if isinstance(problem, OSError):
@@ -132,9 +132,9 @@ def _silence_beam() -> None:
         logging.getLogger(f"apache_beam.runners.{name}").setLevel(logging.CRITICAL)
 
 
-def _refuse(message: str) -> int:
+def _refuse(message: str, exit_code: int = EXIT_USER) -> int:
     _print_error(message)
-    return EXIT_USER
+    return exit_code
 
 
 def _print_error(line: str) -> None:

@@ -18,7 +18,7 @@ from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.pipelines.ledger import ConfigRefused, LedgerConfig
 from opicflow.pipelines.replay.answers import MOST_PAGES, policies_in_force, write_answers
 from opicflow.pipelines.replay.first_compile import compiled_beside
-from opicflow.pipelines.replay.inputs import FoundInput, Input, LogFiles, NothingRead
+from opicflow.pipelines.replay.inputs import AllRejected, FoundInput, Input, LogFiles, NothingRead
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayKeeper, policies_chain, policy_time_ms
 from opicflow.pipelines.replay.mapped_files import MappedFiles
 from opicflow.pipelines.replay.moments import keep_moments
@@ -41,7 +41,15 @@ from opicflow.pipelines.replay.segments import (
     progress_of,
 )
 from opicflow.pipelines.replay.state import State, StateFolder, StateRefused, samples_of
-from opicflow.pipelines.replay.summary import counts_of, notes_for, policy_notes, summary_of
+from opicflow.pipelines.replay.summary import (
+    ahead_note,
+    counts_of,
+    notes_for,
+    policy_notes,
+    summary_of,
+    why_all_rejected,
+)
+from opicflow.pipelines.replay.times_ahead import ahead_notes, keep_ahead
 from opicflow.pipelines.results.part_files import Parts, remove_final_parts, remove_parts, write_part
 from opicflow.pipelines.results.schedules import plan_notes
 from opicflow.pipelines.transforms.freed_memory import return_freed_memory
@@ -194,6 +202,8 @@ class _Replay:
     notes: list[str] = field(default_factory=list)
     checkpoint_at_bytes: int = 0
     snapshot_bytes: int = 0
+    ahead_before: frozenset[str] = frozenset()
+    """The ranges with events ahead of the clock that the state had before."""
     policies: list[dict[str, Any]] | None = None
     """The policies in force at the end; None: the final parts are not the answers of the ledger."""
 
@@ -222,7 +232,7 @@ class _Replay:
             self.notes.append("From here on pages are fetched again by other options than before.")
         if is_resumed and state.run["finished"]:
             # It may have been killed right at its end: the same command gives the same results, unless there is more.
-            is_resumed = self.log.is_read(state)
+            is_resumed = self.log.is_read(state, self.request.latest_ms)
             if is_resumed:
                 self.notes.append("Nothing new since these logs were replayed: the results are the same as then.")
         if not is_resumed:
@@ -236,7 +246,8 @@ class _Replay:
             earlier = samples_of(state.run, _MOST_EARLIER_SAMPLES)
             state.run = {"logs": names, "reports": [], "starts": {}, "finished": False, "earlier": earlier, **now}
         remove_parts(self.work, keeper.head.segment if keeper and is_resumed else 0)
-        found = self.log.find(state, self.notes, may_grow=self.folder is not None)
+        self.ahead_before = frozenset(one.name for one in state.ahead)
+        found = self.log.find(state, self.notes, self.folder is not None, self.request.latest_ms)
         rejects = b"".join(reject_line(_reject_of_empty(file), file) for file in found.empty_files)
         write_part(self.work, Part(PartKind.REJECTS, (0, EMPTY_FILES), rejects))
         self.checkpoint_at_bytes = counts_of(state)["bytes_read"]
@@ -285,10 +296,17 @@ class _Replay:
         run["last"] = {name: value for name, value in report.items() if name not in _SUMMED}
         read = {one.source: one for one in progress_of(report)}
         for source in self.state.sources:
-            if source.name in read:
-                source.at = read[source.name].at
+            if one := read.get(source.name):
+                keep_ahead(self.state, one, source, self.request.latest_ms)
+                source.at = one.at
                 if self.folder:
-                    self.log.remember(source, read[source.name])
+                    self.log.remember(source, one)
+        for ahead in list(self.state.ahead):
+            if one := read.get(ahead.name):
+                keep_ahead(self.state, one, ahead, self.request.latest_ms)
+                ahead.at, ahead.partitions = one.at, [list(partition) for partition in one.partitions]
+                if one.is_done:
+                    self.state.ahead.remove(ahead)
 
     def _are_answers(self, keeper: ReplayKeeper) -> bool:
         """Return whether the final parts are those of the ledger as it is: not settled, no policies still to come."""
@@ -334,6 +352,9 @@ class _Replay:
         state, last = self.state, self.state.run["last"]
         summary = summary_of(state, found.empty_files, found.input_ranges)
         if summary["pages"] == 0:
+            if self.folder:
+                state.run["finished"] = True
+                self.folder.write_state(state)
             raise _nothing_read(summary, found)
         return ReplayResult(
             summary=summary,
@@ -342,6 +363,7 @@ class _Replay:
             idle=last["idle"],
             rejects=self._parts(PartKind.REJECTS),
             notes=self.notes
+            + self._ahead_notes(summary)
             + policy_notes(state)
             + plan_notes(last["plan"])
             + notes_for(summary, last["idle"], state.config["ledger"]["remember_links"]),
@@ -349,6 +371,11 @@ class _Replay:
             orders=self._parts(PartKind.ORDERS),
             options=state.config["ledger"],
         )
+
+    def _ahead_notes(self, summary: dict[str, Any]) -> list[str]:
+        notes = ahead_notes(self.state, self.ahead_before, self.request.latest_ms) if self.folder else []
+        is_kept = self.folder and any(one.name not in self.ahead_before for one in self.state.ahead)
+        return notes if is_kept else [*ahead_note(summary), *notes]
 
     def _parts(self, kind: PartKind) -> Parts:
         return Parts(self.work, kind)
@@ -375,11 +402,8 @@ def _is_large(request: ReplayRequest, size: int) -> bool:
 
 
 def _nothing_read(summary: dict[str, Any], found: FoundInput) -> NothingRead:
-    reasons = ", ".join(f"{reason} {count:,}" for reason, count in summary["rejects_by_reason"].items())
-    if reasons:
-        return NothingRead(
-            f"nothing could be read: every record was rejected ({reasons}): opicflow validate shows them"
-        )
+    if why := why_all_rejected(summary):
+        return AllRejected(f"nothing could be read: {why}")
     return _all_empty(found)
 
 

@@ -77,6 +77,25 @@ class Source:
 
 
 @dataclass
+class Ahead:
+    """A range of a source, [at, end), with events that were ahead of the clock: later than `after_ms`.
+
+    `earliest_ms` is the earliest time of one. `name`: of the range, under which the ledger keeps its mark. It moves on
+    like a source while it is read again.
+    """
+
+    name: str
+    source: str
+    at: int
+    end: int
+    after_ms: int
+    earliest_ms: int
+    partitions: list[list[Any]] = field(default_factory=list)
+    """Of a topic: where each partition begins, as in a source."""
+    end_partitions: list[list[Any]] = field(default_factory=list)
+
+
+@dataclass
 class State:
     """Everything that a folder keeps beside the ledger. `run` is the current replay, or the last one."""
 
@@ -87,6 +106,8 @@ class State:
     snapshot: str = ""
     notes: str = ""
     checkpoints: int = 0
+    ahead: list[Ahead] = field(default_factory=list)
+    """What does not count as read yet (times_ahead.py)."""
     page_ids: dict[str, Any] | None = None
     """The rules of page ids, with their key; None = version 1, as in older states."""
 
@@ -224,6 +245,7 @@ class StateFolder:
         """Write everything but the ledger."""
         values = {one.name: getattr(state, one.name) for one in fields(State)}
         values["sources"] = [vars(source) for source in state.sources]
+        values["ahead"] = [vars(one) for one in state.ahead]
         stored = {"version": STATE_VERSION, "digest": _digest_of(values), "state": values}
         with whole_file(self.path / "state.json") as file:
             file.write(json.dumps(stored, separators=(",", ":")).encode())
@@ -257,7 +279,9 @@ _REPORT_KINDS = {"tally": dict, "rejects": dict, "samples": list, "refused_polic
 
 def _decode_state(values: dict[str, Any]) -> State:
     """The state in values; one of `_WRONG_VALUES` for anything else. All values that are used are checked."""
-    state = State(**{**values, "sources": [_decode_source(source) for source in values["sources"]]})
+    sources = [_decode_source(source) for source in values["sources"]]
+    ahead = [_decode_ahead(one, {source.name for source in sources}) for one in values.get("ahead", [])]
+    state = State(**{**values, "sources": sources, "ahead": ahead})
     _check_kinds(vars(state), _STATE_KINDS)
     _ = state.rules_of_page_ids
     LedgerConfig.from_json(state.config["ledger"])
@@ -274,11 +298,25 @@ def _decode_source(values: dict[str, Any]) -> Source:
     source = Source(**values)
     _check_kinds(vars(source), _SOURCE_KINDS)
     _check(all(type(size) is int and 0 <= size <= _MOST for size in (vars(source)[name] for name in _SOURCE_SIZES)))
-    _check(type(source.partitions) is list)
-    for partition, offset, digest in source.partitions:
+    _check_partitions(source.partitions)
+    return source
+
+
+def _decode_ahead(values: dict[str, Any], sources: set[str]) -> Ahead:
+    ahead = Ahead(**values)
+    _check(type(ahead.name) is str and ahead.source in sources)
+    times = (ahead.at, ahead.end, ahead.after_ms, ahead.earliest_ms)
+    _check(all(type(time) is int and 0 <= time <= _MOST for time in times) and ahead.at <= ahead.end)
+    _check_partitions(ahead.partitions)
+    _check_partitions(ahead.end_partitions)
+    return ahead
+
+
+def _check_partitions(partitions: Any) -> None:
+    _check(type(partitions) is list)
+    for partition, offset, digest in partitions:
         _check(type(partition) is int and type(offset) is int and type(digest) in (int, str))
         _check(0 <= partition <= _MOST and 0 <= offset <= _MOST)
-    return source
 
 
 def _check_run(run: dict[str, Any]) -> None:

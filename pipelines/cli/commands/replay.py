@@ -163,11 +163,12 @@ _MEMORY_REMEDY = (
 
 
 def run(options: argparse.Namespace) -> int:
-    """Replay the log, and print the top pages."""
+    """Replay the log, and print the top pages. The exit code is 1 if nothing but rejects was read."""
     from opicflow.connectors.files.whole_file import whole_file
     from opicflow.pipelines.replay import runner
     from opicflow.pipelines.replay.read_progress import Progress
     from opicflow.pipelines.replay.result_files import path_in_errors
+    from opicflow.pipelines.replay.summary import why_all_rejected
     from opicflow.pipelines.transforms.publish import ROWS_PER_PART
 
     _check_outputs(options)
@@ -219,6 +220,9 @@ def run(options: argparse.Namespace) -> int:
                 _print_result(result, best, options.top)
     else:
         _print_result(result, best, options.top)
+    if why := why_all_rejected(result.summary):
+        print(f"opicflow: {why}", file=sys.stderr)
+        return 1
     return 0
 
 
