@@ -15,7 +15,7 @@ Turn = tuple[int, int]
 
 
 class EarlyBatches(MutableMapping[Turn, bytes]):
-    """Batches by their turn. A runner that shuffles its input gives nearly all of it before the first one."""
+    """Batches by their turn. A runner that shuffles its input may give the first batch last."""
 
     def __init__(self) -> None:
         self._in_memory: dict[Turn, bytes] = {}

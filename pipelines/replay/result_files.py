@@ -125,7 +125,7 @@ class ResultFiles:
         return self._writing[-1].result().paths[0]
 
     def finish(self) -> list[Path]:
-        """Write what is not written, give all files their names, and return their paths.
+        """Write the rest, give all files their names, and return their paths.
 
         Files of these results that an earlier run wrote in another format are removed.
         """

@@ -237,7 +237,7 @@ class _Replay:
                 self.notes.append("Nothing new since these logs were replayed: the results are the same as then.")
         if not is_resumed:
             if state.run and not state.run["finished"]:
-                why = "this is another command" if has_parts else "what it had written in work is lost"
+                why = "this is another command" if has_parts else "its parts in work are lost"
                 self.notes.append(
                     f"The replay before was interrupted, and {why}: the "
                     f"{counts_of(state)['events_read']:,} events that it had read count in the ledger, not in this "

@@ -42,7 +42,7 @@ STATE_VERSION = 1
 FRONTIER_LOG_NAME = "visits.jsonl"
 """In the folder of a frontier: the log whose ledger the state is."""
 _BESIDE = ("snapshot-*", "answers-*", "moments")
-"""What is in a folder only if `state.json` was there before."""
+"""A folder has these only if `state.json` was there before."""
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _HEAD_BYTES = 1 << 16
 _TAIL_BYTES = 1 << 12
@@ -107,7 +107,7 @@ class State:
     notes: str = ""
     checkpoints: int = 0
     ahead: list[Ahead] = field(default_factory=list)
-    """What does not count as read yet (times_ahead.py)."""
+    """The ranges of logs that do not count as read yet (times_ahead.py)."""
     page_ids: dict[str, Any] | None = None
     """The rules of page ids, with their key; None = version 1, as in older states."""
 
@@ -213,7 +213,7 @@ class StateFolder:
 
     def write(self, state: State, keeper: ReplayKeeper) -> int:
         """Write a checkpoint. Returns the bytes of the snapshot. Until it is whole, the one before counts."""
-        if not (self.path / "state.json").exists():  # or a lost one could not be told from one that was never written
+        if not (self.path / "state.json").exists():  # so a folder with a snapshot and without it has lost it
             self.write_state(replace(state, snapshot="", checkpoints=0))
         state.checkpoints += 1
         state.snapshot = f"snapshot-{state.checkpoints:06}"

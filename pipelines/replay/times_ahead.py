@@ -29,7 +29,7 @@ def keep_ahead(state: State, read: SourceProgress, begun: Source | Ahead, latest
         if (one.source, one.after_ms, one.end) == (source, latest_ms, begun.at):
             one.end, one.end_partitions, one.earliest_ms = end, partitions, min(one.earliest_ms, read.ahead_ms)
             return
-    name = f"{source}/{latest_ms}/{begun.at}"  # none had it before: what is read again is read to a later time
+    name = f"{source}/{latest_ms}/{begun.at}"  # a range is never read again with the same limit
     state.ahead.append(Ahead(name, source, begun.at, end, latest_ms, read.ahead_ms, list(begun.partitions), partitions))
 
 

@@ -73,7 +73,7 @@ class InputRange(Protocol):
     def partitions(self) -> Sequence[object]: ...
     @property
     def after_ms(self) -> int | None:
-        """Of a range that is read again: only its events after this time count. None: all of it counts."""
+        """Only events after this time count, in a range that is read again. None: all count."""
 
     def read(self) -> Generator[UndecodedBatch, None, bool]:
         """Yield the batches. Returns whether an incomplete end waits for its rest."""

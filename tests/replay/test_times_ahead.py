@@ -1,4 +1,4 @@
-"""Events that are ahead of the clock are rejected, and read again when the clock has come there: all of them, once."""
+"""Events that are ahead of the clock are rejected, and read again when the clock has come there: each one once."""
 
 from __future__ import annotations
 
