@@ -16,6 +16,7 @@ from opicflow.pipelines.recorder.inbox import INBOX_NAME
 from opicflow.pipelines.recorder.line_socket import LineSocket
 from opicflow.pipelines.recorder.recorder_config import RecorderConfig
 from opicflow.schemas.errors import UserError
+from opicflow.schemas.interrupts import WithoutSignals
 
 _LOGGER = logging.getLogger(__name__)
 _MODULE = "opicflow.pipelines.recorder.recorder"
@@ -101,15 +102,15 @@ class RecorderProcess:
     def _begin(self) -> None:
         self._starts += 1
         ours, theirs = socket.socketpair()
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # the process inherits what is blocked
         try:
-            self._process = subprocess.Popen(
-                [sys.executable or "", "-m", _MODULE, self._config.to_json()],
-                stdin=theirs.fileno(),
-                stdout=sys.__stderr__ or subprocess.DEVNULL,  # the output of the crawl is not for others
-                cwd=self._config.folder,  # here no module of the project hides one that the recorder needs
-                env=_environment(),
-            )
+            with WithoutSignals(*_SIGNALS):
+                self._process = subprocess.Popen(
+                    [sys.executable or "", "-m", _MODULE, self._config.to_json()],
+                    stdin=theirs.fileno(),
+                    stdout=sys.__stderr__ or subprocess.DEVNULL,  # the output of the crawl is not for others
+                    cwd=self._config.folder,  # here no module of the project hides one that the recorder needs
+                    env=_environment(),
+                )
         except OSError as problem:
             ours.close()
             raise RecorderRefused(
@@ -117,7 +118,6 @@ class RecorderProcess:
                 "that has opicflow"
             ) from None
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             theirs.close()
         self._lines = LineSocket(ours)
 

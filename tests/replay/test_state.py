@@ -323,9 +323,7 @@ def test_the_rejects_of_a_replay_whose_parts_are_lost_are_not_half_of_its_result
         replay([path], state, segment_bytes=200_000)
     shutil.rmtree(state / "work")
     result = run([path], tmp_path / "out", state=state)
-    assert result.notes[0].startswith(
-        "The replay before was interrupted, and its parts in work are lost: the "
-    )
+    assert result.notes[0].startswith("The replay before was interrupted, and its parts in work are lost: the ")
     assert len(records_of(tmp_path / "out/rejects.jsonl")) == result.summary["rejects"]
     assert 0 < result.summary["events_read"] < len(lines)
 
