@@ -77,7 +77,7 @@ class Source:
 
 
 @dataclass
-class Ahead:
+class RangeAhead:
     """A range of a source, [at, end), with events that were ahead of the clock: later than `after_ms`.
 
     `earliest_ms` is the earliest time of one. `name`: of the range, under which the ledger keeps its mark. It moves on
@@ -106,7 +106,7 @@ class State:
     snapshot: str = ""
     notes: str = ""
     checkpoints: int = 0
-    ahead: list[Ahead] = field(default_factory=list)
+    ahead: list[RangeAhead] = field(default_factory=list)
     """The ranges of logs that do not count as read yet (times_ahead.py)."""
     page_ids: dict[str, Any] | None = None
     """The rules of page ids, with their key; None = version 1, as in older states."""
@@ -302,8 +302,8 @@ def _decode_source(values: dict[str, Any]) -> Source:
     return source
 
 
-def _decode_ahead(values: dict[str, Any], sources: set[str]) -> Ahead:
-    ahead = Ahead(**values)
+def _decode_ahead(values: dict[str, Any], sources: set[str]) -> RangeAhead:
+    ahead = RangeAhead(**values)
     _check(type(ahead.name) is str and ahead.source in sources)
     times = (ahead.at, ahead.end, ahead.after_ms, ahead.earliest_ms)
     _check(all(type(time) is int and 0 <= time <= _MOST for time in times) and ahead.at <= ahead.end)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from opicflow.connectors.files.opening import STDIN
-from opicflow.pipelines.replay.state import Ahead, Source, State
+from opicflow.pipelines.replay.state import RangeAhead, Source, State
 from opicflow.pipelines.transforms.decoded_batch import SourceProgress
 from opicflow.pipelines.transforms.route import MOST_AHEAD_MS
 from opicflow.schemas.dates import iso_time
@@ -19,21 +19,23 @@ from opicflow.schemas.errors import printable
 _MOST_NOTES = 5
 
 
-def keep_ahead(state: State, read: SourceProgress, begun: Source | Ahead, latest_ms: int) -> None:
+def keep_ahead(state: State, read: SourceProgress, begun: Source | RangeAhead, latest_ms: int) -> None:
     """Keep where the events ahead are in what a segment has read of a log, from where `begun` is."""
     if not read.ahead_ms or (isinstance(begun, Source) and begun.file == STDIN):  # which cannot be read again
         return
     end, partitions = read.at, [list(one) for one in read.partitions]
-    source = begun.source if isinstance(begun, Ahead) else begun.name
+    source = begun.source if isinstance(begun, RangeAhead) else begun.name
     for one in state.ahead:
         if (one.source, one.after_ms, one.end) == (source, latest_ms, begun.at):
             one.end, one.end_partitions, one.earliest_ms = end, partitions, min(one.earliest_ms, read.ahead_ms)
             return
     name = f"{source}/{latest_ms}/{begun.at}"  # a range is never read again with the same limit
-    state.ahead.append(Ahead(name, source, begun.at, end, latest_ms, read.ahead_ms, list(begun.partitions), partitions))
+    state.ahead.append(
+        RangeAhead(name, source, begun.at, end, latest_ms, read.ahead_ms, list(begun.partitions), partitions)
+    )
 
 
-def due(state: State, source: str, latest_ms: int) -> list[Ahead]:
+def due(state: State, source: str, latest_ms: int) -> list[RangeAhead]:
     """Return the ranges of a source with events that are no longer ahead."""
     return [one for one in state.ahead if one.source == source and one.earliest_ms <= latest_ms]
 

@@ -9,7 +9,7 @@ from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.partitions import partitions_of_topic, resolve
 from opicflow.connectors.kafka.topic_log import PartitionProgress, TopicRange, topic_range
 from opicflow.pipelines.replay.inputs import FoundInput, Input, NothingRead, first_read
-from opicflow.pipelines.replay.state import Ahead, Source, State, StateRefused
+from opicflow.pipelines.replay.state import RangeAhead, Source, State, StateRefused
 from opicflow.pipelines.replay.times_ahead import due
 from opicflow.pipelines.transforms.decode import InputRange
 from opicflow.pipelines.transforms.decoded_batch import SourceProgress
@@ -74,7 +74,7 @@ class Topic(Input):
             if at[input_range.source] == starts[input_range.source] > 0 and len(input_ranges) == 1
         ]
 
-    def _ranges_of(self, again: Sequence[Ahead], notes: list[str]) -> list[TopicRange]:
+    def _ranges_of(self, again: Sequence[RangeAhead], notes: list[str]) -> list[TopicRange]:
         """Return the ranges to read again, without the records that were deleted meanwhile."""
         there = {one.partition: one for one in resolve(self.connection, self.topic)}
         ranges = []
