@@ -61,8 +61,8 @@ setup(
     ],
     entry_points={
         "console_scripts": [
-            "opicflow = opicflow.pipelines.cli.main:main",
-            "opicflow-worker = opicflow.pipelines.stream.worker:main",
+            "opicflow = opicflow.pipelines.cli.start:main",
+            "opicflow-worker = opicflow.pipelines.cli.start:worker",
         ]
     },
     extras_require={

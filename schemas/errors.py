@@ -9,9 +9,11 @@ from contextlib import contextmanager
 class UserError(Exception):
     """A mistake that the user can correct. The message is one line: the mistake, its position, the remedy.
 
-    The command line prints the message and exits with code 2. Every error of this kind, in every package, derives from
-    this class.
+    The command line prints the message and exits with `exit_code`. Every error of this kind, in every package, derives
+    from this class.
     """
+
+    exit_code = 2
 
 
 class Interrupted(KeyboardInterrupt):

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from heapq import merge
 from typing import NamedTuple
 
+import numpy as np
+
 from opicflow.schemas.crawl_events import MOST_LISTED, CrawlEvent, EventRefused, Reason, Reject
 from opicflow.schemas.event_columns import CrawlEvents
 
@@ -40,6 +42,11 @@ class Decoded(NamedTuple):
     original: Callable[[int], bytes] | None = None
     where: Callable[[int], tuple[str, int]] | None = None
     unlisted: Counter[Reason] | None = None
+
+    def later_than(self, time_ms: int) -> Decoded:
+        """Return the events after a time, without the rejects."""
+        rows = np.flatnonzero(self.events.time_ms > time_ms)
+        return self._replace(events=self.events.take(rows), rejects=[], unlisted=None)
 
 
 @dataclass

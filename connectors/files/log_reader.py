@@ -76,7 +76,7 @@ class FileRange:
 
     `source` is the name under which the ledger keeps its mark. `in_a_line`: `start` may be within a line.
     `may_grow`: the file is read again when it has grown, so an incomplete last line or block waits for its rest.
-    `reading`: the users' options about the records.
+    `reading`: the users' options about the records. `after_ms`: it is read again, for its events after this time.
     """
 
     source: str
@@ -87,6 +87,7 @@ class FileRange:
     in_a_line: bool = False
     may_grow: bool = False
     reading: Reading = ANY
+    after_ms: int | None = None
 
     @property
     def name(self) -> str:

@@ -11,29 +11,37 @@ from typing import BinaryIO
 
 
 @contextmanager
-def whole_file(path: Path, to_disk: bool = True) -> Iterator[BinaryIO]:
-    """A file to write to, that is at `path` once all was written to disk, and nowhere when anything went wrong.
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write to, that is at `path` once all was written to disk, and nowhere when anything went wrong."""
+    with _renamed_at_the_end(path) as partial, synced_file(partial) as file:
+        yield file
 
-    Without `to_disk` it survives the process, and perhaps not the machine.
-    """
+
+@contextmanager
+def synced_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write to, all of which is on the disk at the end."""
+    with open(path, "wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a small file, whole or not at all. It survives the process; to survive the machine takes `whole_file`."""
+    with _renamed_at_the_end(path) as partial:
+        partial.write_bytes(data)
+
+
+@contextmanager
+def _renamed_at_the_end(path: Path) -> Iterator[Path]:
     partial = partial_path(path)
     try:
-        with open(partial, "wb") as file:
-            yield file
-            if to_disk:
-                file.flush()
-                os.fsync(file.fileno())
+        yield partial
         os.replace(partial, path)
     except BaseException:
         with suppress(FileNotFoundError):
             partial.unlink()
         raise
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a small file, whole or not at all. It survives the process; to survive the machine takes `whole_file`."""
-    with whole_file(path, to_disk=False) as file:
-        file.write(data)
 
 
 def sync_folder(folder: Path) -> None:

@@ -11,7 +11,7 @@ from opicflow.connectors.flink.rest import FlinkRefused
 
 def worker_command() -> str:
     """Return the path of opicflow-worker: beside this Python, or on the path."""
-    beside = Path(sys.executable).with_name("opicflow-worker")
+    beside = Path(sys.executable or "python").with_name("opicflow-worker")  # Python within a program may have no name
     found = str(beside) if beside.exists() else shutil.which("opicflow-worker")
     if not found:
         raise FlinkRefused(

@@ -63,11 +63,15 @@ class PartitionProgress(NamedTuple):
 
 @dataclass(frozen=True)
 class TopicRange:
-    """Ranges of all partitions of a topic, as one log from position `start` on. `source` is its name in the ledger."""
+    """Ranges of all partitions of a topic, as one log from position `start` on. `source` is its name in the ledger.
+
+    `after_ms`: the range is read again, for its events after this time.
+    """
 
     source: str
     partitions: tuple[PartitionRange, ...]
     start: int = 0
+    after_ms: int | None = None
 
     @property
     def topic(self) -> str:

@@ -1,9 +1,14 @@
 """`opicflow`: the command line. Exit codes: 0; 2 for an error that the user can correct, in one line; 1 for a bug.
 
-`audit` also has 3, for "cannot be judged yet".
+`audit` also has 3, for "cannot be judged yet". `replay`, `validate` and `publish events` have 1 if all was rejected.
 """
 
 from __future__ import annotations
+
+if __name__ == "__main__":  # before the imports below, which take time
+    from opicflow.pipelines.cli import start
+
+    raise SystemExit(start.main())
 
 import argparse
 import gc
@@ -22,12 +27,14 @@ from opicflow.pipelines.cli.parser import EXIT_USER, build_parser, command_modul
 from opicflow.pipelines.cli.standard_output import NAME, named_output
 from opicflow.pipelines.cli.text import print_lines
 from opicflow.schemas.errors import Interrupted, UserError, interrupted_after
+from opicflow.schemas.interrupts import EXIT_INTERRUPTED, end_in_one_line
 
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
-EXIT_BUG, EXIT_INTERRUPTED = 1, 130
+EXIT_BUG = 1
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SECONDS_BETWEEN_INTERRUPTS = 0.5
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
 """With Python's own 700 the objects of libraries are searched for garbage again and again while they are loaded."""
@@ -39,13 +46,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command. Returns its exit code."""
     complete_words()
     sys.unraisablehook = _report_ignored
-    signal.signal(signal.SIGALRM, _interrupt)
-    for signal_ in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(signal_) is not signal.SIG_IGN:  # a script's background commands ignore it
-            signal.signal(signal_, _interrupt)
     if arguments is None:
         gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     try:
+        signal.signal(signal.SIGALRM, _interrupt)
+        for signal_ in _SIGNALS:
+            if signal.getsignal(signal_) is not signal.SIG_IGN:  # a script's background commands ignore it
+                signal.signal(signal_, _interrupt)
         try:
             return _run(sys.argv[1:] if arguments is None else arguments)
         finally:
@@ -53,15 +60,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 sys.stdout.flush()
             if arguments is None:
                 gc.freeze()  # the process ends: Python need not search all its objects for garbage once more
-    except KeyboardInterrupt as interrupt:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        reached = limit_reached()
-        done = str(interrupt) if isinstance(interrupt, Interrupted) else "nothing was left half-written"
-        with suppress(OSError):  # a terminal that was closed
-            _print_error(reached or "; ".join(["interrupted", *filter(None, [done])]))
-            sys.stderr.flush()
-        os._exit(EXIT_USER if reached else EXIT_INTERRUPTED)  # another thread may still run a segment
-    except OSError as problem:
+                if not _interrupted:
+                    end_in_one_line("opicflow", *_SIGNALS)  # an exception could not be handled any more
+    except BaseException as problem:
+        if _interrupted or isinstance(problem, KeyboardInterrupt):  # imports may turn it into another exception
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            reached = limit_reached()
+            done = str(problem) if isinstance(problem, Interrupted) else "nothing was left half-written"
+            with suppress(OSError):  # a terminal that was closed
+                _print_error(reached or "; ".join(["interrupted", *filter(None, [done])]))
+                sys.stderr.flush()
+            os._exit(EXIT_USER if reached else EXIT_INTERRUPTED)  # another thread may still run a segment
+        if not isinstance(problem, OSError):
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(problem, BrokenPipeError):  # as in `opicflow top | head`: no error
             return 0
@@ -108,7 +119,7 @@ def _run_command(options: argparse.Namespace) -> int:
         if _interrupted and not isinstance(problem, Interrupted):  # Beam and compilers raise others for it
             raise KeyboardInterrupt from None
         if isinstance(problem, UserError):
-            return _refuse(by_option(one_line(problem), options))
+            return _refuse(by_option(one_line(problem), options), problem.exit_code)
         if isinstance(problem, OSError) and problem.filename == NAME:
             raise
         if isinstance(problem, OSError):
@@ -134,9 +145,9 @@ def _silence_beam() -> None:
         logging.getLogger(f"apache_beam.runners.{name}").setLevel(logging.CRITICAL)
 
 
-def _refuse(message: str) -> int:
+def _refuse(message: str, exit_code: int = EXIT_USER) -> int:
     _print_error(message)
-    return EXIT_USER
+    return exit_code
 
 
 def _print_error(line: str) -> None:
@@ -160,7 +171,3 @@ def _report_ignored(ignored: UnraisableHookArgs) -> None:
     """Report an exception that Python ignores, unless it is an interrupt: that is repeated."""
     if not (_interrupted and isinstance(ignored.exc_value, KeyboardInterrupt)):
         sys.__unraisablehook__(ignored)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import multiprocessing
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 from opicflow.connectors.files.whole_file import write_atomically
@@ -22,6 +24,7 @@ from opicflow.pipelines.experiments.manipulation.ordered_pages import manipulati
 from opicflow.pipelines.experiments.refresh.closed_loop import loop_refresh
 from opicflow.pipelines.experiments.sites.site_measures import site_growth, site_ledger, site_ranks
 from opicflow.pipelines.experiments.tables import Measure, Row, Value
+from opicflow.schemas.interrupts import WithoutSignals
 
 MEASURES: dict[str, Measure] = {
     one.__name__: one
@@ -113,7 +116,9 @@ def _run_missing(tasks: Sequence[MeasureTask], processes: int) -> Iterator[tuple
     # Spawned, not forked: a fork would copy the locks of compiled kernels.
     pool = ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn"))
     try:
-        under_way = {pool.submit(task.run): task for task in tasks}
+        resource_tracker.ensure_running()  # or the first process would start it, which unblocks signals
+        with WithoutSignals(signal.SIGINT, signal.SIGHUP):  # they would print tracebacks
+            under_way = {pool.submit(task.run): task for task in tasks}
         for future in as_completed(under_way):
             yield under_way[future], future.result()
     except BaseException:  # an interrupt must not wait for tasks of minutes

@@ -16,10 +16,12 @@ is within the tolerance, the result of that sweep is the answer; otherwise the w
 from __future__ import annotations
 
 import multiprocessing
+import signal
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -42,6 +44,7 @@ from opicflow.pipelines.graph.equations import (
 from opicflow.pipelines.graph.solver import Rank, RankRequest, Settings, Vectors, read_states, write_states
 from opicflow.pipelines.graph.store import GraphRefused, StoredGraph
 from opicflow.schemas.arrays import Floats
+from opicflow.schemas.interrupts import WithoutSignals
 
 _STORED_NAMES = ("side", "sweeps", "checks", "residual", "done", "total", "held")
 """The fields of `RankProgress` that an interrupted computation continues with."""
@@ -280,13 +283,15 @@ class WorkerProcesses:
         parts = divide_slices(StoredGraph(path).slices, workers)
         self.count = len(parts)
         context = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
+        resource_tracker.ensure_running()  # or the first process would start it, which unblocks signals
         self._pipes: list[Connection] = []
         self._processes: list[BaseProcess] = []
         for part in parts:
             own, other = context.Pipe()
             arguments = (other, path, name, kind, settings, folder, personal, part, hold_bytes // self.count)
             process = context.Process(target=_work, args=arguments, daemon=True, name=f"rank-{part[0]}")
-            process.start()
+            with WithoutSignals(signal.SIGINT, signal.SIGHUP):  # it would print a traceback while it imports modules
+                process.start()
             other.close()
             self._pipes.append(own)
             self._processes.append(process)

@@ -11,14 +11,15 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
 
 from opicflow.pipelines.ledger import CrawlEntry, CrawlItems, Kind, LogPosition, Outcome
-from opicflow.pipelines.ledger.encoding import encode_entry
+from opicflow.pipelines.ledger.encoding import DecodedEntry, encode_entry
 from opicflow.pipelines.ledger.space import in_memory
 from opicflow.pipelines.refresh.orders import OrderTimes, spread
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeper
@@ -32,20 +33,24 @@ _NOTE: dict[str, Any] = {"portion": 0, "part": 0, "ended": False, "last": False,
 
 @contextmanager
 def compiled_beside(config: KeeperConfig) -> Iterator[None]:
-    """Compile the kernels of a ledger in another process, if none were compiled yet. It is stopped at the end."""
-    if is_compiled("pipelines.ledger"):
+    """Compile the kernels of a ledger in another process, if none were compiled yet. It is stopped at the end.
+
+    Where no process can be started, the replay compiles them all.
+    """
+    with ExitStack() as stack:
+        if sys.executable and not is_compiled("pipelines.ledger"):
+            with suppress(OSError):  # Python within another program may not be a program that can be started
+                process = stack.enter_context(_begun(config))
+                stack.callback(process.kill)
         yield
-        return
-    command = [sys.executable, "-m", __name__]
+
+
+def _begun(config: KeeperConfig) -> subprocess.Popen[bytes]:
     quiet = subprocess.DEVNULL  # what fails here fails in the replay as well, and is reported there
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet) as process:
-        try:
-            assert process.stdin is not None
-            process.stdin.write(pickle.dumps(replace(config, policies=(), space=in_memory)))
-            process.stdin.close()
-            yield
-        finally:
-            process.kill()
+    with TemporaryFile() as given:  # unlike a pipe it is of no concern to a process that does not read
+        given.write(pickle.dumps(replace(config, policies=(), space=in_memory)))
+        given.seek(0)
+        return subprocess.Popen([sys.executable, "-m", __name__], stdin=given, stdout=quiet, stderr=quiet)
 
 
 def compile_all(config: KeeperConfig) -> None:
@@ -80,7 +85,7 @@ def apply_entries(config: KeeperConfig) -> ReplayKeeper:
         url_bytes=np.frombuffer(b"".join(_URLS), np.uint8),
     )
     entry = CrawlEntry("compiling", LogPosition(0, 0), LogPosition(rows, 0), items=items)
-    list(keeper._apply(entry, _NOTE))
+    list(keeper._apply(DecodedEntry(entry, _NOTE)))
     list(keeper.take(encode_entry(replace(entry, start=entry.end), _NOTE)))
     return keeper
 
@@ -91,7 +96,7 @@ def make_results(config: KeeperConfig) -> None:
     keeper.ledger.preview()
     rows = len(_URLS)
     end = CrawlEntry("compiling", LogPosition(rows, 0), LogPosition(rows, 0), items=CrawlItems.filled(0))
-    list(keeper._apply(end, {**_NOTE, "part": 1, "ended": True, "last": True, "files": []}))
+    list(keeper._apply(DecodedEntry(end, {**_NOTE, "part": 1, "ended": True, "last": True, "files": []})))
 
 
 def number_sites(config: KeeperConfig) -> None:

@@ -12,13 +12,21 @@ from opicflow.connectors.files.log_reader import FileRange, known_format
 from opicflow.connectors.files.opening import STDIN, expand, is_compressed
 from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.pipelines.replay.state import Source, State, identify, is_read, remember_end
+from opicflow.pipelines.replay.times_ahead import due
 from opicflow.pipelines.transforms.decode import InputRange
 from opicflow.pipelines.transforms.decoded_batch import SourceProgress
+from opicflow.pipelines.transforms.route import ANY_TIME
 from opicflow.schemas.errors import UserError
 
 
 class NothingRead(UserError, ValueError):
     """The input held nothing that could be used. One line."""
+
+
+class AllRejected(NothingRead):
+    """The input held nothing but rejects. One line."""
+
+    exit_code = 1
 
 
 class FoundInput(NamedTuple):
@@ -40,12 +48,15 @@ class Input(ABC):
         """The identity of a run: a replay with the same names continues where the last one was killed."""
 
     @abstractmethod
-    def find(self, state: State, notes: list[str], may_grow: bool) -> FoundInput:
-        """Find the ranges to read, from where the state ends. New sources are added to the state."""
+    def find(self, state: State, notes: list[str], may_grow: bool, latest_ms: int = ANY_TIME) -> FoundInput:
+        """Find the ranges to read: from where the state ends, then those with events that are no longer ahead.
+
+        New sources are added to the state.
+        """
 
     @abstractmethod
-    def is_read(self, state: State) -> bool:
-        """Whether there is nothing that the state has not had."""
+    def is_read(self, state: State, latest_ms: int = ANY_TIME) -> bool:
+        """Whether there is nothing that the state has not had, and that is not later than this."""
 
     @abstractmethod
     def total(self, input_ranges: Sequence[InputRange]) -> int | None:
@@ -84,10 +95,11 @@ class LogFiles(Input):
         fields = (f"{field}={name}" for field, name in self._reading.fields)
         return (*self._logs, *filter(None, (self._reading.format, *fields)))
 
-    def find(self, state: State, notes: list[str], may_grow: bool) -> FoundInput:
+    def find(self, state: State, notes: list[str], may_grow: bool, latest_ms: int = ANY_TIME) -> FoundInput:
         """Find the files to read, from where the state ends. A file is recognised by its first and last bytes."""
         starts: dict[str, int] = state.run["starts"]
         input_ranges: list[InputRange] = []
+        again: list[InputRange] = []
         empty, used = [], set[str]()
         for file in self.files:
             format_ = known_format(file, self._reading)
@@ -104,28 +116,34 @@ class LogFiles(Input):
             self._sizes[source.name] = _size(file)
             grows = may_grow and file != STDIN
             input_ranges.append(FileRange(source.name, file, format_, source.at, may_grow=grows, reading=self._reading))
+            again += [
+                FileRange(one.name, file, format_, one.at, one.end, reading=self._reading, after_ms=one.after_ms)
+                for one in due(state, source.name, latest_ms)
+            ]
         if not input_ranges and not self._may_be_empty:
             raise NothingRead(f"{', '.join(self.files)[:200]}: empty: there is nothing to replay")
-        return FoundInput(input_ranges, empty)
+        return FoundInput([*input_ranges, *again], empty)
 
-    def is_read(self, state: State) -> bool:
+    def is_read(self, state: State, latest_ms: int = ANY_TIME) -> bool:
         """Return whether all files end where they ended when they were read."""
-        return all(file != STDIN and self._is_read(file, state) for file in self.files)
+        return all(file != STDIN and self._is_read(file, state, latest_ms) for file in self.files)
 
-    def _is_read(self, file: str, state: State) -> bool:
-        is_empty = known_format(file, self._reading) is None
-        return is_empty or is_read(identify(file, list(state.sources), set()).source)
+    def _is_read(self, file: str, state: State, latest_ms: int) -> bool:
+        if known_format(file, self._reading) is None:
+            return True
+        source = identify(file, list(state.sources), set()).source
+        return is_read(source) and not due(state, source.name, latest_ms)
 
     def total(self, input_ranges: Sequence[InputRange]) -> int | None:
         """The bytes of files that are not compressed."""
-        sizes = [self._sizes[input_range.source] for input_range in input_ranges]
+        sizes = [self._sizes[input_range.source] for input_range in first_read(input_ranges)]
         known = [size for size in sizes if size is not None]
         return sum(known) if len(known) == len(sizes) else None
 
     def done(self, input_ranges: Sequence[InputRange], state: State) -> int:
         """The bytes that were read, now and before."""
         at = {source.name: source.at for source in state.sources}
-        return sum(at[input_range.source] for input_range in input_ranges)
+        return sum(at[input_range.source] for input_range in first_read(input_ranges))
 
     def remember(self, source: Source, read: SourceProgress) -> None:
         """A file that was read to its end is known again by its last bytes."""
@@ -138,17 +156,23 @@ class LogFiles(Input):
         """Files with nothing new, and last lines and blocks that somebody may still be writing."""
         at = {source.name: source.at for source in state.sources}
         starts = state.run["starts"]
-        files = [input_range for input_range in input_ranges if isinstance(input_range, FileRange)]
+        files = [input_range for input_range in first_read(input_ranges) if isinstance(input_range, FileRange)]
+        again = {input_range.name for input_range in input_ranges if input_range.after_ms is not None}
         return [
             f"{input_range.file}: nothing new since it was replayed into this state."
             for input_range in files
-            if at[input_range.source] == starts[input_range.source] > 0
+            if at[input_range.source] == starts[input_range.source] > 0 and input_range.name not in again
         ] + [
             f"{input_range.file}: its last {last_part(input_range.format)} is not finished: it waits for the next "
             "replay into this state."
             for input_range in files
             if input_range.source in self._waiting
         ]
+
+
+def first_read(input_ranges: Sequence[InputRange]) -> list[InputRange]:
+    """Return the ranges without those that are read again."""
+    return [input_range for input_range in input_ranges if input_range.after_ms is None]
 
 
 def last_part(format_: Format) -> str:

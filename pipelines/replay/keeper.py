@@ -8,7 +8,6 @@ state after a batch does not depend on how the input was divided.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
@@ -36,6 +35,7 @@ from opicflow.pipelines.ledger.encoding import FRAME_BYTES, DecodedEntry, decode
 from opicflow.pipelines.ledger.kernels.entry_rows import find_hours
 from opicflow.pipelines.ledger.space import Space, in_memory
 from opicflow.pipelines.refresh.policies import check
+from opicflow.pipelines.replay.early_batches import EarlyBatches
 from opicflow.pipelines.replay.final_plan import (
     final_ranks,
     importance_for_plans,
@@ -70,15 +70,9 @@ _SAMPLED_PAGES = 50
 _VISITS_PER_PUBLICATION = 500
 _MANY = 1 << 62
 _POLICIES = "policies"
-MOST_HELD = 1024
-"""The most batches that wait for an earlier one. With more, that one was lost."""
 
 
 Position = tuple[int, ...]
-
-
-class OutOfOrder(Exception):
-    """Too many batches wait for a missing one."""
 
 
 @dataclass(frozen=True)
@@ -214,7 +208,7 @@ class ReplayKeeper:
         self.config = config
         self.ledger = ledger
         self.head = head
-        self.held: dict[tuple[int, int], bytes] = {}
+        self.early = EarlyBatches()
         self._tally: dict[str, int] = {}
         self._rejects: dict[str, int] = {}
         self._samples: list[dict[str, Any]] = []
@@ -229,31 +223,44 @@ class ReplayKeeper:
         return self.ledger.mark(_POLICIES).offset
 
     def notes(self) -> bytes:
-        """Return everything but the ledger, as JSON."""
-        held = [base64.b64encode(data).decode("ascii") for data in self.held.values()]
-        notes = [self.head.to_json(), self._tally, self._rejects, self._samples, self._refused, held]
+        """Return everything but the ledger and early batches, of which these are the turns, as JSON."""
+        notes = [self.head.to_json(), self._tally, self._rejects, self._samples, self._refused, list(self.early)]
         return json.dumps(notes, separators=(",", ":")).encode()
 
-    def chunks(self) -> list[bytes]:
-        """Return everything in chunks: the notes, then the snapshot of the ledger."""
-        return [self.notes(), *(chunk.data for chunk in self.ledger.snapshot())]
+    def chunks(self) -> Iterator[bytes]:
+        """Yield everything in chunks: the notes, the early batches, the snapshot of the ledger."""
+        yield self.notes()
+        yield from self.early.values()
+        yield from (chunk.data for chunk in self.ledger.snapshot())
 
     @classmethod
-    def from_notes(cls, config: KeeperConfig, ledger: Ledger, notes: bytes) -> ReplayKeeper:
-        """Return the keeper that wrote these notes, with its restored ledger.
+    def from_chunks(cls, config: KeeperConfig, chunks: Iterable[bytes]) -> ReplayKeeper:
+        """Return the keeper that yielded these chunks."""
+        remaining = iter(chunks)
+        notes, early = next(remaining), EarlyBatches()
+        for segment, batch in json.loads(notes)[-1]:
+            early[segment, batch] = next(remaining)
+        return cls.from_notes(config, config.restored_ledger(remaining), notes, early)
+
+    @classmethod
+    def from_notes(
+        cls, config: KeeperConfig, ledger: Ledger, notes: bytes, early: EarlyBatches | None = None
+    ) -> ReplayKeeper:
+        """Return the keeper that wrote these notes, with its restored ledger and early batches.
 
         Raises `ValueError`, `LookupError` or `TypeError` for anything else.
         """
-        head, tally, rejects, samples, refused, held = json.loads(notes)
-        if [type(part) for part in (tally, rejects, samples, refused, held)] != [dict, dict, list, list, list]:
+        head, tally, rejects, samples, refused, turns = json.loads(notes)
+        if [type(part) for part in (tally, rejects, samples, refused)] != [dict, dict, list, list]:
             raise ValueError("a part of the notes is of another kind")
+        if sorted(turns) != sorted(map(list, early or ())):
+            raise ValueError("batches that wait for their turn are missing")
         if any(type(count) is not int for counts in (tally, rejects) for count in counts.values()):
             raise ValueError("a count of the notes is none")
         keeper = cls(config, ledger, ReplayHead.from_json(head))
         keeper._tally, keeper._rejects, keeper._samples, keeper._refused = tally, rejects, samples, refused
-        for data in map(base64.b64decode, held):
-            note = decode_entry(data).note
-            keeper.held[note["portion"], note["part"]] = data
+        if early is not None:
+            keeper.early = early
         return keeper
 
     def take(self, data: bytes, decoded: DecodedEntry | None = None) -> Iterator[Part]:
@@ -263,27 +270,22 @@ class ReplayKeeper:
         """
         link = self.head.chain.encode() + data[:FRAME_BYTES]  # it holds the checksum of the batch
         self.head = replace(self.head, chain=hashlib.blake2b(link, digest_size=16).hexdigest())
-        yield from self._take(data, decoded or decode_entry(data))
+        decoded = decoded or decode_entry(data)
+        turn = (decoded.note["portion"], decoded.note["part"])
+        if turn > self._turn:
+            self.early[turn] = data
+        elif turn == self._turn:
+            yield from self._apply(decoded)
+            while (waiting := self.early.pop(self._turn, None)) is not None:
+                yield from self._apply(decode_entry(waiting))
 
-    def _take(self, data: bytes, decoded: DecodedEntry) -> Iterator[Part]:
+    @property
+    def _turn(self) -> tuple[int, int]:
+        return self.head.segment, self.head.batch
+
+    def _apply(self, decoded: DecodedEntry) -> Iterator[Part]:
         entry, note = decoded
-        at = (note["portion"], note["part"])
-        if at > (self.head.segment, self.head.batch):
-            if len(self.held) >= MOST_HELD:
-                raise OutOfOrder(
-                    f"{len(self.held)} batches wait for batch {self.head.batch} of segment {self.head.segment}"
-                )
-            self.held[at] = data
-            return
-        if at < (self.head.segment, self.head.batch):
-            return
         assert isinstance(entry, CrawlEntry)
-        yield from self._apply(entry, note)
-        waiting = self.held.pop((self.head.segment, self.head.batch), None)
-        if waiting is not None:
-            yield from self._take(waiting, decode_entry(waiting))
-
-    def _apply(self, entry: CrawlEntry, note: dict[str, Any]) -> Iterator[Part]:
         segment, batch = note["portion"], note["part"]
         if self.ledger.tick_second < 0:
             yield from self._apply_policies(0, (segment, batch, 0, AT_TICK))
@@ -604,9 +606,7 @@ class ReplayKeeperFactory:
 
     def restore(self, shard: int, chunks: Iterable[bytes]) -> ReplayKeeper:
         """Return the keeper that wrote these chunks."""
-        remaining = iter(chunks)
-        notes = next(remaining)
-        return ReplayKeeper.from_notes(self.config, self.config.restored_ledger(remaining), notes)
+        return ReplayKeeper.from_chunks(self.config, chunks)
 
     def decode_head(self, stored: bytes | None) -> ReplayHead:
         """Return the stored head, or the first one for None."""

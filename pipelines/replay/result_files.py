@@ -1,10 +1,15 @@
-"""The files of a replay's results, all but the summary: each is written while the next results are computed."""
+"""The files of a replay's results: each is written while the next results are computed.
+
+They are beside those of the run before until all are on the disk, and get their names together: a full disk leaves the
+results of the run before.
+"""
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import json
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -12,12 +17,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
-from opicflow.connectors.files.divided_files import existing_paths
+from opicflow.connectors.files.divided_files import divided_file, existing_paths
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.temporary_folder import temporary_folder
-from opicflow.connectors.files.whole_file import remove_leftovers, whole_file
+from opicflow.connectors.files.whole_file import remove_leftovers, sync_folder, synced_file
 from opicflow.pipelines.replay.state import FolderInUse
 from opicflow.pipelines.results.files import (
     FORMATS,
@@ -59,9 +64,9 @@ _PUBLICATIONS = (
     _Records("refresh-publications", SCHEDULES, (PartKind.REPLANNED,)),
 )
 _REJECTS, _TOMBSTONES = "rejects", "tombstones"
-SUMMARY = "summary.json"
+_SUMMARY = "summary"
 _NAMES = (*(one.name for one in (*_ALWAYS, _SITES, *_PUBLICATIONS)), _REJECTS, _TOMBSTONES)
-_FILES = rf"({'|'.join(_NAMES)})(-\d{{5}}-of-\d{{5}})?\.({'|'.join(FORMATS)})|{re.escape(SUMMARY)}"
+_FILES = rf"({'|'.join(_NAMES)})(-\d{{5}}-of-\d{{5}})?\.({'|'.join(FORMATS)})|{_SUMMARY}\.json"
 
 
 class FileKinds(NamedTuple):
@@ -99,24 +104,41 @@ class ResultFiles:
         self._writers = list(_writers(out, arriving, kinds))
         self._writing = [self._thread.submit(write) for write in self._writers]
 
-    def finish(self) -> list[Path]:
-        """Write the rest, name all files, and return their paths. If one cannot be written, none gets its name.
-
-        Files of these results that an earlier run wrote in another format are removed.
-        """
+    def write(self) -> list[Path]:
+        """Write the rest, and return the paths of all files. None has its name yet."""
         self._arriving.complete()
         for number in reversed(range(len(self._writers))):
             if self._writing[number].cancel():  # the thread has not begun it
                 self._writing[number] = _done_here(self._writers[number])
+        paths = [path for one in self._writing for path in one.result().paths]
+        for path in paths:
+            if path.is_dir():  # no file gets its name; found before the others have theirs
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        return paths
+
+    def write_summary(self, summary: dict[str, Any]) -> Path:
+        """Write the summary, which gets its name with the other files."""
+        data = json.dumps(summary, indent=2).encode() + b"\n"
+        self._writing.append(
+            _done_here(partial(_write_one, self._out, _SUMMARY, "json", lambda file: file.write(data)))
+        )
+        return self._writing[-1].result().paths[0]
+
+    def finish(self) -> list[Path]:
+        """Write the rest, give all files their names, and return their paths.
+
+        Files of these results that an earlier run wrote in another format are removed.
+        """
+        paths = self.write()
         written = [one.result() for one in self._writing]
         for one in written:
             one.names.close()
-        paths = [path for one in written for path in one.paths]
-        for one in written:
+        for one in written[: len(self._writers)]:
             for format_ in FORMATS:
                 for path in existing_paths(self._out, one.name, format_):
                     if path not in paths:
                         path.unlink()
+        sync_folder(self._out)
         return paths
 
     def close(self) -> None:
@@ -223,17 +245,20 @@ def _writers(out: Path, arriving: ArrivingParts, kinds: FileKinds) -> Iterator[C
             paths = names.enter_context(written_result(out, name, kinds.format, records.kind, packed, kinds.parts))
             return _Written(name, paths, names.pop_all())
 
-    def write_one(name: str, format_: str, write: Callable[[BinaryIO], None]) -> _Written:
-        path = out / f"{name}.{format_}"
-        with ExitStack() as names:
-            names.enter_context(path_in_errors(path))
-            write(names.enter_context(whole_file(path)))
-            return _Written(name, [path], names.pop_all())
-
     for records in results:
         yield partial(write_records, records)
 
-    format_, read = kinds.format, arriving.read
+    format_, read, write_one = kinds.format, arriving.read, partial(_write_one, out)
     yield partial(write_one, _REJECTS, format_, lambda file: write_rejects(file, format_, read(PartKind.REJECTS)))
     if kinds.publications:
         yield partial(write_one, _TOMBSTONES, "jsonl", lambda file: write_tombstones(file, read(PartKind.TOMBSTONES)))
+
+
+def _write_one(out: Path, name: str, format_: str, write: Callable[[BinaryIO], object]) -> _Written:
+    path = out / f"{name}.{format_}"
+    with ExitStack() as names:
+        names.enter_context(path_in_errors(path))
+        (beside,) = names.enter_context(divided_file(out, name, format_, 1))
+        with synced_file(beside) as file:
+            write(file)
+        return _Written(name, [path], names.pop_all())

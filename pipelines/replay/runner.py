@@ -6,7 +6,6 @@ checkpoints, the summary, and the files.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,17 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opicflow.connectors.files.reading import ANY, Reading
-from opicflow.connectors.files.whole_file import whole_file
 from opicflow.pipelines.ledger import ConfigRefused, LedgerConfig
 from opicflow.pipelines.replay.answers import MOST_PAGES, policies_in_force, write_answers
 from opicflow.pipelines.replay.first_compile import compiled_beside
-from opicflow.pipelines.replay.inputs import FoundInput, Input, LogFiles, NothingRead
+from opicflow.pipelines.replay.inputs import AllRejected, FoundInput, Input, LogFiles, NothingRead
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayKeeper, policies_chain, policy_time_ms
 from opicflow.pipelines.replay.mapped_files import MappedFiles
 from opicflow.pipelines.replay.moments import keep_moments
 from opicflow.pipelines.replay.read_progress import Progress
 from opicflow.pipelines.replay.result_files import (
-    SUMMARY,
     FileKinds,
     ResultFiles,
     path_in_errors,
@@ -44,7 +41,15 @@ from opicflow.pipelines.replay.segments import (
     progress_of,
 )
 from opicflow.pipelines.replay.state import State, StateFolder, StateRefused, samples_of
-from opicflow.pipelines.replay.summary import counts_of, notes_for, policy_notes, summary_of
+from opicflow.pipelines.replay.summary import (
+    ahead_note,
+    counts_of,
+    notes_for,
+    policy_notes,
+    summary_of,
+    why_all_rejected,
+)
+from opicflow.pipelines.replay.times_ahead import ahead_notes, keep_ahead
 from opicflow.pipelines.results.part_files import Parts, remove_final_parts, remove_parts, write_part
 from opicflow.pipelines.results.schedules import plan_notes
 from opicflow.pipelines.transforms.freed_memory import return_freed_memory
@@ -136,7 +141,7 @@ class ReplayResult:
 
 @contextmanager
 def replayed(request: ReplayRequest, progress: Callable[[Progress], None]) -> Iterator[ReplayResult]:
-    """Replay, write the requested results, and yield them. The state counts the run as finished after that."""
+    """Replay, write the requested results, and yield them. The files get their names after that, all or none."""
     begun = time.perf_counter()
     _check_runner(request)
     log: Input = request.topic or LogFiles(
@@ -151,6 +156,7 @@ def replayed(request: ReplayRequest, progress: Callable[[Progress], None]) -> It
         if request.state is not None:
             folder = stack.enter_context(StateFolder.locked(request.state, create=True))
         stored = folder.read() if folder else None
+        has_parts = folder is None or folder.work.exists()
         config, rules = _settings(request, stored)
         state = stored or State(config.to_json(), [rules.to_json()], page_ids=rules.page_ids.to_json())
         work = stack.enter_context(_work_folder(folder, request.out))
@@ -164,7 +170,7 @@ def replayed(request: ReplayRequest, progress: Callable[[Progress], None]) -> It
         _check_now(request, keeper)
         replay = _Replay(request, log, config, rules, folder, state, work, progress, begun)
         replay.use_rules()
-        found = replay.find_input(keeper)
+        found = replay.find_input(keeper, has_parts)
         if keeper is None and not found.input_ranges:
             raise _without_a_log(request, found)
         stack.enter_context(compiled_beside(config))
@@ -197,6 +203,8 @@ class _Replay:
     notes: list[str] = field(default_factory=list)
     checkpoint_at_bytes: int = 0
     snapshot_bytes: int = 0
+    ahead_before: frozenset[str] = frozenset()
+    """The ranges with events ahead of the clock that the state had before."""
     policies: list[dict[str, Any]] | None = None
     """The policies in force at the end; None: the final parts are not the answers of the ledger."""
 
@@ -206,12 +214,16 @@ class _Replay:
             self.state.rules.append(self.rules.to_json())
             self.notes.append("From here on other rules hold for addresses and links than before.")
 
-    def find_input(self, keeper: ReplayKeeper | None) -> FoundInput:
-        """Find the input from where the state ends: a run that was interrupted continues, others begin."""
+    def find_input(self, keeper: ReplayKeeper | None, has_parts: bool) -> FoundInput:
+        """Find the input from where the state ends: a run that was interrupted continues, others begin.
+
+        `has_parts`: the work folder is the one in which the run before has written.
+        """
         state, names = self.state, list(self.log.names)
         now = {} if self.request.now_second is None else {"now_second": self.request.now_second}
         is_resumed = (
             bool(state.run)
+            and has_parts
             and state.run["logs"] == names
             and state.run.get("now_second") == self.request.now_second
             and LedgerConfig.from_json(state.config["ledger"]) == self.config.ledger
@@ -221,20 +233,22 @@ class _Replay:
             self.notes.append("From here on pages are fetched again by other options than before.")
         if is_resumed and state.run["finished"]:
             # It may have been killed right at its end: the same command gives the same results, unless there is more.
-            is_resumed = self.log.is_read(state)
+            is_resumed = self.log.is_read(state, self.request.latest_ms)
             if is_resumed:
                 self.notes.append("Nothing new since these logs were replayed: the results are the same as then.")
         if not is_resumed:
             if state.run and not state.run["finished"]:
+                why = "this is another command" if has_parts else "its parts in work are lost"
                 self.notes.append(
-                    "The replay before was interrupted, and this is another command: the "
+                    f"The replay before was interrupted, and {why}: the "
                     f"{counts_of(state)['events_read']:,} events that it had read count in the ledger, not in this "
                     "summary, and its rejects are not listed."
                 )
             earlier = samples_of(state.run, _MOST_EARLIER_SAMPLES)
             state.run = {"logs": names, "reports": [], "starts": {}, "finished": False, "earlier": earlier, **now}
         remove_parts(self.work, keeper.head.segment if keeper and is_resumed else 0)
-        found = self.log.find(state, self.notes, may_grow=self.folder is not None)
+        self.ahead_before = frozenset(one.name for one in state.ahead)
+        found = self.log.find(state, self.notes, self.folder is not None, self.request.latest_ms)
         rejects = b"".join(reject_line(_reject_of_empty(file), file) for file in found.empty_files)
         write_part(self.work, Part(PartKind.REJECTS, (0, EMPTY_FILES), rejects))
         self.checkpoint_at_bytes = counts_of(state)["bytes_read"]
@@ -283,10 +297,17 @@ class _Replay:
         run["last"] = {name: value for name, value in report.items() if name not in _SUMMED}
         read = {one.source: one for one in progress_of(report)}
         for source in self.state.sources:
-            if source.name in read:
-                source.at = read[source.name].at
+            if one := read.get(source.name):
+                keep_ahead(self.state, one, source, self.request.latest_ms)
+                source.at = one.at
                 if self.folder:
-                    self.log.remember(source, read[source.name])
+                    self.log.remember(source, one)
+        for ahead in list(self.state.ahead):
+            if one := read.get(ahead.name):
+                keep_ahead(self.state, one, ahead, self.request.latest_ms)
+                ahead.at, ahead.partitions = one.at, [list(partition) for partition in one.partitions]
+                if one.is_done:
+                    self.state.ahead.remove(ahead)
 
     def _are_answers(self, keeper: ReplayKeeper) -> bool:
         """Return whether the final parts are those of the ledger as it is: not settled, no policies still to come."""
@@ -308,7 +329,7 @@ class _Replay:
                 keep_moments(self.folder.path, self.work)
 
     def write_results(self, found: FoundInput) -> ReplayResult:
-        """Write files and topics, with the summary last."""
+        """Write files and topics, with the summary last. The files have no names yet."""
         request, last = self.request, self.state.run["last"]
         self.notes += self.log.notes_at_end(found.input_ranges, self.state)
         if request.now_second is not None and last["audit"]["second"] > request.now_second:
@@ -317,7 +338,7 @@ class _Replay:
         summary = result.summary
         summary["seconds"] = round(time.perf_counter() - self.begun, 3)
         if self.files is not None:
-            result.written += self.files.finish()
+            result.written += self.files.write()
         if request.to is not None:
             from opicflow.pipelines.results.topic_writer import send_results
 
@@ -325,17 +346,17 @@ class _Replay:
                 result.published += send_results(request.to, self.work, last["audit"])
         summary["seconds"] = round(time.perf_counter() - self.begun, 3)
         summary["events_per_second"] = round(summary["events_read"] / summary["seconds"])
-        if request.out is not None:
-            path = request.out / SUMMARY
-            with path_in_errors(path), whole_file(path) as file:
-                file.write(json.dumps(summary, indent=2).encode() + b"\n")
-            result.written.append(path)
+        if self.files is not None:
+            result.written.append(self.files.write_summary(summary))
         return result
 
     def _result(self, found: FoundInput) -> ReplayResult:
         state, last = self.state, self.state.run["last"]
         summary = summary_of(state, found.empty_files, found.input_ranges)
         if summary["pages"] == 0:
+            if self.folder:
+                state.run["finished"] = True
+                self.folder.write_state(state)
             raise _nothing_read(summary, found)
         return ReplayResult(
             summary=summary,
@@ -344,6 +365,7 @@ class _Replay:
             idle=last["idle"],
             rejects=self._parts(PartKind.REJECTS),
             notes=self.notes
+            + self._ahead_notes(summary)
             + policy_notes(state)
             + plan_notes(last["plan"])
             + notes_for(summary, last["idle"], state.config["ledger"]["remember_links"]),
@@ -352,11 +374,21 @@ class _Replay:
             options=state.config["ledger"],
         )
 
+    def _ahead_notes(self, summary: dict[str, Any]) -> list[str]:
+        notes = ahead_notes(self.state, self.ahead_before, self.request.latest_ms) if self.folder else []
+        is_kept = self.folder and any(one.name not in self.ahead_before for one in self.state.ahead)
+        return notes if is_kept else [*ahead_note(summary), *notes]
+
     def _parts(self, kind: PartKind) -> Parts:
         return Parts(self.work, kind)
 
     def finish(self) -> None:
-        """Mark the run as finished. Final parts have been written elsewhere: they become answers, or are removed."""
+        """Give the files their names, and mark the run as finished.
+
+        Final parts have been written elsewhere: they become answers, or are removed.
+        """
+        if self.files is not None:
+            self.files.finish()
         if self.folder:
             self.state.run["finished"] = True
             self.folder.write_state(self.state)
@@ -372,11 +404,8 @@ def _is_large(request: ReplayRequest, size: int) -> bool:
 
 
 def _nothing_read(summary: dict[str, Any], found: FoundInput) -> NothingRead:
-    reasons = ", ".join(f"{reason} {count:,}" for reason, count in summary["rejects_by_reason"].items())
-    if reasons:
-        return NothingRead(
-            f"nothing could be read: every record was rejected ({reasons}): opicflow validate shows them"
-        )
+    if why := why_all_rejected(summary):
+        return AllRejected(f"nothing could be read: {why}")
     return _all_empty(found)
 
 

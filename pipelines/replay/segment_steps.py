@@ -55,7 +55,12 @@ def _routed(
     settings: ReplaySettings, segment: Segment
 ) -> Generator[tuple[bytes, DecodedEntry, Part | None], None, None]:
     """Yield batches as they are stored and as they are read from that, so that the ledger's thread need not read."""
-    seen = Seen()
+    seen, ahead = Seen(), dict[str, int]()
     for batch in decode_segment(segment, settings.rules):
+        times_ms = batch.decoded.events.time_ms
+        if (later := times_ms[times_ms > settings.latest_ms]).size:
+            ahead[batch.source] = min(int(later.min()), ahead.get(batch.source, ANY_TIME))
+        progress = tuple(one._replace(ahead_ms=ahead.get(one.source, 0)) for one in batch.progress)
+        batch = batch._replace(progress=progress)
         data, rejects = route_batch(batch, settings.rules, seen, settings.files, settings.latest_ms)
         yield data, decode_entry(data), rejects

@@ -20,7 +20,7 @@ from opicflow.pipelines.results.part_files import read_report, write_part
 from opicflow.pipelines.transforms.bundle_ends import end_bundles_sooner
 from opicflow.pipelines.transforms.decode import InputRange, Segment, close_readers, read_ahead
 from opicflow.pipelines.transforms.decoded_batch import SourceProgress
-from opicflow.pipelines.transforms.keepers import KEEPERS
+from opicflow.pipelines.transforms.keepers import KEEPERS, LostLedger
 from opicflow.pipelines.transforms.route import ANY_TIME
 from opicflow.pipelines.transforms.rules import Rules
 
@@ -115,7 +115,13 @@ class SegmentRunner:
         ] or [Segment(0, (), _UNLIMITED_BYTES, ends_input=True)]
         self._run_pipeline(segments, Replay(self._settings), self.runner)
         for segment in segments:
-            yield SegmentDone(read_report(self.work, segment.number), None)
+            try:
+                report = read_report(self.work, segment.number)
+            except FileNotFoundError:  # later batches wait for one that never came
+                raise LostLedger(
+                    f"{self.runner} ended without the whole input (segment {segment.number} has no end): run again"
+                ) from None
+            yield SegmentDone(report, None)
 
     @property
     def _settings(self) -> ReplaySettings:

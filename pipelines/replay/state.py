@@ -1,7 +1,8 @@
 """The folder that keeps a replay's ledger from one day to the next, and through a kill -9.
 
     lock               held by the replay that is using the folder
-    state.json         everything but the ledger, and the name of its snapshot; renamed when both are on disk
+    state.json         everything but the ledger, and the name of its snapshot; renamed when both are on disk; there
+                       before the first snapshot, so that a folder which lost it is not taken for a new one
     snapshot-000012/   the chunks of the ledger
     answers-000012/    a copy of the final results of that snapshot, if the run has finished (answers.py)
     moments/           the importance of all pages while the crawl ran (moments.py)
@@ -20,7 +21,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -40,6 +41,8 @@ from opicflow.schemas.pages import PageIds, PageIdsRefused
 STATE_VERSION = 1
 FRONTIER_LOG_NAME = "visits.jsonl"
 """In the folder of a frontier: the log whose ledger the state is."""
+_BESIDE = ("snapshot-*", "answers-*", "moments")
+"""A folder has these only if `state.json` was there before."""
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _HEAD_BYTES = 1 << 16
 _TAIL_BYTES = 1 << 12
@@ -74,6 +77,25 @@ class Source:
 
 
 @dataclass
+class RangeAhead:
+    """A range of a source, [at, end), with events that were ahead of the clock: later than `after_ms`.
+
+    `earliest_ms` is the earliest time of one. `name`: of the range, under which the ledger keeps its mark. It moves on
+    like a source while it is read again.
+    """
+
+    name: str
+    source: str
+    at: int
+    end: int
+    after_ms: int
+    earliest_ms: int
+    partitions: list[list[Any]] = field(default_factory=list)
+    """Of a topic: where each partition begins, as in a source."""
+    end_partitions: list[list[Any]] = field(default_factory=list)
+
+
+@dataclass
 class State:
     """Everything that a folder keeps beside the ledger. `run` is the current replay, or the last one."""
 
@@ -84,6 +106,8 @@ class State:
     snapshot: str = ""
     notes: str = ""
     checkpoints: int = 0
+    ahead: list[RangeAhead] = field(default_factory=list)
+    """The ranges of logs that do not count as read yet (times_ahead.py)."""
     page_ids: dict[str, Any] | None = None
     """The rules of page ids, with their key; None = version 1, as in older states."""
 
@@ -131,11 +155,16 @@ class StateFolder:
             yield cls(path)
 
     def read(self) -> State | None:
-        """The state, if there is one."""
+        """The state; None before the first checkpoint."""
         try:
             stored = json.loads((self.path / "state.json").read_bytes())
             version, digest, values = stored["version"], stored.get("digest"), stored.get("state")
         except FileNotFoundError:
+            if left := next((name for kind in _BESIDE for name in sorted(self.path.glob(kind))), None):
+                raise StateRefused(
+                    f"{self.path}: state.json is missing beside {left.name}: restore the folder, or start again in "
+                    "another one"
+                ) from None
             return None
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             raise self._unreadable() from None
@@ -152,7 +181,7 @@ class StateFolder:
             raise StateRefused(f"{self.path}: {problem}") from None
         except _WRONG_VALUES:
             raise self._unreadable() from None
-        return state
+        return state if state.snapshot else None
 
     def _unreadable(self) -> StateRefused:
         return StateRefused(
@@ -184,6 +213,8 @@ class StateFolder:
 
     def write(self, state: State, keeper: ReplayKeeper) -> int:
         """Write a checkpoint. Returns the bytes of the snapshot. Until it is whole, the one before counts."""
+        if not (self.path / "state.json").exists():  # so a folder with a snapshot and without it has lost it
+            self.write_state(replace(state, snapshot="", checkpoints=0))
         state.checkpoints += 1
         state.snapshot = f"snapshot-{state.checkpoints:06}"
         state.notes = keeper.notes().decode()
@@ -214,6 +245,7 @@ class StateFolder:
         """Write everything but the ledger."""
         values = {one.name: getattr(state, one.name) for one in fields(State)}
         values["sources"] = [vars(source) for source in state.sources]
+        values["ahead"] = [vars(one) for one in state.ahead]
         stored = {"version": STATE_VERSION, "digest": _digest_of(values), "state": values}
         with whole_file(self.path / "state.json") as file:
             file.write(json.dumps(stored, separators=(",", ":")).encode())
@@ -247,7 +279,9 @@ _REPORT_KINDS = {"tally": dict, "rejects": dict, "samples": list, "refused_polic
 
 def _decode_state(values: dict[str, Any]) -> State:
     """The state in values; one of `_WRONG_VALUES` for anything else. All values that are used are checked."""
-    state = State(**{**values, "sources": [_decode_source(source) for source in values["sources"]]})
+    sources = [_decode_source(source) for source in values["sources"]]
+    ahead = [_decode_ahead(one, {source.name for source in sources}) for one in values.get("ahead", [])]
+    state = State(**{**values, "sources": sources, "ahead": ahead})
     _check_kinds(vars(state), _STATE_KINDS)
     _ = state.rules_of_page_ids
     LedgerConfig.from_json(state.config["ledger"])
@@ -264,11 +298,25 @@ def _decode_source(values: dict[str, Any]) -> Source:
     source = Source(**values)
     _check_kinds(vars(source), _SOURCE_KINDS)
     _check(all(type(size) is int and 0 <= size <= _MOST for size in (vars(source)[name] for name in _SOURCE_SIZES)))
-    _check(type(source.partitions) is list)
-    for partition, offset, digest in source.partitions:
+    _check_partitions(source.partitions)
+    return source
+
+
+def _decode_ahead(values: dict[str, Any], sources: set[str]) -> RangeAhead:
+    ahead = RangeAhead(**values)
+    _check(type(ahead.name) is str and ahead.source in sources)
+    times = (ahead.at, ahead.end, ahead.after_ms, ahead.earliest_ms)
+    _check(all(type(time) is int and 0 <= time <= _MOST for time in times) and ahead.at <= ahead.end)
+    _check_partitions(ahead.partitions)
+    _check_partitions(ahead.end_partitions)
+    return ahead
+
+
+def _check_partitions(partitions: Any) -> None:
+    _check(type(partitions) is list)
+    for partition, offset, digest in partitions:
         _check(type(partition) is int and type(offset) is int and type(digest) in (int, str))
         _check(0 <= partition <= _MOST and 0 <= offset <= _MOST)
-    return source
 
 
 def _check_run(run: dict[str, Any]) -> None:

@@ -68,12 +68,12 @@ def read_state(folder: StateFolder) -> State:
             raise StateRefused(
                 f"{folder.path}: its crawl has not saved a ledger yet: wait a minute, or use opicflow replay {log}"
             )
+        if (folder.path / "state.json").exists():
+            raise StateRefused(f"{folder.path}: no ledger yet: the first replay into it did not reach a checkpoint")
         advice = f"make one with opicflow replay LOG --state {folder.path}"
         if (folder.path / "summary.json").exists():
             advice = "it has results: name the folder that replay --state wrote"
         raise StateRefused(f"{folder.path}: no state of a replay: {advice}")
-    if not state.snapshot:
-        raise StateRefused(f"{folder.path}: no ledger yet: the first replay into it did not reach a checkpoint")
     return state
 
 

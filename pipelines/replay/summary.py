@@ -10,6 +10,7 @@ from typing import Any
 from opicflow.connectors.files.decoded import most_first
 from opicflow.connectors.files.log_reader import FileRange
 from opicflow.pipelines.ledger import RemovalReason
+from opicflow.pipelines.replay.inputs import first_read
 from opicflow.pipelines.replay.state import State
 from opicflow.pipelines.transforms.decode import InputRange
 from opicflow.pipelines.transforms.route import COUNTS
@@ -51,9 +52,10 @@ def summary_of(state: State, empty_files: Sequence[str], input_ranges: Sequence[
         "transfers": last["transfers"],
         "turns": round(last["turns"], 3),
         "drift": last["drift"],
+        "events_ahead": counts.get("events_ahead", 0),
         "rejects_by_reason": most_first(reasons),
-        "files": len(empty_files) + sum(isinstance(one, FileRange) for one in input_ranges),
-        "partitions": sum(len(one.partitions) for one in input_ranges),
+        "files": len(empty_files) + sum(isinstance(one, FileRange) for one in first_read(input_ranges)),
+        "partitions": sum(len(one.partitions) for one in first_read(input_ranges)),
         "policies": counts.get("policies", 0),
         "policies_refused": len(refused_policies(state.run)),
         "pages_removed": removed,
@@ -65,6 +67,26 @@ def summary_of(state: State, empty_files: Sequence[str], input_ranges: Sequence[
     total = sum(summary[name] for name in ("visits", "announcements", "rejects", "duplicates"))
     assert total == summary["events_read"], f"{total} events accounted for, {summary['events_read']} read"
     return summary
+
+
+def why_all_rejected(summary: dict[str, Any]) -> str | None:
+    """Return a sentence if nothing but rejects was read; None otherwise. Files that are empty do not count."""
+    reasons = dict(summary["rejects_by_reason"])
+    empty = reasons.pop(Reason.EMPTY_FILE.value, 0)
+    if not summary["rejects"] - empty == summary["events_read"] - empty > 0:
+        return None
+    counts = ", ".join(f"{reason} {count:,}" for reason, count in reasons.items())
+    found = f"every record was rejected ({counts}): opicflow validate shows them"
+    return "; ".join([found, *ahead_note(summary)]).rstrip(".")
+
+
+def ahead_note(summary: dict[str, Any]) -> list[str]:
+    """Return a note about events that are ahead of the clock, if there are some."""
+    if not (events := summary.get("events_ahead", 0)):
+        return []
+    are = "event is" if events == 1 else "events are"
+    advice = "correct the clock that dates them, read them again later, or give --latest"
+    return [f"{events:,} {are} ahead of the clock: {advice}."]
 
 
 def _rejects_by_reason(state: State, empty_files: int, forgotten: int) -> Counter[str]:

@@ -7,7 +7,6 @@ thousands of rows at a time, in Parquet a row group.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from opicflow.connectors.files.avro_writer import AvroWriter
 from opicflow.connectors.files.divided_files import divided_file, paths_of
-from opicflow.connectors.files.whole_file import whole_file
+from opicflow.connectors.files.whole_file import synced_file, whole_file
 from opicflow.pipelines.results.json_lines import json_lines
 from opicflow.pipelines.results.record_columns import (
     importance_columns,
@@ -66,10 +65,8 @@ def written_result(
         for number, path in enumerate(paths):
             is_last = number == parts - 1
             share = math.inf if is_last else rows * (number + 1) // parts - rows * number // parts
-            with open(path, "wb") as file:
+            with synced_file(path) as file:
                 _write(file, format_, kind.schema, source.take(share))
-                file.flush()
-                os.fsync(file.fileno())
         yield paths_of(folder, name, format_, parts)
 
 

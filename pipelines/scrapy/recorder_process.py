@@ -16,6 +16,7 @@ from opicflow.pipelines.recorder.inbox import INBOX_NAME
 from opicflow.pipelines.recorder.line_socket import LineSocket
 from opicflow.pipelines.recorder.recorder_config import RecorderConfig
 from opicflow.schemas.errors import UserError
+from opicflow.schemas.interrupts import WithoutSignals
 
 _LOGGER = logging.getLogger(__name__)
 _MODULE = "opicflow.pipelines.recorder.recorder"
@@ -28,7 +29,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class RecorderRefused(UserError):
-    """The recorder cannot use its folder. The message is its own."""
+    """The recorder cannot be started, or cannot use its folder; then the message is its own."""
 
 
 class RecorderProcess:
@@ -101,17 +102,22 @@ class RecorderProcess:
     def _begin(self) -> None:
         self._starts += 1
         ours, theirs = socket.socketpair()
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # the process inherits what is blocked
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", _MODULE, self._config.to_json()],
-                stdin=theirs.fileno(),
-                stdout=sys.__stderr__ or subprocess.DEVNULL,  # the output of the crawl is not for others
-                cwd=self._config.folder,  # here no module of the project hides one that the recorder needs
-                env=_environment(),
-            )
+            with WithoutSignals(*_SIGNALS):
+                self._process = subprocess.Popen(
+                    [sys.executable or "", "-m", _MODULE, self._config.to_json()],
+                    stdin=theirs.fileno(),
+                    stdout=sys.__stderr__ or subprocess.DEVNULL,  # the output of the crawl is not for others
+                    cwd=self._config.folder,  # here no module of the project hides one that the recorder needs
+                    env=_environment(),
+                )
+        except OSError as problem:
+            ours.close()
+            raise RecorderRefused(
+                f"the recorder cannot be started ({sys.executable}: {problem.strerror}): run Scrapy with the Python "
+                "that has opicflow"
+            ) from None
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             theirs.close()
         self._lines = LineSocket(ours)
 
@@ -126,12 +132,7 @@ class RecorderProcess:
         if problem is None:
             return some
         self._stop()
-        if self._starts < _MOST_STARTS:
-            _LOGGER.error("opicflow: %s: the recorder is started again", problem)
-            self._begin()
-            if self._awaited is not None:
-                self._lines.send(self._awaited)
-        else:
+        if not self._begins_again(problem):
             _LOGGER.error(
                 "opicflow: %s: the recorder is not started again. Pages come in the order of their requests, and the "
                 "next crawl records the visits that wait in %s",
@@ -139,6 +140,19 @@ class RecorderProcess:
                 Path(self._config.folder) / INBOX_NAME,
             )
             self.is_given_up, self._awaited = True, None
+        return True
+
+    def _begins_again(self, problem: str) -> bool:
+        if self._starts >= _MOST_STARTS:
+            return False
+        _LOGGER.error("opicflow: %s: the recorder is started again", problem)
+        try:
+            self._begin()
+        except RecorderRefused as refused:
+            _LOGGER.error("opicflow: %s", refused)
+            return False
+        if self._awaited is not None:
+            self._lines.send(self._awaited)
         return True
 
     def _receive(self, longest_seconds: float) -> tuple[bool, str | None]:

@@ -6,6 +6,11 @@ a pipeline sends no main session and no packages. The worker ends with the proce
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # before the imports below, which take seconds
+    from opicflow.schemas.interrupts import end_in_one_line
+
+    end_in_one_line("opicflow-worker")
+
 import argparse
 import faulthandler
 import os

@@ -71,6 +71,10 @@ class InputRange(Protocol):
     def stored_bytes(self) -> int | None: ...
     @property
     def partitions(self) -> Sequence[object]: ...
+    @property
+    def after_ms(self) -> int | None:
+        """Only events after this time count, in a range that is read again. None: all count."""
+
     def read(self) -> Generator[UndecodedBatch, None, bool]:
         """Yield the batches. Returns whether an incomplete end waits for its rest."""
 
@@ -183,17 +187,17 @@ class _ReadAhead:
                     self._room.wait()
                     if self._closed:
                         return
-                    self._queue.put(self._pool.submit(self._decode, input_range.source, batch))
+                    self._queue.put(self._pool.submit(self._decode, input_range, batch))
                 self._queue.put(SourceProgress(input_range.source, end, True, partitions, batches.waits))
             self._queue.put(None)
         except BaseException as problem:  # the consumer raises it
             if not self._closed:
                 self._queue.put(problem)
 
-    def _decode(self, source: str, batch: UndecodedBatch) -> DecodedBatch:
+    def _decode(self, input_range: InputRange, batch: UndecodedBatch) -> DecodedBatch:
         size = 0
         try:
-            decoded = _decode(source, batch, self._canonicaliser)
+            decoded = _decode(input_range, batch, self._canonicaliser)
             size = _bytes_of(decoded)
             return decoded
         finally:
@@ -286,10 +290,12 @@ def close_readers() -> None:
         _paused.popitem()[1].close()
 
 
-def _decode(source: str, batch: UndecodedBatch, canonicaliser: Canonicaliser) -> DecodedBatch:
-    decoded = batch.decode()
+def _decode(input_range: InputRange, batch: UndecodedBatch, canonicaliser: Canonicaliser) -> DecodedBatch:
+    decoded, start = batch.decode(), batch.start
+    if input_range.after_ms is not None:
+        decoded, start = decoded.later_than(input_range.after_ms), 0  # its source has nothing before this range
     urls = urls_of(decoded, canonicaliser)
-    return DecodedBatch(source, batch.start, batch.end, batch.size_bytes, decoded, urls, batch.reached)
+    return DecodedBatch(input_range.source, start, batch.end, batch.size_bytes, decoded, urls, batch.reached)
 
 
 def route_batch(
@@ -297,6 +303,8 @@ def route_batch(
 ) -> tuple[bytes, Part | None]:
     """Return the encoded entry of a batch, and its rejects. `files` are the names of the sources."""
     routed = route_rows(batch.decoded, batch.urls, batch.source, rules, seen, latest_ms)
+    if ahead := int((batch.decoded.events.time_ms > latest_ms).sum()):
+        routed.counts["events_ahead"] = ahead
     entry = encode_batch(batch, routed, files.get(batch.source, batch.source))
     if not routed.rejects:
         return entry, None

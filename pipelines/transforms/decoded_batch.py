@@ -23,7 +23,8 @@ Partitions = tuple[tuple[int, int, str], ...]
 class SourceProgress(NamedTuple):
     """How far a source was read, and whether to its end; of a topic also how far each of its partitions was read.
 
-    `waits`: at the end of a file an incomplete line or block waits for its rest.
+    `waits`: at the end of a file an incomplete line or block waits for its rest. `ahead_ms`: the earliest time of the
+    events that were rejected because they are ahead of the clock; 0 = there are none.
     """
 
     source: str
@@ -31,6 +32,7 @@ class SourceProgress(NamedTuple):
     is_done: bool
     partitions: Partitions = ()
     waits: bool = False
+    ahead_ms: int = 0
 
 
 class DecodedBatch(NamedTuple):

@@ -690,6 +690,13 @@ def test_with_a_registry_a_plain_avro_reader_finds_the_schema(
     assert versions == [1, 2, 3]
 
 
+def test_a_log_of_nothing_but_rejects_ends_with_1(opicflow: Run, cluster: FakeConnection, tmp_path: Path) -> None:
+    log = written(tmp_path / "log.jsonl", b'{"url": 3}\n' * 4)
+    code, out, err = opicflow("publish", "events", log, *BROKERS, "--prefix", "p-", "--quiet")
+    assert (code, err) == (1, "")
+    assert out.startswith("4 events read = 0 published to p-crawl-events + 4 rejected\n")
+
+
 def test_an_event_over_the_topics_limit_is_rejected_between_good_ones(
     kafka: Any, topic_prefix: str, opicflow: Run, tmp_path: Path
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -326,6 +327,25 @@ def test_processes_find_the_oracles_ranks(graphs, tmp_path, kind, dangling, chao
     settings = Settings(tolerance=TIGHT, dangling=dangling)
     rank = solve_with_workers(graph.path, wanted, settings, Vectors(900, tmp_path / "v"), 2, chaotic, 1 << 20)
     hold_it_against_the_oracle(WEBS["at random"], rank, wanted, settings)
+
+
+def test_an_interrupt_of_the_terminal_does_not_reach_workers(graphs, tmp_path, monkeypatch) -> None:
+    """The process that has started them ends them: they would print tracebacks, above all while they import modules."""
+    graph, wanted = graphs("at random", 100), RankRequest("a", "importance")
+    started: list[int] = []
+    start = BaseProcess.start
+
+    def start_and_interrupt(process: BaseProcess) -> None:
+        start(process)
+        started.append(process.pid or 0)
+        os.kill(process.pid or 0, signal.SIGINT)
+
+    monkeypatch.setattr(BaseProcess, "start", start_and_interrupt)
+    vectors = Vectors(900, tmp_path / "v")
+    rank = solve_with_workers(graph.path, wanted, Settings(), vectors, 2, False, 1 << 20)
+    assert len(started) == 2
+    (alone,) = solve(graph, [wanted], Settings())
+    assert np.abs(rank.values - alone.values).sum() < 1e-14
 
 
 @pytest.mark.slow

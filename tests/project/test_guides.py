@@ -26,7 +26,10 @@ from scrapy.linkextractors import LinkExtractor
 
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES
 from opicflow.connectors.files.jsonl import decode_jsonl
+from opicflow.pipelines.cli.commands.replay import _request
+from opicflow.pipelines.cli.main import parse
 from opicflow.pipelines.ledger import HISTORIES, Outcome
+from opicflow.pipelines.replay.segments import SEGMENT_BYTES
 from opicflow.pipelines.transforms.decode import _MOST_AHEAD_BYTES
 from opicflow.pipelines.transforms.route import Seen, route
 from opicflow.pipelines.transforms.rules import Rules
@@ -215,6 +218,13 @@ def test_limits_are_those_of_the_code() -> None:
     said = [int(most.replace(",", "")) for _, most, _ in table(FORMATS, "what")]
     most = [limits.MOST_LINKS, limits.MOST_REDIRECTS, limits.MOST_EVENT_BYTES, LONGEST_URL, MOST_REJECTED_BYTES]
     assert said == [*most, MOST_LISTED, _MOST_AHEAD_BYTES]
+
+
+def test_segments_of_the_command_are_as_long_as_the_documents_say() -> None:
+    assert _request(parse(["replay", "crawl.jsonl"])).segment_bytes == SEGMENT_BYTES
+    assert _request(parse(["replay", "crawl.jsonl", "--segment-mb", "3"])).segment_bytes == 3 << 20
+    for text in (GUIDE, (TOP / "docs" / "decisions" / "segments.md").read_text(encoding="utf-8")):
+        assert f" {SEGMENT_BYTES >> 20} MB of input" in " ".join(text.split())
 
 
 def test_canonical_urls_are_those_of_the_code() -> None:

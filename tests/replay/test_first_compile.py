@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -87,3 +88,22 @@ def test_the_process_ends_with_the_replay(monkeypatch: pytest.MonkeyPatch) -> No
     with compiled_beside(KeeperConfig(LedgerConfig())):
         assert started[0].poll() is None
     assert started[0].wait(30) is not None
+
+
+@pytest.mark.parametrize("program", [None, "", "/nowhere/python", "/", "/bin/false"])
+def test_a_replay_needs_no_second_process(program: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python within another program may not name one that can be started, or one that ends at once."""
+    monkeypatch.setattr(first_compile, "is_compiled", lambda _: False)
+    monkeypatch.setattr(sys, "executable", program)
+    monkeypatch.setattr(pickle, "dumps", lambda _: bytes(1 << 20))  # more than a pipe holds
+    replayed = False
+    with compiled_beside(KeeperConfig()):
+        replayed = True
+    assert replayed
+
+
+def test_an_error_of_the_replay_is_not_taken_for_one_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_compile, "is_compiled", lambda _: False)
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(FileNotFoundError, match=r"log\.jsonl"), compiled_beside(KeeperConfig()):
+        raise FileNotFoundError("log.jsonl")

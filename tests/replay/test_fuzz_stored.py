@@ -16,7 +16,7 @@ from opicflow.pipelines.replay.state import STATE_VERSION, StateRefused, _digest
 from opicflow.pipelines.replay.state_reader import read_answers, read_ledger
 from opicflow.pipelines.web.webs import power_law_web
 from support.hostile_values import altered, one_line
-from support.logs import WebLog, jsonl, run
+from support.logs import FIRST_MS, WebLog, jsonl, run
 from support.stored_graphs import stored
 
 PARTS = ["state", "graph"]
@@ -32,7 +32,8 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def state(log: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("state") / "state"
-    run([log], None, state=folder)
+    run([log], None, state=folder, latest_ms=FIRST_MS + 2_000_000)
+    assert len(state_values(folder)["ahead"]) == 1
     return folder
 
 
@@ -99,6 +100,7 @@ def test_fuzz_altered_folders(part: str, state: Path, tmp_path: Path, seed: int)
         ("rules", []),
         ("rules", [{"urls": 5}]),
         ("sources", None),
+        ("ahead", [{"name": "log/1", "source": "of no name", "at": 0, "end": 1, "after_ms": 0, "earliest_ms": 1}]),
         ("snapshot", "../elsewhere"),
         ("checkpoints", "12"),
         ("config", {}),

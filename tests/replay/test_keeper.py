@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 from itertools import pairwise
 from typing import Any
 
@@ -12,12 +13,12 @@ import pytest
 
 from opicflow.pipelines.ledger import CrawlEntry, ItemWriter, Ledger, LedgerConfig, LogPosition, Outcome
 from opicflow.pipelines.ledger.encoding import encode_entry
+from opicflow.pipelines.replay import early_batches
 from opicflow.pipelines.replay.keeper import (
-    MOST_HELD,
     KeeperConfig,
-    OutOfOrder,
     ReplayHead,
     ReplayKeeper,
+    ReplayKeeperFactory,
     answers,
     hours,
 )
@@ -127,7 +128,7 @@ def test_shuffled_and_repeated_batches_are_applied_once_and_in_order(seed: int) 
     shuffled = [*data, *data[:5]]
     random.Random(seed).shuffle(shuffled)
     keeper, others = kept(shuffled, CONFIG)
-    assert keeper.held == {}
+    assert keeper.early == {}
     assert [c.data for c in keeper.ledger.snapshot()] == [c.data for c in in_order.ledger.snapshot()]
     assert totals_of(others) == totals_of(outputs)
     assert keeper.head.events == in_order.head.events
@@ -138,28 +139,47 @@ def test_a_configuration_is_stored_under_the_names_of_the_first_version() -> Non
     assert list(KeeperConfig().to_json()) == names
 
 
-def test_a_lost_batch_is_an_error() -> None:
-    config = KeeperConfig()
-    keeper = ReplayKeeper(config, Ledger(config.ledger), ReplayHead())
-    note = {"portion": 0, "last": False, "ended": False, "files": [], "rejects": {}, "counts": {}}
-    for part in range(1, MOST_HELD + 1):
-        assert list(keeper.take(encode_entry(ItemWriter().entry(), {**note, "part": part}))) == []
-    with pytest.raises(OutOfOrder, match="wait for batch 0 of segment 0"):
-        list(keeper.take(encode_entry(ItemWriter().entry(), {**note, "part": MOST_HELD + 1})))
+@pytest.mark.parametrize("most_bytes", [0, 20_000, 1 << 30])
+def test_batches_wait_for_the_first_one_however_many_there_are(
+    most_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(early_batches, "MOST_IN_MEMORY_BYTES", most_bytes)
+    entry = a_log(events=1500)
+    data = batches(entry, events_at(entry)[1:], segments=5)
+    assert len(data) > sys.getrecursionlimit() and sum(map(len, data)) > 10 * 20_000
+    in_order, outputs = kept(batches(entry, []), CONFIG)
+    keeper, others = kept(data[:0:-1], CONFIG)
+    assert others == [] and len(keeper.early) == len(data) - 1
+    others = list(keeper.take(data[0]))
+    assert len(keeper.early) == 0
+    assert [c.data for c in keeper.ledger.snapshot()] == [c.data for c in in_order.ledger.snapshot()]
+    assert totals_of(others) == totals_of(outputs)
 
 
-def test_a_keeper_continues_from_its_notes_and_snapshot() -> None:
+@pytest.mark.parametrize("most_bytes", [0, 4_000, 1 << 30])
+def test_a_keeper_continues_from_its_chunks_with_the_batches_that_wait(
+    most_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(early_batches, "MOST_IN_MEMORY_BYTES", most_bytes)
     entry = a_log()
     data = batches(entry, events_at(entry)[30::30], segments=2)
     whole, outputs = kept(data, CONFIG)
-    first, before = kept([data[0], data[1], data[5], data[4]], CONFIG)
-    ledger = Ledger.restore(chunk.data for chunk in first.ledger.snapshot())
-    second = ReplayKeeper.from_notes(CONFIG, ledger, first.notes())
-    assert sorted(second.held) == sorted(first.held) != []
+    first, before = kept([data[0], data[1], data[5], data[4], data[7]], CONFIG)
+    second = ReplayKeeperFactory(CONFIG).restore(0, first.chunks())
+    assert sorted(second.early.items()) == sorted(first.early.items()) and len(second.early) == 3
+    assert sorted(second.chunks()) == sorted(first.chunks())
     after = [output for batch in data[2:] for output in second.take(batch)]
     assert [c.data for c in second.ledger.snapshot()] == [c.data for c in whole.ledger.snapshot()]
     assert published(before + after, "publications") == published(outputs, "publications")
     assert totals_of(before + after) == totals_of(outputs)
+
+
+def test_notes_without_the_batches_that_wait_are_refused() -> None:
+    entry = a_log()
+    data = batches(entry, events_at(entry)[30::30])
+    keeper, _ = kept([data[0], data[2]])
+    with pytest.raises(ValueError, match="batches that wait for their turn are missing"):
+        ReplayKeeper.from_notes(keeper.config, keeper.ledger, keeper.notes())
 
 
 def test_ticks_are_at_the_hours_of_event_time_and_never_decrease() -> None:

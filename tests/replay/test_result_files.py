@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,9 @@ from opicflow.pipelines.replay.result_files import FileKinds, result_files, resu
 from opicflow.pipelines.replay.state import FolderInUse, StateFolder
 from opicflow.pipelines.results.part_files import ArrivingParts, Stopped, arriving_parts, write_part
 from opicflow.pipelines.transforms.parts import Part, PartKind
+from opicflow.pipelines.web.webs import power_law_web
+from support.commands import CommandResult, command
+from support.logs import WebLog, jsonl
 
 KINDS = FileKinds("jsonl", 1, sites=False, publications=False)
 
@@ -77,6 +81,73 @@ def test_where_a_file_cannot_be_written_none_gets_its_name(
         files.finish()
     assert raised.value.filename == str(tmp_path / f"{failing}.jsonl")
     assert list(tmp_path.iterdir()) == []
+
+
+class FullDisk:
+    """A disk that is full when the data of the `last`-th file in a folder reach it."""
+
+    def __init__(self, folder: Path, patched: pytest.MonkeyPatch, last: int) -> None:
+        self._folder, self._last, self._sync = folder, last, os.fsync
+        self.files: list[str] = []
+        patched.setattr(os, "fsync", self._write)
+
+    def _write(self, handle: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{handle}"))
+        if path.parent == self._folder:
+            self.files.append(path.name)
+            if len(self.files) == self._last:
+                raise OSError(errno.ENOSPC, "No space left on device")
+        self._sync(handle)
+
+
+@pytest.mark.parametrize(
+    "options", [("--publications",), ("--format", "parquet", "--parts", "2")], ids=["publications", "parts"]
+)
+def test_a_disk_that_is_full_at_any_file_leaves_all_results_of_the_run_before(
+    options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def replay(log: str) -> CommandResult:
+        given = ("--out", out, "--report", out / "report.html", "--state", tmp_path / f"{log}.state", *options)
+        return command("replay", tmp_path / log, "--quiet", *given)
+
+    def results() -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in out.iterdir()}
+
+    out = tmp_path / "out"
+    out.mkdir()
+    for log, pages in (("old", 40), ("new", 50)):
+        events = WebLog(power_law_web(pages, 3), announced=False).crawl("random", 200).events
+        (tmp_path / log).write_bytes(jsonl(events) + b"nonsense\n")
+    assert replay("old").code == 0
+    before = results()
+    last = 0
+    while True:
+        last += 1
+        with monkeypatch.context() as patched:
+            disk = FullDisk(out, patched, last)
+            done = replay("new")
+        if len(disk.files) < last:
+            break
+        assert (done.code, done.out) == (2, "") and done.err.count("\n") == 1, done
+        assert f"{out}/" in done.err and "No space left on device" in done.err
+        assert results() == before, f"the disk was full at {disk.files[-1]}"
+    assert done.code == 0, done
+    after = results()
+    assert after.keys() == before.keys() and len(after) <= last - 1
+    assert all(before[name] != after[name] for name in before if name.startswith(("importance", "report", "summary")))
+
+
+def test_a_folder_in_the_place_of_a_file_leaves_all_results_of_the_run_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ArrivingParts, "read", lambda self, *kinds: iter(()))
+    (tmp_path / "importance.jsonl").write_bytes(b"old")
+    (tmp_path / "rejects.jsonl").mkdir()
+    with pytest.raises(IsADirectoryError) as raised, result_files(tmp_path, tmp_path, KINDS) as files:
+        files.finish()
+    assert raised.value.filename == str(tmp_path / "rejects.jsonl")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["importance.jsonl", "rejects.jsonl"]
+    assert (tmp_path / "importance.jsonl").read_bytes() == b"old"
 
 
 def test_files_are_returned_in_their_order_and_have_no_names_before_the_end(

@@ -26,17 +26,19 @@ from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.log_reader import FileRange
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.ledger import Ledger, LedgerConfig, Variable
+from opicflow.pipelines.replay import state as state_module
 from opicflow.pipelines.replay.inputs import NothingRead
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeperFactory
 from opicflow.pipelines.replay.pipeline import Decode, Replay, ReplayHere, Route, SavePart
 from opicflow.pipelines.replay.segment_steps import ReplaySettings
 from opicflow.pipelines.replay.segments import SegmentRunner
 from opicflow.pipelines.replay.state import StateFolder, StateRefused
+from opicflow.pipelines.replay.state_reader import read_ledger
 from opicflow.pipelines.results.record_columns import pages_of
 from opicflow.pipelines.transforms import keep_ledger
 from opicflow.pipelines.transforms.decode import Segment
 from opicflow.pipelines.transforms.keep_ledger import KeepLedger
-from opicflow.pipelines.transforms.keepers import KEEPERS
+from opicflow.pipelines.transforms.keepers import KEEPERS, LostLedger
 from opicflow.pipelines.transforms.parts import FINAL
 from opicflow.pipelines.transforms.rules import LinkWeights, Rules
 from opicflow.pipelines.transforms.settings import LedgerOptions
@@ -270,10 +272,60 @@ def test_a_damaged_state_is_refused(lines: list[bytes], tmp_path: Path, seed: in
         file.write_bytes(data)
         if kind == 3:
             file.unlink()
-        if file.name == "state.json" and kind == 3:
-            continue  # a folder without one is a new state
         message = refused([path], state)
         assert str(state) in message and ("start again" in message or "version" in message), message
+
+
+@pytest.mark.parametrize("left", ["snapshot-000001", "answers-000001", "moments"])
+def test_a_folder_that_lost_its_state_is_refused_and_not_taken_for_a_new_one(
+    left: str, lines: list[bytes], tmp_path: Path
+) -> None:
+    path, state = write(tmp_path / "log.jsonl", b"".join(lines[:500])), tmp_path / "state"
+    replay([path], state, samples=True)
+    for lost in state.iterdir():
+        if lost.name not in (left, "lock"):
+            shutil.rmtree(lost) if lost.is_dir() else lost.unlink()
+    before = {file: file.read_bytes() for file in state.rglob("*") if file.is_file()}
+    words = f"{state}: state.json is missing beside {left}: restore the folder, or start again in another one"
+    assert refused([path], state) == words
+    with pytest.raises(StateRefused, match=r"state\.json is missing beside"):
+        read_ledger(state)
+    assert {file: file.read_bytes() for file in state.rglob("*") if file.is_file()} == before != {}
+
+
+def test_a_replay_that_was_killed_within_its_first_checkpoint_begins_again(
+    lines: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, state = write(tmp_path / "log.jsonl", b"".join(lines[:500])), tmp_path / "state"
+    replay([path], tmp_path / "alone", tmp_path / "expected")
+    with monkeypatch.context() as patched, pytest.raises(Stopped):
+        patched.setattr(state_module, "sync_folder", stopping)  # behind the chunks of the snapshot
+        replay([path], state)
+    assert any((state / "snapshot-000001").iterdir())
+    with pytest.raises(StateRefused, match="no ledger yet"):
+        read_ledger(state)
+    replay([path], state, tmp_path / "out", counting=LedgerOptions(history="variable"))
+    assert Ledger.restore(state_files(state).values()).config.history == Variable()
+
+
+def stopping(folder: Path) -> None:
+    if next(folder.glob("*-*"), None):
+        raise Stopped
+
+
+def test_the_rejects_of_a_replay_whose_parts_are_lost_are_not_half_of_its_results(
+    lines: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, state = write(tmp_path / "log.jsonl", b"".join(lines)), tmp_path / "state"
+    with monkeypatch.context() as patched, pytest.raises(Stopped):
+        patched.setattr(log_reader, "BATCH_BYTES", 30_000)
+        patched.setattr(StateFolder, "write", stopping_after(2))
+        replay([path], state, segment_bytes=200_000)
+    shutil.rmtree(state / "work")
+    result = run([path], tmp_path / "out", state=state)
+    assert result.notes[0].startswith("The replay before was interrupted, and its parts in work are lost: the ")
+    assert len(records_of(tmp_path / "out/rejects.jsonl")) == result.summary["rejects"]
+    assert 0 < result.summary["events_read"] < len(lines)
 
 
 def test_a_state_needs_the_runner_of_this_process(lines: list[bytes], tmp_path: Path) -> None:
@@ -584,6 +636,16 @@ def test_a_ledger_that_is_no_longer_in_memory_ends_the_replay(segments: list[Seg
     transform = ReplayHere(settings, ReplayHead(chain="of another process"))
     with pytest.raises(Exception, match="no longer in the memory of its process: run again"):
         kept(tmp_path / "a", segments[:1], transform)
+
+
+def test_a_runner_that_loses_a_batch_ends_the_replay_in_one_line(
+    segments: list[Segment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SegmentRunner, "_run_pipeline", lambda *_: None)
+    ranges = [input_range for segment in segments for input_range in segment.input_ranges]
+    runner = SegmentRunner(ranges, KeeperConfig(), Rules(), tmp_path, runner="OtherRunner")
+    with pytest.raises(LostLedger, match=r"OtherRunner ended without the whole input .*: run again"):
+        list(runner.run(None))
 
 
 @pytest.mark.parametrize("forgotten", ["add", "clear"])

@@ -30,7 +30,7 @@ from opicflow.connectors.kafka import partitions, topic_log
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.record_reader import Arrived, records
-from opicflow.pipelines.replay.inputs import NothingRead
+from opicflow.pipelines.replay.inputs import AllRejected, NothingRead
 from opicflow.pipelines.replay.read_progress import Progress
 from opicflow.pipelines.replay.runner import ReplayRequest, ReplayResult, replayed
 from opicflow.pipelines.replay.state import StateRefused
@@ -401,6 +401,52 @@ def test_a_recreated_topic_is_refused(kafka: LocalKafka, topic_prefix: str, tmp_
     produce(kafka, topic.topic, numbered_events(range(40)), partitions)
     with pytest.raises(StateRefused, match="created again since it was replayed into this state"):
         replay(topic, state=tmp_path)
+
+
+def test_events_of_a_topic_that_were_ahead_of_the_clock_are_read_again(
+    kafka: LocalKafka, topic_prefix: str, small_batches: None, tmp_path: Path
+) -> None:
+    topic = Topic(create_topics(kafka.brokers, topic_prefix, 3), f"{topic_prefix}crawl-events")
+    day_ms, hour_ms = 86_400_000, 3_600_000
+
+    def some(numbers: range) -> list[CrawlEvent]:
+        """Events of which every fifth is by a clock that is three days ahead, but for the first ones."""
+        events = numbered_events(numbers)
+        return [
+            replace(event, fetched_at_ms=(event.fetched_at_ms or 0) + 3 * day_ms * (number % 5 == 0 and number >= 200))
+            for number, event in zip(numbers, events, strict=True)
+        ]
+
+    def replay_at(latest_ms: int) -> dict[str, Any]:
+        summary = replay(topic, tmp_path / "out", state=tmp_path / "state", latest_ms=latest_ms, segment_bytes=20_000)
+        return summary.summary
+
+    produce(kafka, topic.topic, some(range(600)), 3)
+    first = replay_at(FIRST_MS + day_ms)
+    assert (first["visits"], first["events_ahead"], first["partitions"]) == (520, 80, 3)
+    produce(kafka, topic.topic, some(range(600, 800)), 3)
+    second = replay_at(FIRST_MS + 3 * day_ms + 7 * hour_ms)
+    assert (second["visits"], second["events_ahead"], second["duplicates"]) == (45 + 160, 35 + 40, 0)
+    third = replay_at(FIRST_MS + 9 * day_ms)
+    assert (third["visits"], third["events_read"], third["duplicates"]) == (75, 75, 0)
+    found = Counter({one["url"]: one["visits"] for one in records_of(tmp_path / "out/importance.jsonl")})
+    assert found == Counter(event.url for event in some(range(800)))
+    fourth = replay(topic, state=tmp_path / "state", latest_ms=FIRST_MS + 99 * day_ms)
+    assert fourth.notes[0].startswith("Nothing new since these logs were replayed")
+
+
+def test_events_ahead_that_were_deleted_meanwhile_do_not_end_a_replay(
+    kafka: LocalKafka, topic_prefix: str, tmp_path: Path
+) -> None:
+    topic = Topic(create_topics(kafka.brokers, topic_prefix), f"{topic_prefix}crawl-events")
+    produce(kafka, topic.topic, numbered_events(range(20)))
+    with pytest.raises(AllRejected):
+        replay(topic, state=tmp_path, latest_ms=FIRST_MS - 1)
+    with closing(topic.connection.admin()) as admin:
+        admin.delete_records({TopicPartition(topic.topic, 0): 15})
+    result = replay(topic, state=tmp_path, latest_ms=FIRST_MS + 86_400_000)
+    assert result.summary["visits"] == 5
+    assert f"{topic.topic}: some events that were ahead of the clock were deleted before they counted." in result.notes
 
 
 def test_events_that_were_deleted_before_they_were_read_are_an_error(

@@ -30,7 +30,6 @@ INTERNAL = {
     "TokenUnavailable": "a failed connection for kafka-python: a connection raises KafkaRefused with its words",
     "CompiledElsewhere": "raised on request only: the process beside a first replay compiles something else",
     "Stopped": "the thread that writes files ends with it, when they are no longer wanted",
-    "OutOfOrder": "a runner lost a batch: the traceback is wanted",
 }
 """Public exceptions that no user can correct, and why."""
 

@@ -267,3 +267,25 @@ def test_a_folder_that_is_damaged_is_refused_with_its_reason(tmp_path: Path, beg
     (tmp_path / "state.json").write_text("{}")
     with pytest.raises(RecorderRefused, match=r"state\.json"):
         begin().wait_until_ready()
+
+
+@pytest.mark.parametrize("program", [None, "/nowhere/python"])
+def test_a_crawl_whose_recorder_cannot_be_started_is_refused_in_one_line(
+    program: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", program)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RecorderRefused, match=r"cannot be started .*: run Scrapy with the Python that has opicflow"):
+        RecorderProcess(RecorderConfig(str(tmp_path)), lambda name, count: None)
+
+
+def test_a_crawl_goes_on_without_a_recorder_that_cannot_be_started_again(
+    begin: Callable[[], Crawl], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    crawl = begin()
+    crawl.wait_until_ready()
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")  # such as a Python that was upgraded meanwhile
+    os.kill(crawl.pid, signal.SIGKILL)
+    assert wait_until(crawl.recorder.progress, 60)
+    assert crawl.recorder.is_given_up and crawl.end() is False
+    assert "cannot be started" in caplog.text and "the recorder is not started again" in caplog.text

@@ -110,6 +110,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _publish_events(options: argparse.Namespace) -> int:
+    """Send the events of logs. The exit code is 1 if nothing but rejects was read."""
     from opicflow.connectors.kafka.topics import names
     from opicflow.pipelines.replay.log_publisher import publish_logs
 
@@ -129,7 +130,7 @@ def _publish_events(options: argparse.Namespace) -> int:
     finally:
         display.close()
     _print_tally(tally, names(options.prefix).crawl_events, options.json)
-    return 0
+    return 1 if 0 < tally.read == tally.rejected.total() else 0
 
 
 def _print_tally(tally: Tally, topic: str, as_json: bool) -> None:

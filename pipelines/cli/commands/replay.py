@@ -149,7 +149,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     how.add_argument("--runner", default="DirectRunner", metavar="NAME", help="a Beam runner; %(default)s = in-process")
     how.add_argument("--beam-option", action="append", default=[], metavar="OPTION", help="for the runner; repeatable")
-    how.add_argument("--segment-mb", type=whole, default=256, metavar="MB", help=argparse.SUPPRESS)
+    how.add_argument("--segment-mb", type=whole, metavar="MB", help=argparse.SUPPRESS)
 
 
 def _folder_or_stdout(text: str) -> Path | str:
@@ -163,11 +163,12 @@ _MEMORY_REMEDY = (
 
 
 def run(options: argparse.Namespace) -> int:
-    """Replay the log, and print the top pages."""
+    """Replay the log, and print the top pages. The exit code is 1 if nothing but rejects was read."""
     from opicflow.connectors.files.whole_file import whole_file
     from opicflow.pipelines.replay import runner
     from opicflow.pipelines.replay.read_progress import Progress
     from opicflow.pipelines.replay.result_files import path_in_errors
+    from opicflow.pipelines.replay.summary import why_all_rejected
     from opicflow.pipelines.transforms.publish import ROWS_PER_PART
 
     _check_outputs(options)
@@ -219,6 +220,9 @@ def run(options: argparse.Namespace) -> int:
                 _print_result(result, best, options.top)
     else:
         _print_result(result, best, options.top)
+    if why := why_all_rejected(result.summary):
+        print(f"opicflow: {why}", file=sys.stderr)
+        return 1
     return 0
 
 
@@ -256,6 +260,7 @@ def _stream_importance(parts: Sequence[bytes], format_: str) -> None:
 
 def _request(options: argparse.Namespace) -> ReplayRequest:
     from opicflow.pipelines.replay.runner import ReplayRequest
+    from opicflow.pipelines.replay.segments import SEGMENT_BYTES
 
     rules = rules_of(options)
     return ReplayRequest(
@@ -280,7 +285,7 @@ def _request(options: argparse.Namespace) -> ReplayRequest:
         sites=sites_of(options),
         runner=options.runner,
         beam_options=tuple(options.beam_option),
-        segment_bytes=options.segment_mb << 20,
+        segment_bytes=options.segment_mb << 20 if options.segment_mb else SEGMENT_BYTES,
         urls_on_disk=options.urls_on_disk,
         reading=reading_of(options),
     )
