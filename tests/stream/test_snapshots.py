@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
+import os
+import signal
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -42,6 +46,7 @@ from opicflow.schemas.pages import PageIds
 from opicflow.schemas.shards import ShardRanges
 from support.stages import UNUSED, FakeReader, batch, watched
 from support.stream_state import Bag, Value
+from support.waiting import wait_for
 
 HEAD = LogHead(12, "c0ffee" * 5 + "00", 11, "abcd")
 HOUR_MS = 3_600_000
@@ -221,6 +226,14 @@ def keeper_at(records: int, log: list[bytes]) -> LogKeeper:
     return keeper
 
 
+def is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def log_of(records: int) -> list[bytes]:
     ticks = [encode_entry(TickEntry(0)) for _ in range(records - 1)]
     return [ORIGIN.entry(), *ticks]
@@ -296,6 +309,44 @@ def test_a_copy_that_fails_is_a_failed_snapshot(tmp_path: Path, monkeypatch: pyt
     writer.wait()
     written = writer.take_written(0)
     assert written is not None and "the process that copies the ledger ended" in written.problem
+
+
+def test_a_copy_that_stands_still_is_ended_and_the_next_snapshot_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies, fork = list[int](), os.fork
+    monkeypatch.setattr(os, "fork", lambda: copies.append(fork()) or copies[-1])
+    clock, hangs, problems = itertools.count(step=snapshot_writer._MOST_STILL_SECONDS / 3), True, list[str]()
+    writer = SnapshotWriter(store_in(tmp_path), "still", seconds=lambda: float(next(clock)) if hangs else 1e9)
+    SENT.note("still", 0, 5)
+    for hangs in (True, False):
+        with monkeypatch.context() as patch:
+            if hangs:
+                patch.setattr(snapshot_writer, "pack_chunks", lambda chunks, into: signal.pause())
+            assert writer.begin(keeper_at(5, log_of(5)))
+        writer.wait()
+        written = writer.take_written(0)
+        assert written is not None
+        problems.append(written.problem)
+    assert "wrote nothing for" in problems[0] and not problems[1]
+    wait_for("both copies have ended", lambda: not any(map(is_alive, copies)))
+
+
+def test_a_copy_that_writes_on_is_waited_for_however_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = iter(range(20))
+
+    def look(copy: int, options: int) -> tuple[int, int]:
+        is_last = next(looks) == 19
+        index = json.dumps(PackedSnapshot([], 7)).encode()
+        file.write(index + len(index).to_bytes(8, "big") if is_last else b"a chunk")
+        file.flush()
+        return (copy if is_last else 0), 0
+
+    monkeypatch.setattr(os, "waitpid", look)
+    monkeypatch.setattr(snapshot_writer, "_LOOK_SECONDS", 0.0)
+    clock = itertools.count(step=snapshot_writer._MOST_STILL_SECONDS)
+    with tempfile.TemporaryFile() as file:
+        assert snapshot_writer._packed_by(1 << 40, file, lambda: float(next(clock))) == PackedSnapshot([], 7)
 
 
 # -- restoring
