@@ -21,15 +21,15 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from importlib.metadata import version
 from threading import Event, Lock, Thread
 from time import monotonic
 from typing import IO, NamedTuple
 
+from opicflow.connectors.runs import kept
 from opicflow.pipelines.stream.keeper import LogKeeper
 from opicflow.pipelines.stream.log_head import LogHead
-from opicflow.pipelines.stream.sent import SENT, SentHeads
+from opicflow.pipelines.stream.sent import SentHeads
 from opicflow.pipelines.stream.snapshot_store import PackedSnapshot, SnapshotStore, StoredPart, pack_chunks
 from opicflow.schemas.errors import UserError, in_one_line
 
@@ -63,18 +63,11 @@ class _Pause:
 
 
 class SnapshotWriter:
-    """Writes snapshots of the ledgers of this process into a store, one at a time."""
+    """Writes snapshots of the ledgers of a run in this process into a store, one at a time."""
 
-    def __init__(
-        self,
-        store: SnapshotStore,
-        run: str,
-        sent: SentHeads = SENT,
-        seconds: Callable[[], float] = monotonic,
-    ) -> None:
-        """`run` is the name of the ledgers' run in `sent`; `seconds` returns the time, for pauses after failures."""
+    def __init__(self, store: SnapshotStore, sent: SentHeads, seconds: Callable[[], float] = monotonic) -> None:
+        """`sent` are the heads of these ledgers; `seconds` returns the time, for limits, and pauses after failures."""
         self._store = store
-        self._run = run
         self._sent = sent
         self._seconds = seconds
         self._written: dict[int, Written] = {}
@@ -114,6 +107,9 @@ class SnapshotWriter:
         """Whether a snapshot is being written."""
         return self._thread is not None
 
+    def close(self) -> None:
+        """End nothing: a snapshot that is being written is stored if the outputs before it have arrived."""
+
     def wait(self) -> None:
         """Wait until the snapshot that is being written has ended."""
         thread = self._thread
@@ -124,7 +120,7 @@ class SnapshotWriter:
         try:
             with file:
                 packed = _packed_by(copy, file, self._seconds)
-                if not self._sent.wait(self._run, shard, head.next, _SENT_SECONDS):
+                if not self._sent.wait(shard, head.next, _SENT_SECONDS):
                     raise SnapshotFailed("the outputs of the ledger did not arrive")
                 self._store.write(shard, head, log_ms, packed, file, version("opicflow"))
             self._finish(shard, Written(log_ms, packed.chunk_bytes, journal_bytes))
@@ -152,12 +148,12 @@ class SnapshotFailed(UserError):
 
 
 _one_at_a_time = Lock()
+"""Of the process, not of a run: it has one memory."""
 
 
-@cache
 def writer_of(store: SnapshotStore, run: str) -> SnapshotWriter:
-    """Return the writer of this process for a store."""
-    return SnapshotWriter(store, run)
+    """Return the writer of a run in this process, all of whose snapshots go into one store."""
+    return kept(run, SnapshotWriter, store, kept(run, SentHeads))
 
 
 def _fork(keeper: LogKeeper, file: IO[bytes]) -> int:
