@@ -267,3 +267,12 @@ def test_a_folder_that_is_damaged_is_refused_with_its_reason(tmp_path: Path, beg
     (tmp_path / "state.json").write_text("{}")
     with pytest.raises(RecorderRefused, match=r"state\.json"):
         begin().wait_until_ready()
+
+
+def test_a_recorder_that_does_not_end_is_killed(begin: Callable[[], Crawl], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder_process, "_MOST_SECONDS_TO_END", 0.1)
+    crawl = begin()
+    crawl.wait_until_ready()
+    os.kill(crawl.pid, signal.SIGSTOP)
+    crawl.recorder._stop()
+    assert crawl.recorder._process.returncode == -signal.SIGKILL
