@@ -18,7 +18,7 @@ from opicflow.pipelines.ledger.space import in_memory
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeper
 from opicflow.pipelines.replay.segment_steps import SHARD, ReplaySettings, apply_segment
 from opicflow.pipelines.results.part_files import read_report, write_part
-from opicflow.pipelines.transforms.bundle_ends import end_bundles_sooner
+from opicflow.pipelines.transforms.bundle_ends import bundles_end_sooner
 from opicflow.pipelines.transforms.decode import InputRange, PausedReader, Segment, read_ahead
 from opicflow.pipelines.transforms.decoded_batch import SourceProgress
 from opicflow.pipelines.transforms.keepers import Keepers
@@ -101,8 +101,8 @@ class SegmentRunner:
 
             from opicflow.pipelines.replay.pipeline import ReplayHere
 
-            end_bundles_sooner()
-            self._run_pipeline([segment], ReplayHere(self._settings, head), FnApiRunner())
+            with bundles_end_sooner():
+                self._run_pipeline([segment], ReplayHere(self._settings, head), FnApiRunner())
 
     def _run_at_once(self) -> Iterator[SegmentDone]:
         from opicflow.pipelines.replay.pipeline import Replay

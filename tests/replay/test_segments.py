@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from apache_beam.runners.worker.statesampler import DEFAULT_SAMPLING_PERIOD_MS, StateSampler
 
 from opicflow.connectors import runs
 from opicflow.connectors.files import log_reader
@@ -89,3 +90,4 @@ def test_a_replay_leaves_nothing_in_its_process(runner: str, is_whole: bool, log
         list(segments)
     segments.close()
     assert set(runs._runs) == before
+    assert StateSampler.__init__.__defaults__ == (DEFAULT_SAMPLING_PERIOD_MS,), "Beam is as it was"
