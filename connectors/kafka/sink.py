@@ -130,7 +130,7 @@ class Publishers:
         publisher.abandon()
 
     def close(self) -> None:
-        """Close all. What is not acknowledged belongs to a bundle that did not end, and may be lost."""
+        """Close all. Records without an acknowledgement are of bundles that did not end, and may be lost."""
         with self._lock:
             publishers, self._publishers = list(self._publishers.values()), {}
         for publisher in publishers:

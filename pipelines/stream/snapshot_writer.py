@@ -36,7 +36,7 @@ from opicflow.schemas.errors import UserError, in_one_line
 _SENT_SECONDS = 300.0
 _MOST_STILL_SECONDS = 600.0
 """Before it writes, the copy reads all of a ledger once, while other work has the processor."""
-_LOOK_SECONDS = 0.1
+_CHECK_SECONDS = 0.1
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 30.0, 600.0
 _NICE = 10
 
@@ -195,7 +195,7 @@ def _packed_by(copy: int, file: IO[bytes], seconds: Callable[[], float]) -> Pack
             os.kill(copy, signal.SIGKILL)
             Thread(target=os.waitpid, args=(copy, 0), daemon=True).start()  # it may be within a call of the system
             raise SnapshotFailed(f"the process that copies the ledger wrote nothing for {_MOST_STILL_SECONDS:g} s")
-        pause.wait(_LOOK_SECONDS)
+        pause.wait(_CHECK_SECONDS)
     if status != 0:
         raise SnapshotFailed(f"the process that copies the ledger ended ({status}): see the worker's log")
     end = file.seek(-_INDEX_BYTES, os.SEEK_END)

@@ -97,7 +97,7 @@ def is_in_a_library(module: str | None) -> bool:
 
 
 def private_parts(tree: ast.Module, ours: set[str]) -> set[str]:
-    """Return the names of private parts of others that a module uses, and of what it replaces in libraries."""
+    """Return the names of private parts that a module uses of libraries, and of parts that it replaces in them."""
     found, imported = set[str](), set[str]()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and is_in_a_library(node.module):
@@ -129,7 +129,7 @@ def own_names(tree: ast.Module) -> set[str]:
 
 
 def test_private_parts_of_libraries_are_used_where_the_table_says() -> None:
-    """They may change with any version. So may what is replaced in a library, for all of a process."""
+    """They may change with any version. A part that is replaced in a library is replaced for the whole process."""
     table = (TOP / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("where private parts are used")[2]
     rows = [line.split(" | ")[1] for line in table.partition("\n\n")[0].splitlines()[2:]]
     listed = {path for row in rows for path in re.findall(r"\]\(([^)]+)\)", row)}

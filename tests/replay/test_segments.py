@@ -30,14 +30,20 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(log_reader, "BATCH_BYTES", 20_000)
     path = tmp_path / "log.jsonl"
     lines = (
-        {"asked": f"https://a.example/{n % 70}", "answered": f"https://b.example/{n % 90}", "at": FIRST_MS + 60_000 * n}
+        {
+            "first_url": f"https://a.example/{n % 70}",
+            "last_url": f"https://b.example/{n % 90}",
+            "at": FIRST_MS + 60_000 * n,
+        }
         for n in range(EVENTS)
     )
     path.write_text("".join(json.dumps({**line, "status": 200}) + "\n" for line in lines))
     return path
 
 
-def runner_of(log: Path, work: Path, url: str = "asked", part: slice = slice(0, None), **options: Any) -> SegmentRunner:
+def runner_of(
+    log: Path, work: Path, url: str = "first_url", part: slice = slice(0, None), **options: Any
+) -> SegmentRunner:
     work.mkdir(exist_ok=True)
     reading = Reading(fields=(("url", url), ("fetched_at", "at")))
     read = FileRange("log", str(log), Format.JSONL, part.start, part.stop, reading=reading)
@@ -60,11 +66,11 @@ def test_replays_that_take_turns_in_one_process_are_as_each_alone(
 
     def begun(name: str, until: int) -> ReplayKeeper | None:
         """Replay the other field as the URL, up to a position."""
-        *_, done = runner_of(log, tmp_path / name, "answered", slice(0, until)).run(None)
+        *_, done = runner_of(log, tmp_path / name, "last_url", slice(0, until)).run(None)
         return done.keeper
 
     def go_on(name: str, keeper: ReplayKeeper | None, at: int) -> None:
-        list(runner_of(log, tmp_path / name, "answered", slice(at, None)).run(keeper))
+        list(runner_of(log, tmp_path / name, "last_url", slice(at, None)).run(keeper))
 
     done, *_ = runner_of(log, tmp_path / "first alone").run(None)
     (border,) = (one.at for one in progress_of(done.report))

@@ -441,7 +441,7 @@ MORE_THAN_THREADS = 60
 
 
 class Slow:
-    """Takes the place of a method that makes an answer, and does not answer until it may."""
+    """Replaces a method that makes an answer, and does not answer until it may."""
 
     def __init__(self, patch: pytest.MonkeyPatch, owner: type, name: str) -> None:
         self.may_end, self.calls, answer = threading.Event(), 0, getattr(owner, name)
@@ -478,7 +478,7 @@ def test_viewers_who_wait_for_a_slow_page_do_not_stop_the_others(monkeypatch: py
 
 
 def test_viewers_who_wait_for_reasons_do_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first who asks for reasons waits until the ledger was read."""
+    """The first request for reasons waits until the ledger was read."""
     slow = Slow(monkeypatch, GivenView, "reasons")
     page = f"{int(SMALL.table.ids[0]):016x}"
     monkeypatch.setattr(JsonApi, "api_why", lambda self, request: json_answer(self._source.reasons(0)))

@@ -339,17 +339,17 @@ def test_a_copy_that_stands_still_is_ended_and_the_next_snapshot_is_written(
 
 
 def test_a_copy_that_writes_on_is_waited_for_however_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = iter(range(20))
+    calls = iter(range(20))
 
-    def look(copy: int, options: int) -> tuple[int, int]:
-        is_last = next(looks) == 19
+    def status(copy: int, options: int) -> tuple[int, int]:
+        is_last = next(calls) == 19
         index = json.dumps(PackedSnapshot([], 7)).encode()
         file.write(index + len(index).to_bytes(8, "big") if is_last else b"a chunk")
         file.flush()
         return (copy if is_last else 0), 0
 
-    monkeypatch.setattr(os, "waitpid", look)
-    monkeypatch.setattr(snapshot_writer, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(os, "waitpid", status)
+    monkeypatch.setattr(snapshot_writer, "_CHECK_SECONDS", 0.0)
     clock = itertools.count(step=snapshot_writer._MOST_STILL_SECONDS)
     with tempfile.TemporaryFile() as file:
         assert snapshot_writer._packed_by(1 << 40, file, lambda: float(next(clock))) == PackedSnapshot([], 7)

@@ -224,7 +224,7 @@ class Process:
         return UNKNOWN_END if is_for_all else self.connection.consumer().end_offsets([wanted])[wanted]
 
     def end(self) -> None:
-        """End the process: what it has kept is lost."""
+        """End the process, which loses all that it has kept."""
         self.connection.waiting.clear()
         close_run(self.run)
 
