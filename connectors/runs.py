@@ -13,14 +13,14 @@ from threading import Lock
 from typing import Any, Protocol, TypeVar
 
 
-class Kept(Protocol):
+class Closable(Protocol):
     """An object that is kept for a run. A run has one of each class."""
 
     def close(self) -> None:
         """End it: its run has ended."""
 
 
-K = TypeVar("K", bound=Kept)
+K = TypeVar("K", bound=Closable)
 
 _runs: dict[str, dict[Callable[..., Any], Any]] = {}
 _lock = Lock()
