@@ -40,14 +40,15 @@ setup(
     python_requires=">=3.10,<3.14",
     install_requires=[
         "ada-url>=1.15",  # URLs by the WHATWG's standard
-        "apache-beam>=2.77",  # the pipelines; brings fastavro, orjson, pyarrow, requests and zstandard, used here too
+        # The pipelines. It brings fastavro, orjson, pyarrow, requests and zstandard, used here too.
+        "apache-beam>=2.77,<2.78",  # private parts are used: CONTRIBUTING.md#versions
         "argcomplete>=3.5",  # completes commands and options in the shell
         "crc32c>=2.7",  # without it kafka-python computes checksums in Python
         "fastavro>=1.9",
         "jinja2>=3.1",  # the pages of reports and of `opicflow serve`
-        "kafka-python>=3.0.12",
+        "kafka-python>=3.0.12,<3.1",  # private parts are used
         "lz4>=4.0",  # what topics are compressed with
-        "numba>=0.61,<0.69",  # schemas/kernel_parts.py puts its own classes together
+        "numba>=0.61,<0.69",  # private parts are used
         "numpy>=1.22.4",
         "orjson>=3.9.7",
         "publicsuffixlist>=1.0",  # registrable domains, its list included

@@ -55,7 +55,7 @@ from opicflow.pipelines.stream.log_head import LogHead
 from opicflow.pipelines.stream.log_settings import Origin
 from opicflow.pipelines.stream.origin import begin_logs
 from opicflow.pipelines.stream.pipeline import Stream, StreamConfig
-from opicflow.pipelines.stream.sent import SENT
+from opicflow.pipelines.stream.sent import SentHeads
 from opicflow.pipelines.stream.snapshot_store import Snapshots, pack_chunks
 from opicflow.pipelines.stream.snapshot_writer import SnapshotWriter
 from opicflow.pipelines.transforms.keepers import KeeperFactory
@@ -165,8 +165,9 @@ def _snapshot(keeper: LogKeeper, pages: int) -> Iterator[Figure]:
         pack_chunks(keeper.chunks(), file)
         in_place = time.perf_counter() - begun
         store = Snapshots(StorageFolder.of(folder)).of_logs("page-ledger", "id")
-        writer = SnapshotWriter(store, folder)
-        SENT.note(folder, 0, 1 << 40)
+        sent = SentHeads()
+        sent.note(0, 1 << 40)
+        writer = SnapshotWriter(store, sent)
         most_shared, own = 0, _own_bytes()
         alone = [_timed(keeper, _visits(random, pages, 200 * batch)) for batch in range(20)]
         beside: list[float] = []

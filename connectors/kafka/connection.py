@@ -28,9 +28,7 @@ from opicflow.connectors.kafka.properties import (
     warn_once,
 )
 from opicflow.connectors.kafka.tokens import TokenRefused, TokenUnavailable
-
-# kafka-python logs every attempt, and at its lowest level all requests with passwords. All errors are raised anyway.
-logging.getLogger("kafka").setLevel(logging.CRITICAL)
+from opicflow.schemas.libraries import parts_of
 
 BOOTSTRAP_TIMEOUT_SECONDS = 10.0
 """A cluster is unreachable when no broker answers for this time."""
@@ -195,8 +193,13 @@ class Connection:
                 "deleted, create it with opicflow topics create; if it is new, try again"
             ) from None
 
+    @parts_of("kafka-python", "kafka")
     def _client(self, make: Callable[..., Any], settings: dict[str, Any]) -> Any:
         """Make a client that has connected to the cluster. Its requests never create topics."""
+        # kafka-python logs every attempt, and at its lowest level all requests with passwords. All errors are raised.
+        log = logging.getLogger("kafka")
+        if log.level == logging.NOTSET:
+            log.setLevel(logging.CRITICAL)
         with self.doing("logging in"):
             given = Properties.read(self.properties).client_settings() if self.properties else {}
         if given.get("security_protocol") == "SASL_PLAINTEXT":

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -12,6 +12,7 @@ import apache_beam as beam
 from opicflow.connectors.files.decoded import RejectWriter
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.publisher import Publisher
+from opicflow.connectors.runs import kept
 from opicflow.schemas.crawl_events import Reason
 
 REJECTS, SENT = "rejects", "sent"
@@ -34,32 +35,39 @@ class PublishMessages(beam.PTransform[Any, Any]):
     twice.
     """
 
-    def __init__(self, connection: Connection, timeout_seconds: float = 120.0, all_or_none: bool = False) -> None:
-        """`timeout_seconds` is that of `Publisher`. `all_or_none`: a message that is too large fails its bundle."""
+    def __init__(
+        self, connection: Connection, timeout_seconds: float = 120.0, all_or_none: bool = False, run: str = ""
+    ) -> None:
+        """`timeout_seconds` is that of `Publisher`. `all_or_none`: a message that is too large fails its bundle.
+
+        The publishers of a process stay open until `close_run(run)`.
+        """
         super().__init__()
         self._connection = connection
         self._timeout_seconds = timeout_seconds
         self._all_or_none = all_or_none
+        self._run = run
 
     def expand(self, messages: Any) -> Any:
         """Send; the only output is rejects."""
         par_do: Any = beam.ParDo  # comes without types
-        publish = par_do(_Publish(self._connection, self._timeout_seconds, self._all_or_none))
+        publish = par_do(_Publish(self._connection, self._timeout_seconds, self._all_or_none, self._run))
         return messages | "Publish" >> publish.with_outputs(REJECTS, main=SENT)
 
 
 class SendingDoFn(beam.DoFn):
     """A `DoFn` that sends: a bundle ends when all records sent in it are acknowledged."""
 
-    def __init__(self, connection: Connection, timeout_seconds: float = 120.0) -> None:
-        """`timeout_seconds` is the time limit of `Publisher`."""
+    def __init__(self, connection: Connection, timeout_seconds: float = 120.0, run: str = "") -> None:
+        """`timeout_seconds` is the time limit of `Publisher`; `run` is the run that has the publisher."""
         self._connection = connection
         self._timeout_seconds = timeout_seconds
+        self._run = run
         self._publisher: Publisher | None = None  # made by the worker: this object is pickled
 
     def start_bundle(self) -> None:
-        """Use the publisher of this process, which is made for the first bundle."""
-        self._publisher = _shared(self._connection, self._timeout_seconds)
+        """Use the publisher of the run in this process, which is made for the first bundle."""
+        self._publisher = kept(self._run, Publishers).of(self._connection, self._timeout_seconds)
 
     @contextmanager
     def sending(self) -> Iterator[Publisher]:
@@ -68,7 +76,7 @@ class SendingDoFn(beam.DoFn):
         try:
             yield self._publisher
         except BaseException:
-            _discard(self._publisher)
+            kept(self._run, Publishers).discard(self._publisher)
             raise
 
     def finish_bundle(self) -> None:
@@ -79,8 +87,10 @@ class SendingDoFn(beam.DoFn):
 
 
 class _Publish(SendingDoFn):
-    def __init__(self, connection: Connection, timeout_seconds: float, all_or_none: bool = False) -> None:
-        super().__init__(connection, timeout_seconds)
+    def __init__(
+        self, connection: Connection, timeout_seconds: float, all_or_none: bool = False, run: str = ""
+    ) -> None:
+        super().__init__(connection, timeout_seconds, run)
         self._all_or_none = all_or_none
 
     def process(self, element: Message) -> Iterator[Any]:
@@ -97,31 +107,31 @@ class _Publish(SendingDoFn):
             yield beam.pvalue.TaggedOutput(REJECTS, rejects.rejects[0])
 
 
-_publishers: dict[tuple[Connection, float], Publisher] = {}
-"""One publisher per cluster for all bundles of this process, so records sent by one thread stay in order."""
-_lock = threading.Lock()
+class Publishers:
+    """The publishers of a run, one per cluster for all its bundles, so records sent by one thread stay in order."""
 
+    def __init__(self) -> None:
+        self._publishers: dict[tuple[Connection, float], Publisher] = {}
+        self._lock = Lock()
 
-def _shared(connection: Connection, timeout_seconds: float) -> Publisher:
-    with _lock:
-        found = _publishers.get((connection, timeout_seconds))
-        if found is None:
-            found = _publishers[connection, timeout_seconds] = Publisher(connection, timeout_seconds)
-        return found
+    def of(self, connection: Connection, timeout_seconds: float) -> Publisher:
+        """Return the publisher of a cluster. Raises `KafkaRefused` if it cannot be reached."""
+        with self._lock:
+            found = self._publishers.get((connection, timeout_seconds))
+            if found is None:
+                found = self._publishers[connection, timeout_seconds] = Publisher(connection, timeout_seconds)
+            return found
 
+    def discard(self, publisher: Publisher) -> None:
+        """Give it to no further bundle; bundles that use it fail, because their records may be lost."""
+        with self._lock:
+            for key in [key for key, one in self._publishers.items() if one is publisher]:
+                del self._publishers[key]
+        publisher.abandon()
 
-def _discard(publisher: Publisher) -> None:
-    """Give it to no further bundle; bundles that use it fail, because their records may be lost."""
-    with _lock:
-        for key in [key for key, one in _publishers.items() if one is publisher]:
-            del _publishers[key]
-    publisher.abandon()
-
-
-def close_publishers() -> None:
-    """Close the publishers of this process. A later bundle makes new ones."""
-    with _lock:
-        publishers = list(_publishers.values())
-        _publishers.clear()
-    for publisher in publishers:
-        publisher.close()
+    def close(self) -> None:
+        """Close all. Records without an acknowledgement are of bundles that did not end, and may be lost."""
+        with self._lock:
+            publishers, self._publishers = list(self._publishers.values()), {}
+        for publisher in publishers:
+            publisher.abandon()

@@ -32,6 +32,7 @@ from opicflow.connectors.kafka.partitions import (
     poll,
 )
 from opicflow.connectors.kafka.polls import NO_END, UNKNOWN_END, Poll, WatchedTopic, wall_seconds
+from opicflow.connectors.runs import kept
 from opicflow.schemas.message_columns import MessageBatch
 
 _metrics: Any = metric.Metrics  # comes without types
@@ -57,9 +58,10 @@ class PartitionReader:
     for long (docs/decisions/polling.md).
     """
 
-    def __init__(self, topic: WatchedTopic) -> None:
-        """Connections are made by the first read."""
+    def __init__(self, topic: WatchedTopic, run: str = "") -> None:
+        """Connections are made by the first read. The run has those that are idle, for all readers of the process."""
         self._topic = topic
+        self._run = run
         self._last: dict[int, _LastRead] = {}
 
     def read(self, poll: Poll, start: Callable[[], int]) -> Iterator[MessageBatch]:
@@ -70,12 +72,13 @@ class PartitionReader:
             return
         at, begun = start(), wall_seconds()
         if end == UNKNOWN_END or end > at or time.monotonic() - last.ended > _CHECK_SECONDS:
-            yield from _read_until_deadline(self._topic.partition(partition), at, end, self._topic.most_records)
+            consumers, input_range = kept(self._run, Consumers), self._topic.partition(partition)
+            yield from _read_until_deadline(consumers, input_range, at, end, self._topic.most_records)
             last.begun, last.ended = begun, time.monotonic()
 
     def close(self) -> None:
-        """Close the idle consumers of this process."""
-        _CONSUMERS.close()
+        """Close the idle consumers of this topic."""
+        kept(self._run, Consumers).close(self._topic.partitions[0])
 
 
 @dataclass
@@ -97,7 +100,7 @@ class _LastRead:
 def read_range(input_range: PartitionRange) -> Iterator[MessageBatch]:
     """Yield all batches of a range that has an end, without a pipeline."""
     at = input_range.start
-    consumer = _CONSUMERS.take(input_range, at)
+    consumer = _PartitionConsumer(input_range, at)
     try:
         while at < input_range.end:
             parts, end = consumer.next(at, input_range.end)
@@ -109,7 +112,7 @@ def read_range(input_range: PartitionRange) -> Iterator[MessageBatch]:
 
 
 def _read_until_deadline(
-    input_range: PartitionRange, at: int, wanted_end: int, batch_records: int
+    consumers: Consumers, input_range: PartitionRange, at: int, wanted_end: int, batch_records: int
 ) -> Iterator[MessageBatch]:
     """Yield batches from an offset on, up to an end that is wanted and up to limits of records and time.
 
@@ -118,7 +121,7 @@ def _read_until_deadline(
     """
     found_at = begun = time.monotonic()
     records_left = _MOST_RECORDS
-    consumer = _CONSUMERS.take(input_range, at, batch_records)
+    consumer = consumers.take(input_range, at, batch_records)
     is_good, start, held = False, at, list[FetchedRecords]()
     try:
         while records_left > 0:
@@ -138,7 +141,7 @@ def _read_until_deadline(
             yield message_batch(held, start, at)
         is_good = True
     finally:
-        _CONSUMERS.give_back(consumer) if is_good else consumer.close()
+        consumers.give_back(consumer) if is_good else consumer.close()
 
 
 def _answers(input_range: PartitionRange) -> bool:
@@ -152,7 +155,7 @@ def _answers(input_range: PartitionRange) -> bool:
     return True
 
 
-# -- consumers of this process -----------------------------------------------------------------------------------------
+# -- consumers of a run ------------------------------------------------------------------------------------------------
 
 
 class _PartitionConsumer:
@@ -223,14 +226,14 @@ class _PartitionConsumer:
             self._consumer.close()
 
 
-class _ConsumerCache:
-    """Consumers between two reads of their partitions, closed when they are unused for a while."""
+class Consumers:
+    """The consumers of a run between two reads of their partitions, closed when they are unused for a while."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._idle: dict[tuple[Connection, str, int], _PartitionConsumer] = {}
 
-    def take(self, input_range: PartitionRange, at: int, batch_records: int | None = None) -> _PartitionConsumer:
+    def take(self, input_range: PartitionRange, at: int, batch_records: int) -> _PartitionConsumer:
         """Return a consumer for the caller alone."""
         with self._lock:
             found = self._idle.pop((input_range.connection, input_range.topic_id, input_range.partition), None)
@@ -248,12 +251,10 @@ class _ConsumerCache:
         for one in unused:
             one.close()
 
-    def close(self) -> None:
-        """Close all idle consumers."""
+    def close(self, of: PartitionRange | None = None) -> None:
+        """Close all idle consumers, or those of the topic of a range."""
         with self._lock:
-            idle, self._idle = list(self._idle.values()), {}
+            some = [one for one in self._idle if of is None or one[:2] == (of.connection, of.topic_id)]
+            idle = [self._idle.pop(one) for one in some]
         for one in idle:
             one.close()
-
-
-_CONSUMERS = _ConsumerCache()

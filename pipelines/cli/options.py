@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.parser import Renamed
@@ -27,6 +27,13 @@ _LOG_HELP = (
     "JSON lines, JSON, CSV, Avro, WARC, WAT, an edge list, or the log of a crawler that is known; plain, gzip or zstd; "
     "a path, a glob, - for standard input, or a URL that Beam's file systems open"
 )
+
+
+class OptionGroup(Protocol):
+    """A parser, or a group of its options."""
+
+    def add_argument(self, *names: str, **settings: Any) -> Any:
+        """Add an option."""
 
 
 # -- types of values ---------------------------------------------------------------------------------------------------
@@ -196,22 +203,22 @@ def results_of(options: argparse.Namespace, kind: str, now_ms: int | None, colum
     return rows_of_parts(kind, parts[kind], now_ms, columns)
 
 
-def add_json(parser: argparse._ActionsContainer, help_: str = "print JSON") -> None:
+def add_json(parser: OptionGroup, help_: str = "print JSON") -> None:
     """Add the option for machine-readable output."""
     parser.add_argument("--json", action="store_true", help=help_)
 
 
-def add_quiet(parser: argparse._ActionsContainer) -> None:
+def add_quiet(parser: OptionGroup) -> None:
     """Add the option that switches progress off."""
     parser.add_argument("--quiet", action="store_true", help="no progress")
 
 
-def add_site_kind(parser: argparse._ActionsContainer, help_: str, kinds: Sequence[str] = ("host", "domain")) -> None:
+def add_site_kind(parser: OptionGroup, help_: str, kinds: Sequence[str] = ("host", "domain")) -> None:
     """Add the option for sites instead of pages."""
     parser.add_argument("--by", choices=kinds, default="page" if "page" in kinds else None, help=help_)
 
 
-def add_sites(parser: argparse._ActionsContainer) -> None:
+def add_sites(parser: OptionGroup) -> None:
     """Add what sites are, whose importance is published."""
     parser.add_argument(
         "--sites",
@@ -225,7 +232,7 @@ def sites_of(options: argparse.Namespace) -> SiteKind | None:
     return None if options.sites == "none" else options.sites or "domain"
 
 
-def add_list_form(parser: argparse._ActionsContainer) -> None:
+def add_list_form(parser: OptionGroup) -> None:
     """Add the form of a list of sites."""
     parser.add_argument(
         "--as",

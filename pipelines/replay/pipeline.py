@@ -56,7 +56,7 @@ class ReplayHere(beam.PTransform):
     """Turns a segment of crawl logs into parts of results: in this process, in one stage."""
 
     def __init__(self, settings: ReplaySettings, head: ReplayHead) -> None:
-        """Continue the ledger of the run in the cache of this process, which has this head."""
+        """Continue the ledger that this process keeps for the run, which has this head."""
         super().__init__()
         self._settings = settings
         self._head = head

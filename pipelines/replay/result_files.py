@@ -143,7 +143,7 @@ class ResultFiles:
 
     def close(self) -> None:
         """End the thread. Files that have no names yet are removed."""
-        self._arriving.stop()
+        self._arriving.close()
         self._thread.shutdown(cancel_futures=True)
         for one in self._writing:
             if not one.cancelled() and one.exception() is None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
+from opicflow.connectors.runs import kept
 from opicflow.pipelines.ledger.encoding import DecodedEntry, decode_entry
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeper, ReplayKeeperFactory
 from opicflow.pipelines.transforms.ahead import run_ahead
-from opicflow.pipelines.transforms.decode import Segment, decode_segment, route_batch
-from opicflow.pipelines.transforms.keepers import KEEPERS, LostLedger
+from opicflow.pipelines.transforms.decode import PausedReader, Segment, decode_segment, route_batch
+from opicflow.pipelines.transforms.keepers import Keepers, LostLedger
 from opicflow.pipelines.transforms.parts import Part
 from opicflow.pipelines.transforms.route import ANY_TIME, Seen
 from opicflow.pipelines.transforms.rules import Rules
@@ -36,9 +37,10 @@ class ReplaySettings(NamedTuple):
 def apply_segment(settings: ReplaySettings, head: ReplayHead, segment: Segment) -> Iterator[Part]:
     """Replay a segment: events are decoded on several threads, routed on one, and applied on this one.
 
-    The ledger of the run is the one in the cache of this process, with this head. Yields its outputs, and rejects.
+    The ledger of the run is the one that this process keeps, with this head. Yields its outputs, and rejects.
     """
-    keeper = KEEPERS.take(settings.run, SHARD)
+    keepers = kept(settings.run, Keepers)
+    keeper = keepers.take(SHARD)
     if keeper is None or keeper.head != head:
         if head.chain:
             raise LostLedger("the ledger of this replay is no longer in the memory of its process: run again")
@@ -48,7 +50,7 @@ def apply_segment(settings: ReplaySettings, head: ReplayHead, segment: Segment) 
         if rejects is not None:
             yield rejects
         yield from keeper.take(data, decoded)
-    KEEPERS.put(settings.run, SHARD, keeper)
+    keepers.put(SHARD, keeper)
 
 
 def _routed(
@@ -56,7 +58,7 @@ def _routed(
 ) -> Generator[tuple[bytes, DecodedEntry, Part | None], None, None]:
     """Yield batches as they are stored and as they are read from that, so that the ledger's thread need not read."""
     seen, ahead = Seen(), dict[str, int]()
-    for batch in decode_segment(segment, settings.rules):
+    for batch in decode_segment(segment, settings.rules, kept(settings.run, PausedReader)):
         times_ms = batch.decoded.events.time_ms
         if (later := times_ms[times_ms > settings.latest_ms]).size:
             ahead[batch.source] = min(int(later.min()), ahead.get(batch.source, ANY_TIME))

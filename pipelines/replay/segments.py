@@ -1,7 +1,7 @@
 """Runs a replay as a row of segments: each is one bounded pipeline.
 
 In one process the input is divided into segments, behind which a checkpoint may be written, and the ledger goes from
-one to the next through the cache of this process (docs/decisions/segments.md). Other runners get the whole input in one
+one to the next in this process (docs/decisions/segments.md). Other runners get the whole input in one
 pipeline. A small log needs no runner: its segments take the same steps without Beam (docs/decisions/small-logs.md).
 """
 
@@ -13,14 +13,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from opicflow.connectors.runs import closing_run, kept
 from opicflow.pipelines.ledger.space import in_memory
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeper
 from opicflow.pipelines.replay.segment_steps import SHARD, ReplaySettings, apply_segment
 from opicflow.pipelines.results.part_files import read_report, write_part
-from opicflow.pipelines.transforms.bundle_ends import end_bundles_sooner
-from opicflow.pipelines.transforms.decode import InputRange, Segment, close_readers, read_ahead
+from opicflow.pipelines.transforms.bundle_ends import bundles_end_sooner
+from opicflow.pipelines.transforms.decode import InputRange, PausedReader, Segment, read_ahead
 from opicflow.pipelines.transforms.decoded_batch import SourceProgress
-from opicflow.pipelines.transforms.keepers import KEEPERS, LostLedger
+from opicflow.pipelines.transforms.keepers import Keepers, LostLedger
 from opicflow.pipelines.transforms.route import ANY_TIME
 from opicflow.pipelines.transforms.rules import Rules
 
@@ -66,16 +67,13 @@ class SegmentRunner:
 
     def run(self, keeper: ReplayKeeper | None) -> Generator[SegmentDone, None, None]:
         """Replay from the head of `keeper`, or from the start. Yields after each segment."""
-        if self.runner != IN_PROCESS:
-            yield from self._run_at_once()
-            return
-        if keeper:
-            KEEPERS.put(self.run_name, SHARD, keeper)
-        try:
+        with closing_run(self.run_name):  # other runners may run here as well
+            if self.runner != IN_PROCESS:
+                yield from self._run_at_once()
+                return
+            if keeper:
+                kept(self.run_name, Keepers).put(SHARD, keeper)
             yield from self._run_one_by_one(keeper.head if keeper else ReplayHead())
-        finally:
-            close_readers()
-            KEEPERS.remove_run(self.run_name)
 
     def _run_one_by_one(self, head: ReplayHead) -> Iterator[SegmentDone]:
         input_ranges: Sequence[InputRange] = self.input_ranges
@@ -83,7 +81,7 @@ class SegmentRunner:
             segment = Segment(head.segment, tuple(input_ranges), self.segment_bytes, ends_input=True)
             self._run_here(segment, head)
             report = read_report(self.work, segment.number)
-            keeper = KEEPERS.peek(self.run_name, SHARD)
+            keeper = kept(self.run_name, Keepers).peek(SHARD)
             assert isinstance(keeper, ReplayKeeper)
             head = keeper.head
             yield SegmentDone(report, keeper)
@@ -97,13 +95,14 @@ class SegmentRunner:
             for part in apply_segment(self._settings, head, segment):
                 write_part(self.work, part, self._compresses)
         else:
-            read_ahead(segment, self.rules)  # while Beam is loaded, and the pipeline is made
+            # While Beam is loaded, and the pipeline is made:
+            read_ahead(segment, self.rules, kept(self.run_name, PausedReader))
             from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
             from opicflow.pipelines.replay.pipeline import ReplayHere
 
-            end_bundles_sooner()
-            self._run_pipeline([segment], ReplayHere(self._settings, head), FnApiRunner())
+            with bundles_end_sooner():
+                self._run_pipeline([segment], ReplayHere(self._settings, head), FnApiRunner())
 
     def _run_at_once(self) -> Iterator[SegmentDone]:
         from opicflow.pipelines.replay.pipeline import Replay

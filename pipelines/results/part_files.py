@@ -17,6 +17,7 @@ from threading import Condition
 from typing import Any
 
 from opicflow.connectors.files.whole_file import write_atomically
+from opicflow.connectors.runs import closing_run, find_kept, kept
 from opicflow.pipelines.transforms.parts import EMPTY_FILES, FINAL, Part, PartKind
 
 _COMPRESSED = b"x\x01"
@@ -50,8 +51,9 @@ def write_part(work: Path, part: Part, compressed: bool = False) -> None:
     """
     data = zlib.compress(part.data, 1) if compressed and part.kind in FINAL else part.data
     write_atomically(work / part_name(part.kind, part.position), data)
-    if work in _arriving:
-        _arriving[work].add(part.kind)
+    arriving = find_kept(str(work), ArrivingParts)
+    if arriving is not None:
+        arriving.add(part.kind)
 
 
 def read_part(path: Path) -> bytes:
@@ -110,7 +112,7 @@ class ArrivingParts:
             self._is_complete = True
             self._changed.notify_all()
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """End all readers with `Stopped`."""
         with self._changed:
             self._is_stopped = True
@@ -151,19 +153,11 @@ class ArrivingParts:
                 raise Stopped
 
 
-_arriving: dict[Path, ArrivingParts] = {}
-"""By folder, the object that wakes readers of the parts that this process saves: docs/decisions/process-caches.md."""
-
-
 @contextmanager
 def arriving_parts(work: Path) -> Iterator[ArrivingParts]:
     """Parts to read while this process saves them. Their readers are stopped at the end."""
-    parts = _arriving[work] = ArrivingParts(work)
-    try:
-        yield parts
-    finally:
-        del _arriving[work]
-        parts.stop()
+    with closing_run(str(work)):
+        yield kept(str(work), ArrivingParts, work)
 
 
 def remove_parts(work: Path, from_segment: int = 0) -> None:

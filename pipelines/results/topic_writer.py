@@ -115,9 +115,11 @@ def send_importance(to: Destination, parts: Iterable[bytes]) -> int:
 class SendOutputs(SendingDoFn):
     """Sends the outputs of a stream's ledgers to topics, in their order: transfers to the logs of other shards."""
 
-    def __init__(self, to: Destination, ledger_topic: str, on_sent: Callable[[bytes], None] = lambda _: None) -> None:
+    def __init__(
+        self, to: Destination, ledger_topic: str, on_sent: Callable[[bytes], None] = lambda _: None, run: str = ""
+    ) -> None:
         """The logs are the partitions of `ledger_topic`. `on_sent` is called with what the ledgers have applied."""
-        super().__init__(to.connection)
+        super().__init__(to.connection, run=run)
         self._on_sent = on_sent
         self._to = to
         self._ledger_topic = ledger_topic

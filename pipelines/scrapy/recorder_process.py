@@ -24,6 +24,7 @@ _MOST_STARTS = 4
 """A recorder that ends too early is started again. After so many starts the crawl goes on without."""
 _LONGEST_WAIT_SECONDS = 10.0
 """So long the crawl stands still for an answer: longer than it takes to plan for millions of pages."""
+_MOST_SECONDS_TO_END = 30.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """They end the crawl, which then ends its recorder."""
 
@@ -160,7 +161,7 @@ class RecorderProcess:
         try:
             messages = self._lines.receive(longest_seconds)
         except EOFError:
-            code = self._process.wait()
+            code = self._wait_for_end()
             how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
             return False, f"the recorder {how}"
         problem = None
@@ -179,7 +180,15 @@ class RecorderProcess:
     def _stop(self) -> None:
         """Close the socket, which ends the process, and wait for that."""
         self._lines.close()
-        self._process.wait()
+        self._wait_for_end()
+
+    def _wait_for_end(self) -> int:
+        """Return the code of the process, which is ending. One that does not end is killed: its log has all visits."""
+        try:
+            return self._process.wait(_MOST_SECONDS_TO_END)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
 
 
 def _environment() -> dict[str, str]:

@@ -24,7 +24,7 @@ class News:
         self._source = source
         self._viewers = 0
 
-    def answer(self, request: Request) -> Response:
+    async def answer(self, request: Request) -> Response:
         """Server-sent events: `news` whenever there is something new to show."""
         if not isinstance(self._source, LiveSource):
             raise HTTPException(HTTPStatus.NOT_FOUND, "this source does not change by itself: it has no news")

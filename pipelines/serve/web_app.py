@@ -5,12 +5,14 @@ No page loads anything from elsewhere or runs a script but its own file: the con
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
+from asyncio import Future, Lock, ensure_future, shield
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from http import HTTPStatus
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -28,6 +30,8 @@ from opicflow.pipelines.serve.sources import PageSource
 from opicflow.pipelines.serve.view import View
 from opicflow.schemas.errors import UserError
 
+_Answer = Callable[[Request], Response]
+_AsyncAnswer = Callable[[Request], Awaitable[Response]]
 _STATIC = {"style.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 _MOST_MADE = 64
 """The most pages of a view that are remembered."""
@@ -41,11 +45,12 @@ _SENTENCES = {
 def web_app(source: PageSource, token: str | None = None, allowed_hosts: list[str] | None = None) -> Starlette:
     """Return the application. `token`: all viewers must give it. `allowed_hosts`: names of the server in requests."""
     pages, api = HtmlPages(source), JsonApi(source)
-    of_all = _OncePerView(source)
+    of_all, explained = _OncePerView(source), _OneAtATime()
+    answers = {one.path: getattr(api, one.path.replace("/", "_")[1:]) for one in ENDPOINTS}
     routes = [
         Route("/", of_all(pages.overview)),
         Route("/pages", of_all(pages.pages)),
-        Route("/page/{page}", pages.page),
+        Route("/page/{page}", explained(pages.page, lambda request: "why" in request.query_params)),
         Route("/sites", of_all(pages.sites)),
         Route("/host/{name}", pages.host),
         Route("/domain/{name}", pages.domain),
@@ -60,7 +65,7 @@ def web_app(source: PageSource, token: str | None = None, allowed_hosts: list[st
         Route("/healthz", _healthz),
         Route("/metrics", api.metrics),
         Route("/api/openapi.json", openapi),
-        *(Route(one.path, getattr(api, one.path.replace("/", "_")[1:])) for one in ENDPOINTS),
+        *(Route(path, answer) for path, answer in {**answers, "/api/why": explained(api.api_why)}.items()),
     ]
     middleware = [Middleware(Guard, token=token)]
     if allowed_hosts is not None:
@@ -69,39 +74,68 @@ def web_app(source: PageSource, token: str | None = None, allowed_hosts: list[st
     return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers)
 
 
+# The server has some dozens of threads. Who waits for the work of another request must not take one meanwhile.
+
+
 class _OncePerView:
     """Renders a page once for all viewers of a view: many load it when something new is shown."""
 
     def __init__(self, source: PageSource) -> None:
         self._source = source
-        self._making = threading.Lock()
         self._view: View | None = None
-        self._made: dict[str, bytes] = {}
+        self._made: dict[str, Future[bytes]] = {}
 
-    def __call__(self, answer: Callable[[Request], Response]) -> Callable[[Request], Response]:
+    def __call__(self, answer: _Answer) -> _AsyncAnswer:
         """Return an answer that remembers its pages until there is another view."""
 
-        def remembered(request: Request) -> Response:
+        async def remembered(request: Request) -> Response:
             address = f"{request.url.path}?{request.url.query}"
-            view = self._source.view()
-            with self._making:
-                if view is not self._view or len(self._made) >= _MOST_MADE:
-                    self._view, self._made = view, {}
-                if address not in self._made:
-                    self._made[address] = bytes(answer(request).body)
-                return Response(self._made[address], media_type=HTML)
+            view = await run_in_threadpool(self._source.view)
+            if view is not self._view or len(self._made) >= _MOST_MADE:
+                self._view, self._made = view, {}
+            made = self._made
+            if address not in made:
+                made[address] = ensure_future(_body(answer, request))
+            try:
+                return Response(await shield(made[address]), media_type=HTML)
+            except Exception:
+                made.pop(address, None)
+                raise
 
         return remembered
 
 
-def _static(request: Request) -> Response:
+async def _body(answer: _Answer, request: Request) -> bytes:
+    return bytes((await run_in_threadpool(answer, request)).body)
+
+
+class _OneAtATime:
+    """Answers one request after the other: the first one may wait for a ledger to be read."""
+
+    def __init__(self) -> None:
+        self._turn = Lock()
+
+    def __call__(self, answer: _Answer, is_slow: Callable[[Request], bool] = lambda request: True) -> _AsyncAnswer:
+        """Return an answer that waits for its turn where it is slow."""
+
+        async def in_turn(request: Request) -> Response:
+            async with self._turn if is_slow(request) else nullcontext():
+                return await run_in_threadpool(answer, request)
+
+        return in_turn
+
+
+# No threads for the smallest answers: they show that the server is there.
+
+
+async def _static(request: Request) -> Response:
     name = request.path_params["name"]
     if name not in _STATIC:
         raise HTTPException(HTTPStatus.NOT_FOUND, "there is no such file")
     return Response(static_file(name), media_type=f"{_STATIC[name]}; charset=utf-8")
 
 
-def _healthz(request: Request) -> Response:
+async def _healthz(request: Request) -> Response:
     return Response("ok\n", media_type="text/plain; charset=utf-8")
 
 

@@ -12,15 +12,16 @@ from opicflow.connectors.flink.key_groups import number_of
 from opicflow.connectors.kafka.partitions import RecordsDeleted, resolve
 from opicflow.connectors.kafka.polls import Poll, WatchedTopic
 from opicflow.connectors.kafka.source import PartitionReader, read_range
+from opicflow.connectors.runs import kept
 from opicflow.pipelines.stream.keeper import LogKeeper
 from opicflow.pipelines.stream.log_head import LogHead
 from opicflow.pipelines.stream.log_settings import LogRefused
-from opicflow.pipelines.stream.sent import SENT, applied, may_go_on
+from opicflow.pipelines.stream.sent import SentHeads, applied, may_go_on
 from opicflow.pipelines.stream.snapshot_reader import restore_newest
 from opicflow.pipelines.stream.snapshot_store import SnapshotStore
 from opicflow.pipelines.stream.snapshot_writer import Written, writer_of
 from opicflow.pipelines.transforms.keep_ledger import Journal, KeepLedger
-from opicflow.pipelines.transforms.keepers import KEEPERS, Head, Keeper, KeeperFactory
+from opicflow.pipelines.transforms.keepers import Head, Keeper, KeeperFactory, Keepers
 from opicflow.pipelines.transforms.metrics import count, set_gauge
 from opicflow.pipelines.transforms.outputs import APPLIED, Output
 from opicflow.schemas.message_columns import MessageBatch
@@ -92,7 +93,7 @@ class KeepLogLedger(KeepLedger):
         self._store = store
         self._least_log_mb = least_log_mb
         self._topic = topic
-        self._reader = PartitionReader(topic)
+        self._reader = PartitionReader(topic, run)
 
     def process(  # type: ignore[override]
         self,
@@ -173,16 +174,17 @@ class KeepLogLedger(KeepLedger):
 
     def _begin(self, shard: int, first: int) -> int:
         """Return the offset at which a ledger without state begins: behind the newest snapshot, or the first one."""
-        cached = KEEPERS.peek(self._run, shard)
-        if cached is not None and not self.is_usable(cached, LogHead()):
-            cached = None
-        if cached is None and self._store is not None:
-            cached = restore_newest(self._store, self._factory, shard, LogHead(), self._check)
-            if cached is not None:
+        keepers = kept(self._run, Keepers)
+        keeper = keepers.peek(shard)
+        if keeper is not None and not self.is_usable(keeper, LogHead()):
+            keeper = None
+        if keeper is None and self._store is not None:
+            keeper = restore_newest(self._store, self._factory, shard, LogHead(), self._check)
+            if keeper is not None:
                 count("ledgers_recovered")
-                SENT.note(self._run, shard, cached.head.next)
-                KEEPERS.put(self._run, shard, cached)
-        return first if cached is None else max(first, cached.head.next)
+                kept(self._run, SentHeads).note(shard, keeper.head.next)
+                keepers.put(shard, keeper)
+        return first if keeper is None else max(first, keeper.head.next)
 
     def recover(self, shard: int, head: LogHead, snapshot: Any, journal: Journal | None) -> LogKeeper:
         """Rebuild the keeper with this head, or a keeper that is further, and count it."""

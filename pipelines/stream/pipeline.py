@@ -84,10 +84,12 @@ class Stream(beam.PTransform[Any, Any]):
         """Add three stages that write the logs, and one that reads them."""
         config = self._config
         par_do: Any = beam.ParDo  # Beam does not type it
-        send = PublishMessages(config.connection, all_or_none=True)
+        log = self._logs.partitions[0]
+        run = f"{config.run} {log.topic_id}"  # ledgers of an older topic of the same name are others
+        send = PublishMessages(config.connection, all_or_none=True, run=run)
         stored = StoredOrigin(config.connection, config.ledger_topic, config.snapshots)
         notes = StoredNotes(config.connection, self._names.policies)
-        routing = RouterConfig(config.connection, config.ledger_topic, self._names.rejects, stored, notes)
+        routing = RouterConfig(config.connection, config.ledger_topic, self._names.rejects, stored, notes, run)
         topics = [topic.name for topic in (self._events, self._policies, self._logs)]
         timer = pbegin | "StartPolls" >> PollTimer(config.slots)
         ends = timer | "FindEnds" >> par_do(FindEnds(TopicEnds(config.connection, topics)))
@@ -107,11 +109,9 @@ class Stream(beam.PTransform[Any, Any]):
 
         log_polls = ends | "PollLogs" >> PollPartitions(self._logs)
         check = LogCheck(config.connection, config.ledger_topic)
-        log = self._logs.partitions[0]
         store = None if config.snapshots is None else config.snapshots.of_logs(log.topic, log.topic_id)
-        run = f"{config.run} {log.topic_id}"  # ledgers of an older topic of the same name are others
         keep = KeepLogLedger(self._logs, config.factory, run, config.least_log_mb, check, store)
         outputs = log_polls | "KeepLedger" >> par_do(keep).with_output_types(Output)
         to = Destination(config.connection, config.prefix)
-        _ = outputs | "SendOutputs" >> par_do(SendOutputs(to, config.ledger_topic, note_sent))
+        _ = outputs | "SendOutputs" >> par_do(SendOutputs(to, config.ledger_topic, note_sent, run))
         return sent_entries, sent_policies, sent_ticks

@@ -29,6 +29,7 @@ from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.record_reader import batches
 from opicflow.connectors.kafka.source import read_range
 from opicflow.connectors.kafka.topics import make
+from opicflow.connectors.runs import closing_run
 from opicflow.pipelines.ledger import EntryRefused, Ledger, TransfersEntry
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.ledger.reshard import ReshardRefused, even_ranges, exchange, reshard, source_offsets
@@ -95,7 +96,8 @@ class Resharding:
     def run(self, on_progress: Callable[[ReshardProgress], None] = lambda progress: None) -> NewLogs:
         """Make the new logs. Raises `LogRefused`, `KafkaRefused` or `StorageRefused`."""
         self.check()
-        old = self._old_keepers(on_progress)
+        with closing_run(self._run):
+            old = self._old_keepers(on_progress)
         origins = [keeper.origin for keeper in old]
         origin = origins[0]
         if origin is None or any(other != origin for other in origins):
@@ -123,6 +125,10 @@ class Resharding:
             origin = replace(origin, ranges=ranges, continues=continues)
             self._write(origin, packed, old, on_progress)
         return NewLogs(self.to_topic, origin, tuple(one.pages for one in packed), sum(one.minted for one in ledgers))
+
+    @property
+    def _run(self) -> str:
+        return f"{self.topic} to {self.to_topic}"
 
     def check(self, is_running: bool = False) -> None:
         """Refuse what cannot be resharded, so that a stream that runs need not be stopped for it.
@@ -167,7 +173,7 @@ class Resharding:
         keepers, sealed = [], []
         for log in logs:
             store = self.snapshots.of_logs(log.topic, log.topic_id)
-            outputs = SendOutputs(Destination(self.connection, self.prefix), self.topic)
+            outputs = SendOutputs(Destination(self.connection, self.prefix), self.topic, run=self._run)
             outputs.start_bundle()
 
             def take(output: Output, outputs: SendOutputs = outputs) -> None:

@@ -57,6 +57,8 @@ class RouterConfig:
     origin: Callable[[], Origin]
     notes: Callable[[], Sequence[RulesNote]]
     """Reads the notes of the rules that were published."""
+    run: str = ""
+    """The run that has the connections of a process."""
 
 
 class _Router(beam.DoFn, ABC):
@@ -69,7 +71,7 @@ class _Router(beam.DoFn, ABC):
         self._config = config
         self._topic = topic
         self._name = topic.partitions[0].topic
-        self._reader = PartitionReader(topic)
+        self._reader = PartitionReader(topic, config.run)
         self._rejects = Framer(config.connection, config.rejects_topic, "Reject")
         self._origin: Origin | None = None
 

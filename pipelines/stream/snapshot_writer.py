@@ -3,7 +3,8 @@
 A ledger may be many gigabytes, and must not change while it is read. So the process is forked, as Redis does it: the
 system copies only the memory that the ledger changes meanwhile. The copy compresses the chunks into a file without a
 name, and ends. A thread sends the file to storage. One snapshot of a process is written at a time: that bounds the
-memory, by the largest of its ledgers.
+memory, by the largest of its ledgers. A copy has none of the other threads, and would wait for ever for what one of
+them was about to do: it is ended when it has written nothing for long.
 
 The manifest is written when all that the ledger had sent by then has arrived. So a ledger may continue from any
 finished snapshot, also from one that is ahead of the state of its stage.
@@ -14,24 +15,28 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import tempfile
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from importlib.metadata import version
-from threading import Lock, Thread
+from threading import Event, Lock, Thread
 from time import monotonic
 from typing import IO, NamedTuple
 
+from opicflow.connectors.runs import kept
 from opicflow.pipelines.stream.keeper import LogKeeper
 from opicflow.pipelines.stream.log_head import LogHead
-from opicflow.pipelines.stream.sent import SENT, SentHeads
+from opicflow.pipelines.stream.sent import SentHeads
 from opicflow.pipelines.stream.snapshot_store import PackedSnapshot, SnapshotStore, StoredPart, pack_chunks
 from opicflow.schemas.errors import UserError, in_one_line
 
 _SENT_SECONDS = 300.0
+_MOST_STILL_SECONDS = 600.0
+"""Before it writes, the copy reads all of a ledger once, while other work has the processor."""
+_CHECK_SECONDS = 0.1
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 30.0, 600.0
 _NICE = 10
 
@@ -58,18 +63,11 @@ class _Pause:
 
 
 class SnapshotWriter:
-    """Writes snapshots of the ledgers of this process into a store, one at a time."""
+    """Writes snapshots of the ledgers of a run in this process into a store, one at a time."""
 
-    def __init__(
-        self,
-        store: SnapshotStore,
-        run: str,
-        sent: SentHeads = SENT,
-        seconds: Callable[[], float] = monotonic,
-    ) -> None:
-        """`run` is the name of the ledgers' run in `sent`; `seconds` returns the time, for pauses after failures."""
+    def __init__(self, store: SnapshotStore, sent: SentHeads, seconds: Callable[[], float] = monotonic) -> None:
+        """`sent` are the heads of these ledgers; `seconds` returns the time, for limits, and pauses after failures."""
         self._store = store
-        self._run = run
         self._sent = sent
         self._seconds = seconds
         self._written: dict[int, Written] = {}
@@ -109,6 +107,9 @@ class SnapshotWriter:
         """Whether a snapshot is being written."""
         return self._thread is not None
 
+    def close(self) -> None:
+        """End nothing: a snapshot that is being written is stored if the outputs before it have arrived."""
+
     def wait(self) -> None:
         """Wait until the snapshot that is being written has ended."""
         thread = self._thread
@@ -118,8 +119,8 @@ class SnapshotWriter:
     def _send(self, shard: int, head: LogHead, log_ms: int, journal_bytes: int, copy: int, file: IO[bytes]) -> None:
         try:
             with file:
-                packed = _packed_by(copy, file)
-                if not self._sent.wait(self._run, shard, head.next, _SENT_SECONDS):
+                packed = _packed_by(copy, file, self._seconds)
+                if not self._sent.wait(shard, head.next, _SENT_SECONDS):
                     raise SnapshotFailed("the outputs of the ledger did not arrive")
                 self._store.write(shard, head, log_ms, packed, file, version("opicflow"))
             self._finish(shard, Written(log_ms, packed.chunk_bytes, journal_bytes))
@@ -147,12 +148,12 @@ class SnapshotFailed(UserError):
 
 
 _one_at_a_time = Lock()
+"""Of the process, not of a run: it has one memory."""
 
 
-@cache
 def writer_of(store: SnapshotStore, run: str) -> SnapshotWriter:
-    """Return the writer of this process for a store."""
-    return SnapshotWriter(store, run)
+    """Return the writer of a run in this process, all of whose snapshots go into one store."""
+    return kept(run, SnapshotWriter, store, kept(run, SentHeads))
 
 
 def _fork(keeper: LogKeeper, file: IO[bytes]) -> int:
@@ -181,9 +182,20 @@ def _fork(keeper: LogKeeper, file: IO[bytes]) -> int:
         os._exit(status)
 
 
-def _packed_by(copy: int, file: IO[bytes]) -> PackedSnapshot:
-    """Wait for the copy of the process, and return the snapshot that it has packed. Raises `SnapshotFailed`."""
-    _, status = os.waitpid(copy, 0)
+def _packed_by(copy: int, file: IO[bytes], seconds: Callable[[], float]) -> PackedSnapshot:
+    """Wait while the copy of the process writes; return the snapshot that it has packed. Raises `SnapshotFailed`."""
+    size, written_at, pause = 0, seconds(), Event()
+    while True:
+        ended, status = os.waitpid(copy, os.WNOHANG)
+        if ended:
+            break
+        if size < (size_now := os.fstat(file.fileno()).st_size):
+            size, written_at = size_now, seconds()
+        elif seconds() - written_at > _MOST_STILL_SECONDS:
+            os.kill(copy, signal.SIGKILL)
+            Thread(target=os.waitpid, args=(copy, 0), daemon=True).start()  # it may be within a call of the system
+            raise SnapshotFailed(f"the process that copies the ledger wrote nothing for {_MOST_STILL_SECONDS:g} s")
+        pause.wait(_CHECK_SECONDS)
     if status != 0:
         raise SnapshotFailed(f"the process that copies the ledger ended ({status}): see the worker's log")
     end = file.seek(-_INDEX_BYTES, os.SEEK_END)

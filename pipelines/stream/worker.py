@@ -29,8 +29,9 @@ import grpc
 from apache_beam.portability.api import beam_provision_api_pb2, beam_provision_api_pb2_grpc, endpoints_pb2
 from google.protobuf import json_format, text_format
 
-from opicflow.pipelines.transforms.bundle_ends import end_bundles_sooner
+from opicflow.pipelines.transforms.bundle_ends import bundles_end_sooner
 from opicflow.schemas.errors import UserError, printable
+from opicflow.schemas.libraries import LibraryRefused, parts_of
 
 LOGS = "OPICFLOW_WORKER_LOGS"
 """The environment variable that names the folder of the logs."""
@@ -67,11 +68,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         words = f"{chosen.provision_endpoint}: the runner does not return the settings of the job: {code}"
         print(printable(words), file=sys.stderr)
         return 2
-    from apache_beam.runners.worker import sdk_worker_main  # slow: import it only after the arguments were checked
+    try:
+        with parts_of("apache-beam", "apache_beam"):
+            from apache_beam.runners.worker import sdk_worker_main  # slow: after the arguments were checked
 
-    measure_plain_state()
-    end_bundles_sooner()
-    sdk_worker_main.main(sys.argv)  # type: ignore[no-untyped-call]
+            measure_plain_state()
+        with bundles_end_sooner():
+            sdk_worker_main.main(sys.argv)  # type: ignore[no-untyped-call]
+    except LibraryRefused as problem:
+        print(printable(str(problem)), file=sys.stderr)
+        return 2
     return 0
 
 

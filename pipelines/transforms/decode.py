@@ -101,11 +101,14 @@ def decode_range(input_range: InputRange, rules: Rules) -> Iterator[DecodedBatch
     yield from decode_segment(Segment(0, (input_range,), 1 << 62, ends_input=True), rules)
 
 
-def decode_segment(segment: Segment, rules: Rules) -> Iterator[DecodedBatch]:
-    """Decode a segment: its batches in the order of the log, then the empty last one."""
+def decode_segment(segment: Segment, rules: Rules, paused: PausedReader | None = None) -> Iterator[DecodedBatch]:
+    """Decode a segment: its batches in the order of the log, then the empty last one.
+
+    `paused` has the reader of the segment before, and gets that of this one for the next.
+    """
     progress: dict[str, SourceProgress] = {}
     number, bytes_left, source, end = 0, segment.most_bytes, "", 0
-    reader = _reader_of(segment, rules) if segment.input_ranges else None
+    reader = _reader_of(segment, rules, paused) if segment.input_ranges else None
     try:
         while reader is not None and bytes_left > 0:
             item = reader.next()
@@ -126,10 +129,10 @@ def decode_segment(segment: Segment, rules: Rules) -> Iterator[DecodedBatch]:
         raise
     is_done = all(one.source in progress and progress[one.source].is_done for one in segment.input_ranges)
     if reader is not None:
-        if is_done:
+        if is_done or paused is None:
             reader.close()
         else:
-            _paused[source, end, rules] = reader
+            paused.put(source, end, reader)
     nothing = Decoded(EventWriter().events(), [])
     yield DecodedBatch(
         source,
@@ -262,32 +265,48 @@ def _bytes_of(batch: DecodedBatch) -> int:
     return sum(arrays.values()) + _REJECT_BYTES * len(batch.decoded.rejects)
 
 
-_paused: dict[tuple[str, int, Rules], _ReadAhead] = {}
-"""Readers at the start of a segment, by position: it continues with the batches they have read ahead.
+class PausedReader:
+    """The reader of a run at the border of two segments: the next one continues with the batches it has read ahead.
 
-They are a cache of the process: see docs/decisions/process-caches.md.
-"""
+    The segments of a run have the same rules, and read a source in the same way.
+    """
+
+    def __init__(self) -> None:
+        self._at: tuple[str, int] | None = None
+        self._reader: _ReadAhead | None = None
+
+    def put(self, source: str, position: int, reader: _ReadAhead) -> None:
+        """Keep a reader that continues at this position of a source."""
+        self.close()
+        self._at, self._reader = (source, position), reader
+
+    def take(self, source: str, position: int) -> _ReadAhead | None:
+        """Return the reader if it continues there; otherwise it is closed."""
+        found, self._reader = self._reader, None
+        if found is None or self._at == (source, position):
+            return found
+        found.close()
+        return None
+
+    def close(self) -> None:
+        """Close the reader."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
 
 
-def read_ahead(segment: Segment, rules: Rules) -> None:
+def read_ahead(segment: Segment, rules: Rules, paused: PausedReader) -> None:
     """Begin to read and decode a segment on other threads, before it is replayed in this process."""
     if segment.input_ranges:
         first = segment.input_ranges[0]
-        _paused[first.source, first.start, rules] = _reader_of(segment, rules)
+        paused.put(first.source, first.start, _reader_of(segment, rules, paused))
 
 
-def _reader_of(segment: Segment, rules: Rules) -> _ReadAhead:
+def _reader_of(segment: Segment, rules: Rules, paused: PausedReader | None) -> _ReadAhead:
     """Return a reader at the start of a segment."""
     first = segment.input_ranges[0]
-    reader = _paused.pop((first.source, first.start, rules), None)
-    close_readers()
+    reader = None if paused is None else paused.take(first.source, first.start)
     return reader or _ReadAhead(segment.input_ranges, rules)
-
-
-def close_readers() -> None:
-    """Close all paused readers."""
-    while _paused:
-        _paused.popitem()[1].close()
 
 
 def _decode(input_range: InputRange, batch: UndecodedBatch, canonicaliser: Canonicaliser) -> DecodedBatch:

@@ -1,6 +1,6 @@
 """KeepLedger: the stage that keeps the ledger of a shard in keyed state.
 
-A keeper of the cache is used only if its head equals the head in state. Otherwise it is rebuilt from a snapshot and a
+A keeper of the process is used only if its head equals the head in state. Otherwise it is rebuilt from a snapshot and a
 journal of the batches since. A replay in one process has no journal: if its ledger is lost, it is an error.
 """
 
@@ -13,7 +13,8 @@ import apache_beam as beam
 from apache_beam.coders import BytesCoder
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec
 
-from opicflow.pipelines.transforms.keepers import KEEPERS, Head, Keeper, KeeperFactory, LostLedger, rebuild
+from opicflow.connectors.runs import kept
+from opicflow.pipelines.transforms.keepers import Head, Keeper, KeeperFactory, Keepers, LostLedger, rebuild
 from opicflow.pipelines.transforms.metrics import count
 
 _LEAST_JOURNAL_BYTES = 4 << 20
@@ -73,7 +74,7 @@ class KeepLedger(beam.DoFn):
     JOURNAL = BagStateSpec("journal", BytesCoder())
 
     def __init__(self, factory: KeeperFactory, run: str, durable: bool = False) -> None:
-        """Keep ledgers in the cache under `run`; `durable` also writes snapshots and a journal to state."""
+        """Keep ledgers in this process for `run`; `durable` also writes snapshots and a journal to state."""
         self._factory = factory
         self._run = run
         self._durable = durable
@@ -95,7 +96,8 @@ class KeepLedger(beam.DoFn):
         """Apply one batch to the ledger of a shard. Yields its outputs and returns its keeper."""
         stored = head_state.read()
         head = self._factory.decode_head(stored)
-        keeper = KEEPERS.take(self._run, shard)
+        keepers = kept(self._run, Keepers)
+        keeper = keepers.take(shard)
         if keeper is None or not self.is_usable(keeper, head):
             if stored is None and head.chain == "":
                 keeper = self._factory.new(shard)
@@ -107,11 +109,11 @@ class KeepLedger(beam.DoFn):
         head_state.write(keeper.head.to_bytes())
         if journal is not None and journal.is_long(keeper):
             self.write_snapshot(keeper, snapshot, journal)
-        KEEPERS.put(self._run, shard, keeper)
+        keepers.put(shard, keeper)
         return keeper
 
     def is_usable(self, keeper: Keeper, head: Head) -> bool:
-        """Whether a keeper of the cache can go on from the head in state."""
+        """Whether a keeper of the process can go on from the head in state."""
         return bool(keeper.head == head)
 
     def write_snapshot(self, keeper: Keeper, snapshot: Any, journal: Journal) -> None:

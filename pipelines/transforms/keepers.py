@@ -1,6 +1,6 @@
-"""Keepers: ledgers with their heads, and where this process has them. No Beam in here.
+"""Keepers: ledgers with their heads, and those that this process keeps for a run. No Beam in here.
 
-A head is how far the log of a ledger was applied, and a hash of that log. Keepers stay in a cache of the process,
+A head is how far the log of a ledger was applied, and a hash of that log. The process keeps the keepers of a run,
 because a ledger is far too large to be read from state for each batch (docs/decisions/process-caches.md).
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain as concatenated
-from threading import Lock
 from typing import Any, Protocol
 
 from opicflow.schemas.errors import UserError
@@ -61,35 +60,27 @@ class KeeperFactory(Protocol):
         """Return the stored head, or the first one for None."""
 
 
-class KeeperCache:
-    """The keepers of this process, by run and shard."""
+class Keepers:
+    """The keepers of a run in this process, by shard."""
 
     def __init__(self) -> None:
-        self._keepers: dict[tuple[str, int], Keeper] = {}
-        self._lock = Lock()
+        self._keepers: dict[int, Keeper] = {}
 
-    def put(self, run: str, shard: int, keeper: Keeper) -> None:
-        """Add a keeper, or replace the one of this run and shard."""
-        with self._lock:
-            self._keepers[run, shard] = keeper
+    def put(self, shard: int, keeper: Keeper) -> None:
+        """Add a keeper, or replace the one of this shard."""
+        self._keepers[shard] = keeper
 
-    def take(self, run: str, shard: int) -> Keeper | None:
+    def take(self, shard: int) -> Keeper | None:
         """Remove a keeper and return it. An error then leaves no half-applied keeper behind."""
-        with self._lock:
-            return self._keepers.pop((run, shard), None)
+        return self._keepers.pop(shard, None)
 
-    def peek(self, run: str, shard: int) -> Keeper | None:
-        """Return a keeper whatever its head is, and keep it in the cache."""
-        return self._keepers.get((run, shard))
+    def peek(self, shard: int) -> Keeper | None:
+        """Return a keeper whatever its head is, without removing it."""
+        return self._keepers.get(shard)
 
-    def remove_run(self, run: str) -> None:
-        """Remove all keepers of a run."""
-        with self._lock:
-            for key in [key for key in self._keepers if key[0] == run]:
-                del self._keepers[key]
-
-
-KEEPERS = KeeperCache()
+    def close(self) -> None:
+        """Drop all keepers."""
+        self._keepers.clear()
 
 
 def rebuild(

@@ -14,7 +14,7 @@ import re
 import shutil
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from opicflow.connectors.files.whole_file import whole_file
 from opicflow.pipelines.graph.equations import add_sums, distribution
 from opicflow.pipelines.graph.solver import Rank, RankRequest, Settings
 from opicflow.pipelines.graph.store import GraphRefused, StoredGraph
-from opicflow.pipelines.transforms.bundle_ends import end_bundles_sooner
+from opicflow.pipelines.transforms.bundle_ends import bundles_end_sooner
 from opicflow.pipelines.transforms.rank_parts import (
     ComputeParts,
     RankTask,
@@ -157,8 +157,6 @@ class _BeamRun:
         for slice_ in range(self.graph.slices):
             sums_file(to, slice_).unlink(missing_ok=True)  # it may hold a refusal
         in_process = options.view_as(StandardOptions).runner in _IN_PROCESS
-        if in_process:
-            end_bundles_sooner()
         pipeline = beam.Pipeline(runner=FnApiRunner() if in_process else None, options=options)
         slices: Any = [(slice_, one.digest) for slice_, one in enumerate(self.saved)]
         read = ReadParts(self.task, str(self._job(self.iterations)))
@@ -170,7 +168,8 @@ class _BeamRun:
             | "SaveParts" >> beam.ParDo(SaveParts(str(to)))
         )
         try:
-            pipeline.run().wait_until_finish()
+            with bundles_end_sooner() if in_process else nullcontext():
+                pipeline.run().wait_until_finish()
         except Exception as problem:  # runners have no errors in common
             job = f"iterations {self.iterations + 1} to {until}"
             raise GraphRefused(

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import venv
 import zipfile
 from collections.abc import Iterable
-from importlib.metadata import Distribution, distribution
+from importlib.metadata import Distribution, distribution, version
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from support.paths import TOP
 
@@ -148,3 +150,12 @@ def test_everything_that_setup_installs_has_its_version_in_constraints() -> None
     installed = needed(distribution("opicflow").requires or [], extra="dev")
     assert {name: version.version for name, version in installed.items() if name not in here} == {}
     assert {name for name in here if name not in installed} == set(), "pinned, but not needed"
+
+
+@pytest.mark.parametrize("library", ["apache-beam", "kafka-python", "numba"])
+def test_a_library_whose_private_parts_are_used_is_bounded_by_the_version_that_is_tested(library: str) -> None:
+    named = re.search(rf'"({library}[^"]+)"', (TOP / "setup.py").read_text(encoding="utf-8"))
+    assert named is not None
+    allowed, tested = Requirement(named[1]).specifier, Version(version(library))
+    assert allowed.contains(tested)
+    assert not allowed.contains(f"{tested.major}.{tested.minor + 1}") and not allowed.contains(f"{tested.major + 1}.0")

@@ -89,3 +89,53 @@ def test_commands_in_the_documents_are_make_targets(page: Path) -> None:
 def test_links_in_the_documents_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def is_in_a_library(module: str | None) -> bool:
+    top = (module or "").partition(".")[0]
+    return top != "opicflow" and top not in sys.stdlib_module_names
+
+
+def private_parts(tree: ast.Module, ours: set[str]) -> set[str]:
+    """Return the names of private parts that a module uses of libraries, and of parts that it replaces in them."""
+    found, imported = set[str](), set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and is_in_a_library(node.module):
+            imported.update(one.asname or one.name for one in node.names)
+        elif isinstance(node, ast.Import):
+            imported.update(
+                (one.asname or one.name).partition(".")[0] for one in node.names if is_in_a_library(one.name)
+            )
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            is_private = node.attr.startswith("_") and not node.attr.endswith("__") and node.attr not in ours
+            is_replaced = isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name)
+            if is_private or node.attr == "__defaults__" or (is_replaced and node.value.id in imported):
+                found.add(node.attr)
+    return found
+
+
+def own_names(tree: ast.Module) -> set[str]:
+    """Return the names that a module defines."""
+    found = set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self":
+            found.add(node.attr)
+    return found
+
+
+def test_private_parts_of_libraries_are_used_where_the_table_says() -> None:
+    """They may change with any version. A part that is replaced in a library is replaced for the whole process."""
+    table = (TOP / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("where private parts are used")[2]
+    rows = [line.split(" | ")[1] for line in table.partition("\n\n")[0].splitlines()[2:]]
+    listed = {path for row in rows for path in re.findall(r"\]\(([^)]+)\)", row)}
+    trees = {name_of(file): ast.parse(file.read_text(encoding="utf-8")) for file in SOURCES}
+    ours = {"_replace", "_asdict", "_fields", "_make", "_exit"}.union(*map(own_names, trees.values()))
+    used = {name for name, tree in trees.items() if private_parts(tree, ours)}
+    found = {path for path in listed for name in used if name == path or name.startswith(f"{path}/")}
+    assert found == listed, "the table has modules that use none"
+    assert {name for name in used if not name.startswith(tuple(listed))} == set()

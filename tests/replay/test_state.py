@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from opicflow.connectors.files import log_reader
 from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.log_reader import FileRange
 from opicflow.connectors.files.opening import InputRefused
+from opicflow.connectors.runs import close_run
 from opicflow.pipelines.ledger import Ledger, LedgerConfig, Variable
 from opicflow.pipelines.replay import state as state_module
 from opicflow.pipelines.replay.inputs import NothingRead
@@ -38,7 +39,7 @@ from opicflow.pipelines.results.record_columns import pages_of
 from opicflow.pipelines.transforms import keep_ledger
 from opicflow.pipelines.transforms.decode import Segment
 from opicflow.pipelines.transforms.keep_ledger import KeepLedger
-from opicflow.pipelines.transforms.keepers import KEEPERS, LostLedger
+from opicflow.pipelines.transforms.keepers import Keeper, LostLedger
 from opicflow.pipelines.transforms.parts import FINAL
 from opicflow.pipelines.transforms.rules import LinkWeights, Rules
 from opicflow.pipelines.transforms.settings import LedgerOptions
@@ -553,19 +554,9 @@ class Shuffle(beam.DoFn):
 class ForgetfulKeepLedger(KeepLedger):
     """Has a new worker for every element."""
 
-    def setup(self) -> None:
-        self._run = ForgetfulRun(self._run)
-
-
-class ForgetfulRun(str):
-    """The name of a run. Each lookup in the cache empties the cache first."""
-
-    def __hash__(self) -> int:
-        KEEPERS._keepers.clear()
-        return super().__hash__()
-
-    def __eq__(self, other: object) -> bool:
-        return super().__eq__(other)
+    def keep(self, *given: Any) -> Generator[Any, None, Keeper]:
+        close_run(self._run)
+        return (yield from super().keep(*given))
 
 
 class ReplayForgetfully(beam.PTransform):

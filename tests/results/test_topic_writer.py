@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opicflow.connectors.kafka.sink import close_publishers
+from opicflow.connectors.runs import close_run
 from opicflow.pipelines.ledger import ItemWriter, LedgerConfig, LogPosition, PolicyEntry, TickEntry
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.results.topic_writer import Destination, SendOutputs
@@ -37,7 +37,7 @@ def outputs() -> list[tuple[str, bool, int]]:
     for output in keeper.take(MessageBatch.of(0, [(at, FIRST_MS, value) for at, value in enumerate(log)])):
         sending.process(output)
     sending.finish_bundle()
-    close_publishers()  # the next call has a connection of its own
+    close_run("")  # the next call has a connection of its own
     return [(topic, value is None, time_ms) for topic, _, value, _, time_ms in connection.fakes[0].sent]
 
 

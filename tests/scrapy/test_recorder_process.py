@@ -289,3 +289,12 @@ def test_a_crawl_goes_on_without_a_recorder_that_cannot_be_started_again(
     assert wait_until(crawl.recorder.progress, 60)
     assert crawl.recorder.is_given_up and crawl.end() is False
     assert "cannot be started" in caplog.text and "the recorder is not started again" in caplog.text
+
+
+def test_a_recorder_that_does_not_end_is_killed(begin: Callable[[], Crawl], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder_process, "_MOST_SECONDS_TO_END", 0.1)
+    crawl = begin()
+    crawl.wait_until_ready()
+    os.kill(crawl.pid, signal.SIGSTOP)
+    crawl.recorder._stop()
+    assert crawl.recorder._process.returncode == -signal.SIGKILL

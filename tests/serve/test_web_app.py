@@ -9,16 +9,23 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
 import requests
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 
 from opicflow.pipelines.serve import access, json_api, news
 from opicflow.pipelines.serve.access import ServeRefused, is_this_machine, read_token
+from opicflow.pipelines.serve.html_pages import HtmlPages
+from opicflow.pipelines.serve.http_answers import json_answer
+from opicflow.pipelines.serve.json_api import JsonApi
 from opicflow.pipelines.serve.renderer import render_report
 from opicflow.pipelines.serve.sources import RereadView
 from opicflow.pipelines.serve.view import View
@@ -471,3 +478,72 @@ def test_pages_are_shown_while_the_next_view_is_read() -> None:
             assert SMALL.title in requests.get(at, timeout=5).text
         may_end.set()
         wait_for("the next one is shown", lambda: "the next one" in requests.get(at, timeout=5).text)
+
+
+# -- slow pages --------------------------------------------------------------------------------------------------------
+
+MORE_THAN_THREADS = 60
+"""More requests than there are threads for them."""
+
+
+class Slow:
+    """Replaces a method that makes an answer, and does not answer until it may."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, owner: type, name: str) -> None:
+        self.may_end, self.calls, answer = threading.Event(), 0, getattr(owner, name)
+
+        def slow(*given: object) -> object:
+            self.calls += 1
+            assert self.may_end.wait(60)
+            return answer(*given)
+
+        patch.setattr(owner, name, slow)
+
+
+@contextmanager
+def many_waiting(at: str, paths: list[str], slow: Slow) -> Iterator[None]:
+    """Let many viewers wait for slow answers; at the end all get them."""
+    with ThreadPoolExecutor(MORE_THAN_THREADS) as viewers:
+        addresses = [at + paths[number % len(paths)] for number in range(MORE_THAN_THREADS)]
+        answers = [viewers.submit(requests.get, address, timeout=60) for address in addresses]
+        try:
+            wait_for("the first is being made", lambda: slow.calls, 60)
+            yield
+        finally:
+            slow.may_end.set()
+        assert {one.result().status_code for one in answers} == {200}
+
+
+def test_viewers_who_wait_for_a_slow_page_do_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = Slow(monkeypatch, HtmlPages, "plan")
+    with served(GivenView()) as at:
+        with many_waiting(at, ["/plan"], slow):
+            for path in ("/", "/pages", "/sites", "/rejects", "/words", "/api/top", "/healthz", "/static/style.css"):
+                assert requests.get(at + path, timeout=60).status_code == 200, path
+        assert slow.calls == 1, "one view, one page"
+
+
+def test_viewers_who_wait_for_reasons_do_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first request for reasons waits until the ledger was read."""
+    slow = Slow(monkeypatch, GivenView, "reasons")
+    page = f"{int(SMALL.table.ids[0]):016x}"
+    monkeypatch.setattr(JsonApi, "api_why", lambda self, request: json_answer(self._source.reasons(0)))
+    with served(GivenView(can_explain=True)) as at:
+        with many_waiting(at, [f"/page/{page}?why", f"/api/why?id={page}"], slow):
+            for path in ("/", "/pages", f"/page/{page}", f"/api/page?id={page}", "/search?q=docs", "/metrics"):
+                assert requests.get(at + path, timeout=60).status_code == 200, path
+            assert slow.calls == 1, "the others wait without a thread"
+        assert slow.calls == MORE_THAN_THREADS
+
+
+def test_a_page_that_could_not_be_made_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    problems, answer = [ServeRefused("away"), ValueError("a bug")], HtmlPages.plan
+
+    def failing(self: HtmlPages, request: Request) -> Response:
+        if problems:
+            raise problems.pop()
+        return answer(self, request)
+
+    monkeypatch.setattr(HtmlPages, "plan", failing)
+    with served(GivenView()) as at:
+        assert [requests.get(f"{at}/plan", timeout=60).status_code for _ in range(3)] == [500, 503, 200]

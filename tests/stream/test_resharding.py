@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from opicflow.connectors.kafka import sink
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.partitions import resolve
 from opicflow.connectors.kafka.publisher import Publisher
@@ -294,7 +293,6 @@ def test_a_run_that_ends_before_any_of_its_changes_goes_on_and_the_old_logs_stay
     while not finished:
         changes += 1
         with monkeypatch.context() as patch:
-            patch.setattr(sink, "_publishers", {})
             stream = MortalRun(logs, patch)
             try:
                 stream.run(changes)

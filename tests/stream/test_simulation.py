@@ -134,7 +134,7 @@ class FinishesTooEarly(Simulation):
 
 MUTATIONS: dict[str, Mutation] = {
     "a ledger ahead of its state goes on though its outputs were lost": lambda patch: rewrite(
-        patch, ledgers, "may_go_on", " and SENT.cover(run, shard, kept.next)", ""
+        patch, ledgers, "may_go_on", " and kept(run, SentHeads).cover(shard, here.next)", ""
     ),
     "a snapshot is finished before the outputs of its ledger have arrived": lambda patch: often(
         FinishesTooEarly, half=250, crash=20

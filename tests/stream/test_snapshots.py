@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
+import os
+import signal
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opicflow.connectors.kafka.partitions import PartitionRange
+from opicflow.connectors.runs import close_run, closing_run, kept
 from opicflow.connectors.storage.folder import StorageFolder, StorageRefused
 from opicflow.pipelines.ledger import LedgerConfig, TickEntry
 from opicflow.pipelines.ledger.encoding import encode_entry
@@ -23,7 +28,7 @@ from opicflow.pipelines.stream.keeper import LogKeeper, LogKeeperFactory, reques
 from opicflow.pipelines.stream.ledgers import KeepLogLedger
 from opicflow.pipelines.stream.log_head import LogHead
 from opicflow.pipelines.stream.log_settings import LogRefused, Origin
-from opicflow.pipelines.stream.sent import SENT, applied, note_sent
+from opicflow.pipelines.stream.sent import SentHeads, applied, note_sent
 from opicflow.pipelines.stream.snapshot_reader import origin_of_shard, restore_newest
 from opicflow.pipelines.stream.snapshot_store import (
     PackedSnapshot,
@@ -34,7 +39,7 @@ from opicflow.pipelines.stream.snapshot_store import (
     pack_chunks,
 )
 from opicflow.pipelines.stream.snapshot_writer import SnapshotWriter, writer_of
-from opicflow.pipelines.transforms.keepers import KEEPERS, LostLedger
+from opicflow.pipelines.transforms.keepers import Keeper, Keepers, LostLedger
 from opicflow.pipelines.transforms.outputs import APPLIED
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas.message_columns import MessageBatch
@@ -42,6 +47,7 @@ from opicflow.schemas.pages import PageIds
 from opicflow.schemas.shards import ShardRanges
 from support.stages import UNUSED, FakeReader, batch, watched
 from support.stream_state import Bag, Value
+from support.waiting import wait_for
 
 HEAD = LogHead(12, "c0ffee" * 5 + "00", 11, "abcd")
 HOUR_MS = 3_600_000
@@ -221,6 +227,21 @@ def keeper_at(records: int, log: list[bytes]) -> LogKeeper:
     return keeper
 
 
+def arrived(next_offset: int) -> SentHeads:
+    """Return the heads of a run whose shard 0 has sent so much."""
+    sent = SentHeads()
+    sent.note(0, next_offset)
+    return sent
+
+
+def is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def log_of(records: int) -> list[bytes]:
     ticks = [encode_entry(TickEntry(0)) for _ in range(records - 1)]
     return [ORIGIN.entry(), *ticks]
@@ -230,12 +251,13 @@ def test_a_ledger_goes_on_while_its_snapshot_is_written(tmp_path: Path) -> None:
     log = log_of(50)
     keeper = keeper_at(20, log)
     as_it_was = list(keeper.chunks())
-    writer = SnapshotWriter(store_in(tmp_path), "on and on")
+    sent = SentHeads()
+    writer = SnapshotWriter(store_in(tmp_path), sent)
     assert writer.begin(keeper)
     for _ in keeper.take(MessageBatch.of(20, [(offset, 1000 * offset, log[offset]) for offset in range(20, 50)])):
         pass
     assert writer.take_written(0) is None, "its outputs have not arrived"
-    SENT.note("on and on", 0, 20)
+    sent.note(0, 20)
     writer.wait()
     written = writer.take_written(0)
     assert written is not None and not written.problem and written.bytes == sum(map(len, as_it_was))
@@ -248,8 +270,7 @@ def test_a_snapshot_whose_outputs_do_not_arrive_is_not_finished(
 ) -> None:
     monkeypatch.setattr(snapshot_writer, "_SENT_SECONDS", 0.1)
     keeper = keeper_at(5, log_of(5))
-    writer = SnapshotWriter(store_in(tmp_path), "not sent")
-    SENT.note("not sent", 0, 4)
+    writer = SnapshotWriter(store_in(tmp_path), arrived(4))
     assert writer.begin(keeper)
     writer.wait()
     written = writer.take_written(0)
@@ -260,9 +281,8 @@ def test_a_snapshot_whose_outputs_do_not_arrive_is_not_finished(
 def test_after_failures_no_snapshot_is_tried_for_a_while(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     clock = [0.0]
-    writer = SnapshotWriter(store_in(tmp_path / "file"), "away", seconds=lambda: clock[0])
+    writer = SnapshotWriter(store_in(tmp_path / "file"), arrived(5), seconds=lambda: clock[0])
     keeper = keeper_at(5, log_of(5))
-    SENT.note("away", 0, 5)
     tried = []
     for second in range(0, 4000, 10):
         clock[0] = float(second)
@@ -276,13 +296,13 @@ def test_after_failures_no_snapshot_is_tried_for_a_while(tmp_path: Path) -> None
 
 def test_one_snapshot_of_a_process_is_written_at_a_time(tmp_path: Path) -> None:
     log = log_of(5)
-    one, other = (SnapshotWriter(store_in(tmp_path), run) for run in ("first", "second"))
+    sent = SentHeads()
+    one, other = SnapshotWriter(store_in(tmp_path), sent), SnapshotWriter(store_in(tmp_path), arrived(5))
     assert one.begin(keeper_at(5, log))
     assert not one.begin(keeper_at(5, log)) and not other.begin(keeper_at(5, log))
-    SENT.note("first", 0, 5)
+    sent.note(0, 5)
     one.wait()
     assert other.begin(keeper_at(5, log))
-    SENT.note("second", 0, 5)
     other.wait()
 
 
@@ -291,11 +311,48 @@ def test_a_copy_that_fails_is_a_failed_snapshot(tmp_path: Path, monkeypatch: pyt
         raise MemoryError
 
     monkeypatch.setattr(snapshot_writer, "pack_chunks", broken)
-    writer = SnapshotWriter(store_in(tmp_path), "broken")
+    writer = SnapshotWriter(store_in(tmp_path), SentHeads())
     assert writer.begin(keeper_at(5, log_of(5)))
     writer.wait()
     written = writer.take_written(0)
     assert written is not None and "the process that copies the ledger ended" in written.problem
+
+
+def test_a_copy_that_stands_still_is_ended_and_the_next_snapshot_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies, fork = list[int](), os.fork
+    monkeypatch.setattr(os, "fork", lambda: copies.append(fork()) or copies[-1])
+    clock, hangs, problems = itertools.count(step=snapshot_writer._MOST_STILL_SECONDS / 3), True, list[str]()
+    writer = SnapshotWriter(store_in(tmp_path), arrived(5), seconds=lambda: float(next(clock)) if hangs else 1e9)
+    for hangs in (True, False):
+        with monkeypatch.context() as patch:
+            if hangs:
+                patch.setattr(snapshot_writer, "pack_chunks", lambda chunks, into: signal.pause())
+            assert writer.begin(keeper_at(5, log_of(5)))
+        writer.wait()
+        written = writer.take_written(0)
+        assert written is not None
+        problems.append(written.problem)
+    assert "wrote nothing for" in problems[0] and not problems[1]
+    wait_for("both copies have ended", lambda: not any(map(is_alive, copies)))
+
+
+def test_a_copy_that_writes_on_is_waited_for_however_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = iter(range(20))
+
+    def status(copy: int, options: int) -> tuple[int, int]:
+        is_last = next(calls) == 19
+        index = json.dumps(PackedSnapshot([], 7)).encode()
+        file.write(index + len(index).to_bytes(8, "big") if is_last else b"a chunk")
+        file.flush()
+        return (copy if is_last else 0), 0
+
+    monkeypatch.setattr(os, "waitpid", status)
+    monkeypatch.setattr(snapshot_writer, "_CHECK_SECONDS", 0.0)
+    clock = itertools.count(step=snapshot_writer._MOST_STILL_SECONDS)
+    with tempfile.TemporaryFile() as file:
+        assert snapshot_writer._packed_by(1 << 40, file, lambda: float(next(clock))) == PackedSnapshot([], 7)
 
 
 # -- restoring
@@ -430,8 +487,11 @@ class Stored:
         writer_of(self.store, self.run).wait()
         return [output.kind for output in outputs if output.kind != APPLIED]
 
+    def keeper(self) -> Keeper | None:
+        return kept(self.run, Keepers).peek(0)
+
     def lose_process(self) -> None:
-        KEEPERS.remove_run(self.run)
+        close_run(self.run)
 
     def at(self) -> int:
         return LogKeeperFactory().decode_head(self.head.value).next // MANY
@@ -452,7 +512,7 @@ def stored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Stored]:
 
 
 def fingerprint(stored: Stored) -> list[bytes]:
-    keeper = KEEPERS.peek(stored.run, 0)
+    keeper = stored.keeper()
     assert keeper is not None
     return list(keeper.chunks())
 
@@ -473,7 +533,7 @@ def test_a_lost_ledger_is_restored_from_storage(stored: Stored) -> None:
     stored.apply(40, 41)
     assert stored.read_again == [(newest, 40)] or newest == 40
     assert keeper_at(41 * MANY, stored.log).head == LogKeeperFactory().decode_head(stored.head.value)
-    assert before != fingerprint(stored) == list(KEEPERS.peek(stored.run, 0).chunks())  # type: ignore[union-attr]
+    assert before != fingerprint(stored) == list(stored.keeper().chunks())  # type: ignore[union-attr]
 
 
 def test_the_stream_goes_on_while_storage_is_away(stored: Stored) -> None:
@@ -494,25 +554,25 @@ def test_a_ledger_in_the_process_that_is_ahead_of_the_state_is_used_if_its_outpu
     stored.apply(0, 5)
     checkpoint = stored.head.value
     stored.apply(5, 9)
-    ahead = KEEPERS.peek(stored.run, 0)
+    ahead = stored.keeper()
     stored.head.value = checkpoint  # the job restarted from its last checkpoint
     stored.apply(5, 12)
-    assert KEEPERS.peek(stored.run, 0) is ahead and not stored.read_again
+    assert stored.keeper() is ahead and not stored.read_again
     assert stored.at() == 12 and ahead is not None and ahead.head == keeper_at(12 * MANY, stored.log).head
     checkpoint = stored.head.value
     stored.apply(12, 15, arrives=False)
     stored.head.value = checkpoint
     stored.apply(12, 15)
-    assert KEEPERS.peek(stored.run, 0) is not ahead, "its outputs were lost"
+    assert stored.keeper() is not ahead, "its outputs were lost"
     assert stored.counted["ledgers_recovered"] == 1
 
 
 def test_a_ledger_in_the_process_that_is_behind_the_state_is_not_used(stored: Stored) -> None:
     stored.apply(0, 5)
-    old = KEEPERS.peek(stored.run, 0)
+    old = stored.keeper()
     stored.head.value = keeper_at(9 * MANY, stored.log).head.to_bytes()  # another process went on
     stored.apply(9, 12)
-    assert KEEPERS.peek(stored.run, 0) is not old and stored.at() == 12
+    assert stored.keeper() is not old and stored.at() == 12
 
 
 @pytest.mark.parametrize("arrived", [True, False])
@@ -520,10 +580,10 @@ def test_without_state_a_ledger_of_the_process_is_used_only_if_its_outputs_have_
     stored: Stored, arrived: bool
 ) -> None:
     stored.apply(0, 5, arrives=arrived)
-    old = KEEPERS.peek(stored.run, 0)
+    old = stored.keeper()
     stored.head = Value()
     stored.apply(5 if arrived else 0, 9)
-    assert (KEEPERS.peek(stored.run, 0) is old) == arrived
+    assert (stored.keeper() is old) == arrived
     assert LogKeeperFactory().decode_head(stored.head.value) == keeper_at(9 * MANY, stored.log).head
 
 
@@ -577,9 +637,14 @@ def test_a_log_that_leads_to_another_head_is_refused(stored: Stored) -> None:
 
 
 def test_the_outputs_of_a_ledger_are_noted_when_they_have_arrived() -> None:
-    note_sent(applied("a run", 3, 7))
-    assert SENT.cover("a run", 3, 7) and not SENT.cover("a run", 3, 8) and not SENT.cover("a run", 4, 1)
-    note_sent(applied("a run", 3, 5))
-    assert SENT.cover("a run", 3, 7), "an older bundle of another thread"
-    assert json.loads(applied("a run", 3, 7)) == ["a run", 3, 7]
-    assert not SENT.wait("a run", 3, 8, 0.01)
+    with closing_run("a run"):
+        note_sent(applied("a run", 3, 7))
+        sent = kept("a run", SentHeads)
+        assert sent.cover(3, 7) and not sent.cover(3, 8) and not sent.cover(4, 1)
+        assert not kept("another run", SentHeads).cover(3, 7)
+        note_sent(applied("a run", 3, 5))
+        assert sent.cover(3, 7), "an older bundle of another thread"
+        assert json.loads(applied("a run", 3, 7)) == ["a run", 3, 7]
+        assert not sent.wait(3, 8, 0.01)
+    assert sent.wait(3, 7, 60) and not sent.wait(3, 8, 60), "nothing more arrives when the run has ended"
+    close_run("another run")

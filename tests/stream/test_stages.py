@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from opicflow.connectors.kafka.partitions import PartitionRange
 from opicflow.connectors.kafka.polls import UNKNOWN_END, Ends, WatchedTopic
 from opicflow.connectors.kafka.sink import Message
+from opicflow.connectors.runs import close_run
 from opicflow.pipelines.cli.parser import build_parser
 from opicflow.pipelines.ledger import CrawlEntry, Kind, LedgerConfig, PolicyEntry, TickEntry
 from opicflow.pipelines.ledger.encoding import decode_entry
@@ -33,7 +34,7 @@ from opicflow.pipelines.stream.log_settings import Continuation, Origin
 from opicflow.pipelines.stream.published_rules import ControlUnknown, RulesNote, control_record, first_rules
 from opicflow.pipelines.stream.routers import RouteEvents, RoutePolicies, RouterConfig
 from opicflow.pipelines.stream.submit import FlinkJob, checkpoint_folder, newest_checkpoint
-from opicflow.pipelines.transforms.keepers import KEEPERS, LostLedger
+from opicflow.pipelines.transforms.keepers import LostLedger
 from opicflow.pipelines.transforms.outputs import APPLIED, REJECTS
 from opicflow.pipelines.transforms.rules import Categories, LinkWeights, Rules
 from opicflow.schemas.columns import unpack
@@ -448,7 +449,7 @@ class Logged:
             return [output.kind for output in outputs if output.kind != APPLIED]
         finally:
             if run != "stages":
-                KEEPERS.remove_run(run)
+                close_run(run)
 
     def _again(self, input_range: PartitionRange) -> Iterator[MessageBatch]:
         self.read_again.append((input_range.start, input_range.end))
@@ -459,7 +460,7 @@ class Logged:
 def logged(monkeypatch: pytest.MonkeyPatch) -> Iterator[Logged]:
     origin = Origin(LedgerConfig(), ShardRanges(), Rules(page_ids=PageIds.unkeyed()))  # short: it holds no list
     yield Logged(monkeypatch, [origin.entry(), *[request_fingerprint()] * 9])
-    KEEPERS.remove_run("stages")
+    close_run("stages")
 
 
 def test_a_ledger_reads_its_log_from_the_offset_in_its_state(logged: Logged) -> None:

@@ -35,6 +35,7 @@ from opicflow.connectors.kafka.polls import NO_END, UNKNOWN_END, Poll, WatchedTo
 from opicflow.connectors.kafka.record_reader import BY_KEY, STREAMS, records
 from opicflow.connectors.kafka.sink import SendingDoFn
 from opicflow.connectors.kafka.source import read_range
+from opicflow.connectors.runs import close_run, kept
 from opicflow.connectors.storage.folder import StorageRefused
 from opicflow.pipelines.ledger import Certified, Interpolation, LedgerConfig, RefreshConfig, TransfersEntry
 from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
@@ -49,12 +50,12 @@ from opicflow.pipelines.stream.log_settings import MOST_AHEAD_HOURS, Origin
 from opicflow.pipelines.stream.origin import StoredOrigin
 from opicflow.pipelines.stream.published_rules import StoredNotes
 from opicflow.pipelines.stream.routers import RouteEvents, RoutePolicies, RouterConfig
-from opicflow.pipelines.stream.sent import SENT, note_sent
+from opicflow.pipelines.stream.sent import SentHeads, note_sent
 from opicflow.pipelines.stream.snapshot_reader import LogCheck
 from opicflow.pipelines.stream.snapshot_store import Snapshots, SnapshotStore, pack_chunks
 from opicflow.pipelines.stream.snapshot_writer import Written
 from opicflow.pipelines.transforms import shard as sharding
-from opicflow.pipelines.transforms.keepers import KEEPERS
+from opicflow.pipelines.transforms.keepers import Keepers
 from opicflow.pipelines.transforms.outputs import AUDIT, IMPORTANCE, ORDERS, REJECTS, SCHEDULE, SITES, TRANSFERS, Output
 from opicflow.pipelines.transforms.route import Seen
 from opicflow.pipelines.transforms.rules import Rules
@@ -163,7 +164,7 @@ class Process:
             self.writer = SnapshotsInTurn(self.store, files, self.run, *shared)
         stored = StoredOrigin(self.connection, LOG, simulation.snapshots)
         notes = StoredNotes(self.connection, POLICIES)
-        self.routing = RouterConfig(self.connection, LOG, REJECTS, stored, notes)
+        self.routing = RouterConfig(self.connection, LOG, REJECTS, stored, notes, self.run)
         self.start_stages()
 
     def start_stages(self) -> None:
@@ -179,8 +180,8 @@ class Process:
         clock = WriteTicks(LOG, simulation.shards)
         self.log_ends = TopicEnds(connection, [LOG])
         self.stages: dict[str, Any] = {EVENTS: events, POLICIES: policies, LOG: self.keep, CLOCK: clock}
-        self.send = sink._Publish(connection, 120.0, all_or_none=True)
-        self.send_outputs = SendOutputs(Destination(connection), LOG, note_sent)
+        self.send = sink._Publish(connection, 120.0, all_or_none=True, run=self.run)
+        self.send_outputs = SendOutputs(Destination(connection), LOG, note_sent, self.run)
 
     def _watched(self, topic: str) -> WatchedTopic:
         """Return a topic as it was when the job started: with the partitions that are known."""
@@ -223,22 +224,21 @@ class Process:
         return UNKNOWN_END if is_for_all else self.connection.consumer().end_offsets([wanted])[wanted]
 
     def end(self) -> None:
-        """End the process: its caches are lost."""
+        """End the process, which loses all that it has kept."""
         self.connection.waiting.clear()
-        KEEPERS.remove_run(self.run)
+        close_run(self.run)
 
     def forget_publishers(self) -> None:
         """Let later bundles send with publishers of their own."""
-        for key in [key for key in sink._publishers if key[0] is self.connection]:
-            del sink._publishers[key]
+        kept(self.run, sink.Publishers).close()
 
     def next_offset(self, topic: str, partition: int) -> int:
         """Return the offset that a stage reads next."""
         stored = self.states.get((topic, partition), (None, ()))[0]
         if topic == LOG:
-            kept = None if stored else KEEPERS.peek(self.run, partition)
-            is_ahead = kept is not None and self.keep.is_usable(kept, LogHead())
-            return kept.head.next if kept and is_ahead else LogKeeperFactory().decode_head(stored).next
+            keeper = None if stored else kept(self.run, Keepers).peek(partition)
+            is_ahead = keeper is not None and self.keep.is_usable(keeper, LogHead())
+            return keeper.head.next if keeper and is_ahead else LogKeeperFactory().decode_head(stored).next
         return SourceState.from_bytes(stored).next if stored else self.simulation.submitted[topic][partition]
 
     def read_log(self, shard: int, start: int, end: int) -> Iterator[MessageBatch]:
@@ -389,9 +389,7 @@ class Simulation:
             patch.setattr(source, "time", clock)
             patch.setattr(routers, "time", clock)
             patch.setattr(source, "wall_seconds", lambda: self.cluster.now_ms / 1000)
-            patch.setattr(source, "_CONSUMERS", source._ConsumerCache())
             patch.setattr(source, "_MOST_RECORDS", 15)
-            patch.setattr(sink, "_publishers", {})
             patch.setattr(sharding, "MOST_OFFSETS_BEHIND", 5)
             patch.setattr(routers, "_SEEN_FOR_EVENTS", 25)
             patch.setattr(routers, "Seen", lambda: Seen(bits=6))
@@ -506,10 +504,10 @@ class Simulation:
 
         The ledger goes on, and its state with the next record: until then a bundle has nothing to do.
         """
-        keeper = KEEPERS.peek(process.run, number) if stage == LOG else None
+        keeper = kept(process.run, Keepers).peek(number) if stage == LOG else None
         if not isinstance(keeper, LogKeeper) or process.next_offset(stage, number) >= self.log.partitions[number].first:
             return False
-        return keeper.head.next == self._end(stage, number) and SENT.cover(process.run, number, keeper.head.next)
+        return keeper.head.next == self._end(stage, number) and self.are_sent(process.run, number, keeper.head.next)
 
     def _bundle(self, process: Process, most: int = 1 << 30) -> None:
         """Run a bundle of some stage that has input, for some of its partitions."""
@@ -520,7 +518,7 @@ class Simulation:
         others = [n for name, n in places if name == stage and n != number and self.chance.random() < 0.3]
         process.bundle(stage, [number, *others], most)
         if stage == LOG and self.chance.random() < 0.1:
-            keeper = KEEPERS.peek(process.run, number)
+            keeper = kept(process.run, Keepers).peek(number)
             if isinstance(keeper, LogKeeper):
                 self._old_chunks[number] = list(keeper.chunks())
 
@@ -543,7 +541,7 @@ class Simulation:
 
     def are_sent(self, run: str, shard: int, next_offset: int) -> bool:
         """Whether all that a ledger had sent before it applied this record has arrived."""
-        return SENT.cover(run, shard, next_offset)
+        return kept(run, SentHeads).cover(shard, next_offset)
 
     # -- faults ----------------------------------------------------------------------------------------------------
 
@@ -604,7 +602,7 @@ class Simulation:
 
     def _mark_of(self, shard: int, name: str) -> int:
         """Return how far the ledger of a shard has a source."""
-        keeper = KEEPERS.peek(self.process.run, shard)
+        keeper = kept(self.process.run, Keepers).peek(shard)
         if not isinstance(keeper, LogKeeper) or keeper.ledger is None:
             return 0
         return keeper.ledger.mark(name).offset
@@ -629,12 +627,13 @@ class Simulation:
         zombie.connection.faults["hangs"] = False
 
     def _disturb_cache(self) -> None:
-        """Empty the cache, or put an outdated ledger into it."""
+        """Lose the ledgers of the process, or put an outdated one among them."""
+        keepers = kept(self.process.run, Keepers)
         if self.chance.random() < 0.3 or not self._old_chunks:
-            KEEPERS.remove_run(self.process.run)
+            keepers.close()
             return
         shard = self.chance.choice(list(self._old_chunks))
-        KEEPERS.put(self.process.run, shard, LogKeeper.from_chunks(shard, self._old_chunks[shard]))
+        keepers.put(shard, LogKeeper.from_chunks(shard, self._old_chunks[shard]))
         self.happened["stale"] += 1
 
     def _change_clock(self) -> None:
@@ -691,7 +690,7 @@ class Simulation:
         stored, bag = process.states[LOG, shard]
         head = LogKeeperFactory().decode_head(stored)
         assert head.next == self._end(LOG, shard), "the log was read to its end"
-        cached = KEEPERS.peek(process.run, shard)
+        cached = kept(process.run, Keepers).peek(shard)
         if isinstance(cached, LogKeeper) and cached.head == head:
             assert_equal(cached, expected)
         journal = JournalInLog(partial(process.read_log, shard), _LEAST_LOG_MB)

@@ -1,19 +1,22 @@
 """Everything that uses private parts of kafka-python, behind the names below. No other module here does.
 
-`network` connects, `fetches` unpacks what a consumer receives, `batches` packs what a producer sends.
+`network` connects, `fetches` unpacks what a consumer receives, `producer_batches` packs what a producer sends.
 """
 
-from opicflow.connectors.kafka.client.fetched_records import FetchedRecords, Record, message_batch
-from opicflow.connectors.kafka.client.fetches import unpack_in_columns, unpack_in_records
-from opicflow.connectors.kafka.client.network import NetworkClient, causes, is_permanent
-from opicflow.connectors.kafka.client.producer_batches import (
-    MIN_RECORDS,
-    BatchAppender,
-    RecordColumns,
-    compressed_size,
-    is_sending,
-    stop_sending,
-)
+from opicflow.schemas.libraries import parts_of
+
+with parts_of("kafka-python", "kafka"):
+    from opicflow.connectors.kafka.client.fetched_records import FetchedRecords, Record, message_batch
+    from opicflow.connectors.kafka.client.fetches import unpack_in_columns, unpack_in_records
+    from opicflow.connectors.kafka.client.network import NetworkClient, causes, is_permanent
+    from opicflow.connectors.kafka.client.producer_batches import (
+        MIN_RECORDS,
+        BatchAppender,
+        RecordColumns,
+        compressed_size,
+        is_sending,
+        stop_sending,
+    )
 
 __all__ = [
     "MIN_RECORDS",

@@ -20,6 +20,7 @@ from kafka.protocol.consumer import IsolationLevel
 from opicflow.connectors.kafka.client.fetched_records import COLUMNS, TIMES, FetchedRecords, Record
 from opicflow.connectors.kafka.client.unpacking import UnpacksTooLarge, unpack_old, unpacked_records
 from opicflow.schemas.kernel import lean_kernel
+from opicflow.schemas.libraries import parts_of
 from opicflow.schemas.varint import read_signed
 
 _MOST_RECORDS = 1 << 16
@@ -31,12 +32,14 @@ _LEAST_BYTES = 7
 _Unpacks = Callable[[Any, int], Iterator[FetchedRecords]]
 
 
+@parts_of("kafka-python", "kafka")
 def unpack_in_columns(consumer: Any) -> Any:
     """Return the consumer, a new one of kafka-python, changed to return `FetchedRecords`."""
     consumer._fetcher.PartitionRecords = PartitionColumns
     return consumer
 
 
+@parts_of("kafka-python", "kafka")
 def unpack_in_records(consumer: Any) -> Any:
     """Return the consumer, a new one of kafka-python, changed to return each `Record`."""
     consumer._fetcher.PartitionRecords = PartitionRows

@@ -390,6 +390,21 @@ def test_a_secret_is_in_no_log(
     assert not [record for record in caplog.records if record.name.startswith("kafka")]
 
 
+@pytest.mark.parametrize(("before", "after"), [(logging.NOTSET, logging.CRITICAL), (logging.INFO, logging.INFO)])
+def test_the_log_of_kafka_python_is_off_where_nobody_has_set_its_level(
+    monkeypatch: pytest.MonkeyPatch, before: int, after: int
+) -> None:
+    monkeypatch.setattr(connection_module, "BOOTSTRAP_TIMEOUT_SECONDS", 0.1)
+    log = logging.getLogger("kafka")
+    log.setLevel(before)
+    try:
+        with pytest.raises(KafkaRefused):
+            Connection("127.0.0.1:1").admin()
+        assert log.level == after
+    finally:
+        log.setLevel(logging.NOTSET)
+
+
 # -- errors of a cluster that cannot be reached ------------------------------------------------------------------------
 
 

@@ -25,6 +25,7 @@ from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.publisher import Publisher, partition_of, partitions_of
 from opicflow.connectors.kafka.sink import REJECTS, Message, PublishMessages
 from opicflow.connectors.kafka.topics import TopicSpec, make
+from opicflow.connectors.runs import close_run, closing_run
 from opicflow.schemas.crawl_events import Reason
 from opicflow.schemas.shards import MOST_SHARDS
 from support.fake_kafka import LIMIT, FakeConnection, FakeProducer
@@ -242,7 +243,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeConnection]:
     monkeypatch.setattr(FakeConnection, "__reduce__", lambda _: (_again, ()))
     _travellers.append(connection)
     yield connection
-    sink.close_publishers()
+    close_run("")
     _travellers.remove(connection)
 
 
@@ -278,6 +279,20 @@ def test_a_failed_send_fails_every_bundle_that_shares_the_publisher(cluster: Fak
         with pytest.raises(KafkaRefused, match="lost"):
             bundle.finish_bundle()
     assert fake.closed
+
+
+def test_a_failed_send_fails_no_bundle_of_another_run_and_runs_close_their_publishers(cluster: FakeConnection) -> None:
+    bundles = [sink._Publish(cluster, 120.0, run=run) for run in ("one", "other")]
+    with closing_run("one"), closing_run("other"):
+        for bundle in bundles:
+            bundle.start_bundle()
+            list(bundle.process(Message("events", None, b"1")))
+        cluster.fakes[0].answer(1, KafkaError("lost"))
+        with pytest.raises(KafkaRefused, match="lost"):
+            bundles[0].finish_bundle()
+        bundles[1].finish_bundle()
+        assert [fake.closed for fake in cluster.fakes] == [True, False]
+    assert [fake.closed for fake in cluster.fakes] == [True, True]
 
 
 def test_after_a_failure_bundles_get_a_publisher_that_works(cluster: FakeConnection) -> None:

@@ -17,6 +17,7 @@ from opicflow.connectors.kafka.messages import decode_messages
 from opicflow.connectors.kafka.partitions import PartitionRange, resolve
 from opicflow.connectors.kafka.polls import NO_END, UNKNOWN_END, WatchedTopic
 from opicflow.connectors.kafka.source import PartitionReader, read_range
+from opicflow.connectors.runs import close_run, closing_run
 from opicflow.schemas.framing import published_writer
 from opicflow.schemas.message_columns import MessageBatch
 from support.fake_topic import HOUR_MS, Cluster, Consumer, Partition, Record, Topics, filled, ranges_of, record, send
@@ -27,7 +28,7 @@ def short_reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A read returns a few records, and no consumer outlives a test."""
     monkeypatch.setattr(module, "_MOST_RECORDS", 5)
     yield
-    module._CONSUMERS.close()
+    close_run("")
 
 
 def offsets_of(batches: Iterable[MessageBatch]) -> list[int]:
@@ -112,7 +113,7 @@ def reads(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> list[float]:
     """The times of the reads, which take 0.2 s and find nothing."""
     read_at: list[float] = []
 
-    def read(_range: PartitionRange, _at: int, _end: int, _records: int) -> Iterator[MessageBatch]:
+    def read(_consumers: object, _range: PartitionRange, _at: int, _end: int, _records: int) -> Iterator[MessageBatch]:
         read_at.append(clock[0])
         clock[0] += 0.2
         return iter(())
@@ -242,6 +243,28 @@ def test_a_consumer_is_kept_from_read_to_read_until_the_reader_is_closed() -> No
     assert cluster.closed == before + 1
     reading.poll()
     assert len(made) == 2
+
+
+def test_a_reader_that_is_closed_leaves_the_consumers_of_others_open() -> None:
+    cluster, other = filled([0.0]), filled([0.0])
+    here, there = Reading(endless(cluster)), Reading(endless(other))
+    for one in (here, there):
+        one.poll()
+    before = cluster.closed, other.closed
+    here.reader.close()
+    assert (cluster.closed, other.closed) == (before[0] + 1, before[1])
+
+
+def test_the_consumers_of_a_run_are_closed_with_it_and_with_no_other() -> None:
+    cluster = filled([0.0])
+    topic = WatchedTopic((endless(cluster),))
+    with closing_run("one"), closing_run("other"):
+        for run in ("one", "other"):
+            list(PartitionReader(topic, run).read((0, (1e12, UNKNOWN_END)), lambda: 0))
+        before = cluster.closed
+        close_run("one")
+        assert cluster.closed == before + 1
+    assert cluster.closed == before + 2
 
 
 def test_a_consumer_that_is_not_used_for_long_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
