@@ -25,6 +25,8 @@ _OPTIONS = {
     **{name: name for name in ("damping", "tolerance", "memory")},
 }
 """The options of settings whose values a user gives, by the names that their errors begin with."""
+_WHOLE = re.compile(r"(?<=\d)\.0(?=: )")
+"""What Python appends to a whole number that it reads as a fraction: whoever has written -5 finds no -5.0."""
 _ADDED_BY_BEAM = re.compile(r" \[while running '[^']*'(?: with name '[^']*')?\]")
 
 
@@ -37,7 +39,7 @@ def by_option(message: str, options: argparse.Namespace) -> str:
     """Return the message of a setting that is not possible with the name of its option, if that was given.
 
     >>> by_option("cycle_hours is 0.0: give a number from 1", argparse.Namespace(cycle=0.0))
-    '--cycle 0.0: give a number from 1'
+    '--cycle 0: give a number from 1'
     """
     field, _, rest = message.partition(" is ")
     option = _OPTIONS.get(field, "")
@@ -45,7 +47,7 @@ def by_option(message: str, options: argparse.Namespace) -> str:
         return message
     if field == "strategy" and options.command == "schedule":
         option = field
-    return f"--{option} {rest}"
+    return f"--{option} {_WHOLE.sub('', rest, count=1)}"
 
 
 def os_problem(problem: OSError, options: argparse.Namespace) -> str:

@@ -41,15 +41,19 @@ class OptionGroup(Protocol):
 
 def whole(text: str) -> int:
     """Return a positive whole number."""
-    if not text.isdecimal() or not 0 < int(text) < 1 << 40:
-        raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a positive whole number")
-    return int(text)
+    return _whole_number(text, 1, (1 << 40) - 1, "a positive whole number")
 
 
 def natural(text: str) -> int:
     """Return a whole number from 0."""
-    if not text.isdecimal() or not int(text) < 1 << 31:
-        raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a whole number from 0")
+    return _whole_number(text, 0, (1 << 31) - 1, "a whole number from 0")
+
+
+def _whole_number(text: str, least: int, most: int, called: str) -> int:
+    if not text.isdecimal() or len(text) < 20 and int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is not {called}")
+    if len(text) >= 20 or int(text) > most:
+        raise argparse.ArgumentTypeError(f"{text[:20]} is too large: give {most} at most")
     return int(text)
 
 

@@ -7,12 +7,13 @@ import signal
 from opicflow.schemas.interrupts import end_in_one_line
 
 
-def main() -> int:
-    """Run `opicflow`."""
-    end_in_one_line("opicflow", signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+def main(arguments: list[str] | None = None) -> int:
+    """Run `opicflow` with the arguments of this process, or with others in a process that handles its own signals."""
+    if arguments is None:
+        end_in_one_line("opicflow", signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     from opicflow.pipelines.cli.main import main as run
 
-    return run()
+    return run(arguments)
 
 
 def worker() -> int:

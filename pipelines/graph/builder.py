@@ -279,14 +279,19 @@ class GraphBuilder:
 
     def _steps(self) -> Iterator[tuple[str, int, int, Callable[[int], list[str]]]]:
         buckets = self.plan.buckets
-        for name, do in (("resolve", self._resolve), ("number", self._number), ("sort", self._sort)):
+        steps = (
+            ("merging links, part", self._resolve),
+            ("numbering pages, part", self._number),
+            ("sorting links, part", self._sort),
+        )
+        for words, do in steps:
             for bucket in range(buckets):
-                yield name, bucket, buckets, do
+                yield words, bucket, buckets, do
         slices = -(-self._pages_known // self._slice_pages)
         if slices > _MOST_SLICES:
             raise GraphRefused(f"{slices:,} slices are too many: give it more memory")
         for slice_ in range(slices):
-            yield "write", slice_, slices, self._write_slice
+            yield "writing links, part", slice_, slices, self._write_slice
 
     @property
     def _pages_known(self) -> int:

@@ -48,6 +48,8 @@ from opicflow.schemas.interrupts import WithoutSignals
 
 _STORED_NAMES = ("side", "sweeps", "checks", "residual", "done", "total", "held")
 """The fields of `RankProgress` that an interrupted computation continues with."""
+_ANY = "any"
+"""The digest of a vector that chaotic iterations change in place: whatever it is, they go on from it."""
 _MOST_ROUNDS_UNCHECKED = 100
 _SECONDS_TO_END = 10.0
 
@@ -150,6 +152,11 @@ class RankProgress:
     total: float = 1.0
     held: float = 0.0
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether another sweep may bring the rank nearer."""
+        return not self.done and self.sweeps < self.settings.max_iterations
+
     def sweep_in_step(self, workers: Workers) -> None:
         """Have all workers sweep once, and compute the residual."""
         damping, total = self.settings.damping, self.total
@@ -195,7 +202,7 @@ def iterate(
     after_check: Callable[[float, float], None] = lambda sweeps, residual: None,
 ) -> None:
     """Sweep until the bound of the residual is within the tolerance, or there were too many sweeps."""
-    while not progress.done and progress.sweeps < progress.settings.max_iterations:
+    while progress.goes_on:
         if chaotic and progress.checks:
             progress.run_freely(workers)
         progress.sweep_in_step(workers)
@@ -239,7 +246,7 @@ def solve_with_workers(
     if state is not None:
         for name in _STORED_NAMES:
             setattr(progress, name, state[name])
-        if digest_of(sides[progress.side]) != state["digest"]:
+        if state["digest"] not in (_ANY, digest_of(sides[progress.side])):
             raise GraphRefused(f"{vectors.folder}: damaged since the ranks were interrupted: remove it, and run again")
     else:
         start = paid if wanted.start is None else distribution(f"{wanted.name}: start", wanted.start)
@@ -247,9 +254,19 @@ def solve_with_workers(
         dangling = paying_weights(graph, wanted.kind) == 0
         progress.total, progress.held = float(sides[0].sum()), float(sides[0][dangling].sum())
 
+    stored_side = progress.side
+
     def save(sweeps: float, residual: float) -> None:
+        nonlocal stored_side
+        if not progress.goes_on:
+            if progress.side == stored_side:  # the older state names this vector: it must stay as it is
+                sides[1 - progress.side][:] = sides[progress.side]
+                progress.side = 1 - progress.side
+            normalise(sides[progress.side])
         stored = {name: getattr(progress, name) for name in _STORED_NAMES}
-        write_states(vectors, identity, {wanted.name: {**stored, "digest": digest_of(sides[progress.side])}})
+        digest = _ANY if chaotic and progress.goes_on else digest_of(sides[progress.side])
+        write_states(vectors, identity, {wanted.name: {**stored, "digest": digest}})
+        stored_side = progress.side
         after_check(sweeps, residual)
 
     processes = WorkerProcesses(
@@ -260,7 +277,6 @@ def solve_with_workers(
     finally:
         processes.close()
     values = sides[progress.side]
-    normalise(values)
     error = progress.residual / (1.0 - settings.damping) if settings.dangling == "teleport" else None
     return Rank(wanted.name, values, progress.residual, error, round(progress.sweeps), progress.done)
 

@@ -196,6 +196,10 @@ class _Iteration(ABC):
     def end_scan(self) -> None:
         """Called after all slices: update the residual and `done`."""
 
+    def finish(self) -> None:
+        """Scale the result, after the last scan: before its state is written, and not in the vector of an older state."""
+        normalise(self.now)
+
     @abstractmethod
     def ranks(self) -> list[Rank]:
         """Return the computed ranks."""
@@ -268,7 +272,7 @@ class _Linear(_Iteration):
                 self.residual = change  # of the vector that the sweep started from
                 if change <= tolerance:
                     self.done = True
-                    return
+                    self.next[:] = self.now
             self.exact = not self.exact and self.in_order and change <= tolerance
         self.total, self.held = swept.total, swept.held
         self.side = 1 - self.side
@@ -283,7 +287,6 @@ class _Linear(_Iteration):
             self.scale, self.scale_next = 1.0 / total, 1.0 / (1.0 - damping * held / total)
 
     def ranks(self) -> list[Rank]:
-        normalise(self.now)
         bound = self.residual / (1.0 - self.settings.damping) if self.teleports else None
         return [Rank(self.wanted.name, self.now, self.residual, bound, self.iterations, self.done)]
 
@@ -396,7 +399,7 @@ class _Hubs(_Iteration):
             self.now[:] = self.uniform if wanted.start is None else distribution("hubs: start", wanted.start)
 
     def _vectors(self) -> list[Floats]:
-        return [self.now, self.authorities]
+        return [self.now] if self.goes_on else [self.now, self.authorities]  # every scan makes all authorities anew
 
     def begin_scan(self) -> None:
         self.next[:] = 0.0
@@ -429,9 +432,11 @@ class _Hubs(_Iteration):
         """Only near the precision of doubles: where one part of a graph slowly outgrows another, residuals rise."""
         return self.residual <= _ROUNDINGS
 
-    def ranks(self) -> list[Rank]:
-        normalise(self.now)
+    def finish(self) -> None:
+        super().finish()
         normalise(self.authorities)
+
+    def ranks(self) -> list[Rank]:
         found = (self.residual, None, self.iterations, self.done)
         return [Rank(HUBS, self.now, *found), Rank(AUTHORITIES, self.authorities, *found)]
 
@@ -465,6 +470,9 @@ def solve(
     while running := [one for one in under_way if one.goes_on]:
         scan += 1
         _scan(graph, running)
+        for one in running:
+            if not one.goes_on:
+                one.finish()
         write_states(vectors, identity, {one.wanted.name: one.state() for one in under_way})
         after_scan(scan, {one.wanted.name: one.residual for one in running})
     return [rank for one in under_way for rank in one.ranks()]

@@ -450,7 +450,7 @@ def refusals(tmp_path: Path) -> dict[str, tuple[list[object], str]]:
         "history": ([log, "--history", "prose"], "--history prose: give one of all, fixed"),
         "window": ([log, "--history", "all", "--window-turns", "3"], "has no window"),
         "two windows": ([log, "--window-turns", "3", "--window-days", "4"], "not allowed with"),
-        "window not positive": ([log, "--window-turns", "-3"], "--window-turns -3.0: give"),
+        "window not positive": ([log, "--window-turns", "-3"], "--window-turns -3: give"),
         "damping": ([log, "--damping", "nan"], "damping"),
         "damping word": ([log, "--damping", "much"], "'much' is not a number"),
         "settle": (["--settle", log], "name the logs before it"),

@@ -402,7 +402,7 @@ def test_schedule_exports_for_a_frontier(state: Path, tmp_path: Path) -> None:
 def test_wrong_options_of_schedule_give_one_line_of_error(state: Path, tmp_path: Path) -> None:
     for options, message in (
         (["--strategy", "best"], "--strategy 'best': give one of thesis"),
-        (["--bandwidth", "0"], "--bandwidth 0.0: give a number"),
+        (["--bandwidth", "0"], "--bandwidth 0: give a number"),
         (["--rate-prior", "best"], "--rate-prior 'best': give one of learnt, fixed"),
         (["--discovery-by", "best"], "--discovery-by 'best': give one of learnt, importance, cash, found"),
         (["--export", str(tmp_path / "no/where.csv")], "its folder is not there"),

@@ -305,6 +305,7 @@ def refusals(tmp_path: Path) -> dict[str, tuple[list[object], str]]:
         "share nan": (["--failing", "nan"], "'nan' is not a share from 0 to 1"),
         "share word": (["--not-modified", "some"], "'some' is not a share from 0 to 1"),
         "never read": (["--never-read", "1"], "--never-read 1 leaves no page to visit"),
+        "too many visits": (["--visits", "1" + "0" * 14], "100000000000000 is too large: give 1099511627775 at most"),
         "no visits": (["--visits", "0"], "'0' is not a positive whole number"),
         "too fast": (["--per-day", "1e9"], "--per-day must be above 0 and at most 86400000"),
         "not at all": (["--per-day", "0"], "--per-day must be above 0"),

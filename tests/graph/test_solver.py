@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -276,6 +277,57 @@ def test_a_computation_that_is_killed_ends_with_the_same_bytes(graphs, tmp_path,
     assert scans == list(range(1, len(scans) + 1))  # none was made twice
     assert [rank.values.tobytes() for rank in found] == [rank.values.tobytes() for rank in whole]
     assert [rank.residual for rank in found] == [rank.residual for rank in whole]
+
+
+@pytest.mark.parametrize("dangling", ["teleport", "normalise"])
+@pytest.mark.parametrize("gauss_seidel", [False, True])
+def test_a_computation_that_is_killed_within_scans_ends_with_the_same_bytes(
+    graphs, tmp_path, gauss_seidel, dangling, monkeypatch
+) -> None:
+    graph, settings = graphs("at random", 100), Settings(gauss_seidel=gauss_seidel, dangling=dangling)
+    wanted = [RankRequest("a", "importance"), RankRequest("b", "interest"), RankRequest(HUBS, "hubs")]
+    whole = solve(graph, wanted, settings)
+    of_a_scan = sum(1 for slice_ in range(graph.slices) for _ in graph.blocks(slice_))
+    read, killed, blocks = 0, 0, type(graph).blocks
+
+    def blocks_of(stored: Any, slice_: int) -> Any:
+        nonlocal read, killed
+        for block in blocks(stored, slice_):
+            read += 1
+            if read > 9 * of_a_scan + 5 * killed:  # four scans that read twice, and some: each time to another place
+                read, killed = 0, killed + 1
+                raise Killed
+            yield block
+
+    monkeypatch.setattr(type(graph), "blocks", blocks_of)
+    for _ in range(200):
+        with suppress(Killed):
+            found = solve(graph, wanted, settings, Vectors(900, tmp_path / "v"), "this")
+            break
+    assert killed >= 4
+    assert [rank.values.tobytes() for rank in found] == [rank.values.tobytes() for rank in whole]
+
+
+@pytest.mark.parametrize("dangling", ["teleport", "normalise"])
+def test_ranks_that_could_not_be_written_are_there_at_once_when_the_command_runs_again(
+    graphs, tmp_path, dangling
+) -> None:
+    graph, settings = graphs("at random", 100), Settings(dangling=dangling)
+    wanted = [RankRequest("a", "importance"), RankRequest("b", "interest"), RankRequest(HUBS, "hubs")]
+    found = [solve(graph, wanted, settings, Vectors(900, tmp_path / "v"), "this", after) for after in (print, None)]
+    assert [rank.values.tobytes() for rank in found[0]] == [rank.values.tobytes() for rank in found[1]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chaotic, dangling", [(False, "teleport"), (True, "teleport"), (False, "normalise")])
+def test_ranks_of_workers_that_could_not_be_written_are_there_when_the_command_runs_again(
+    graphs, tmp_path, chaotic, dangling
+) -> None:
+    graph, vectors = graphs("at random", 100), Vectors(900, tmp_path / "v")
+    settings, wanted = Settings(dangling=dangling), RankRequest("a", "importance")
+    found = [solve_with_workers(graph.path, wanted, settings, vectors, 2, chaotic, 0, "this") for _ in range(2)]
+    assert found[0].values.tobytes() == found[1].values.tobytes()
+    assert found[0].values.sum() == pytest.approx(1.0, abs=1e-14)
 
 
 def test_vectors_that_were_damaged_meanwhile_are_refused_and_those_of_others_are_not_used(graphs, tmp_path) -> None:

@@ -832,6 +832,7 @@ def gone_pages_due(crawl: Crawl, page: int) -> tuple[int, float]:
     return int(of_page(crawl, planned, page, "due")), float(of_page(crawl, planned, page, "intervals"))
 
 
+@pytest.mark.thorough
 @given(st.integers(1, 40), st.lists(st.integers(1, 40 * DAY), min_size=1, max_size=12))
 @settings(max_examples=thorough(30, 1000))
 def test_a_visit_before_a_gone_page_is_due_does_not_lengthen_its_interval(page: int, steps: list[int]) -> None:

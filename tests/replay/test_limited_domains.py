@@ -54,9 +54,9 @@ def test_a_flood_of_links_and_announcements_is_limited(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--max-share-per-domain", "2", "--history", "certified"], "--max-share-per-domain 2.0: give a share"),
+        (["--max-share-per-domain", "2", "--history", "certified"], "--max-share-per-domain 2: give a share"),
         (["--max-share-per-domain", "0.1", "--history", "interpolation"], "take certified"),
-        (["--domain-discovery", "7"], "--domain-discovery 7.0: give a number"),
+        (["--domain-discovery", "7"], "--domain-discovery 7: give a number"),
     ],
 )
 def test_impossible_limits_end_in_one_line(tmp_path: Path, options: list[str], message: str) -> None:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from opicflow.pipelines.ledger import Outcome
 from opicflow.pipelines.results import files
 from opicflow.pipelines.results.exports.export_job import ExportJob
-from opicflow.pipelines.results.exports.result_rows import _ROW_TYPES, KINDS, TIME_FIELDS, Rows, rows_of_files
+from opicflow.pipelines.results.exports.result_rows import _ROW_TYPES, COLUMN_TYPES, KINDS, Rows, rows_of_files
 from opicflow.pipelines.results.exports.targets import TARGETS
 from opicflow.pipelines.results.files import FORMATS, ResultKind, stream_result, write_tombstones
 from opicflow.pipelines.results.schedules import export
@@ -57,6 +57,7 @@ def any_rows(kind: str) -> st.SearchStrategy[Any]:
 # -- exports
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("target, kind", PAIRS)
 @given(st.data())
 @settings(max_examples=thorough(40, 2000))
@@ -133,6 +134,7 @@ def test_there_is_a_part_of_each_kind_of_results() -> None:
         assert any(map(is_time, [*packed.columns, *packed.values])), name
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("format_", FORMATS)
 @pytest.mark.parametrize("name", RESULTS)
 @given(second=seconds)
@@ -168,9 +170,10 @@ def test_exports_read_files_with_any_times(kind: str, format_: str, tmp_path: Pa
     numbers = (0, LAST_MS + 1, 1000 * YEAR_33715, 2**63 - 1, -(2**63))
     some = {str: "https://a.example/", int: 0, float: 0.5, NoneType: None}
     plain = {name: some[(get_args(hint) or (hint,))[0]] for name, hint in get_type_hints(row_type).items()}
-    rows = [plain | {name: number for name in TIME_FIELDS & plain.keys()} for number in numbers]
+    times = {name for name in plain if COLUMN_TYPES[kind][name].is_time}
+    rows = [plain | dict.fromkeys(times, number) for number in numbers]
     path = tmp_path / f"x.{format_}"
-    write_plain(path, rows, [(name, name in TIME_FIELDS) for name in plain])
+    write_plain(path, rows, [(name, name in times) for name in plain])
     read = [row for rows_ in rows_of_files(kind, [str(path)], now_ms=-(2**64)) for row in rows_]
     assert read == [row_type(**row) for row in rows]
 
