@@ -50,7 +50,7 @@ def natural(text: str) -> int:
 
 
 def _whole_number(text: str, least: int, most: int, called: str) -> int:
-    if not text.isdecimal() or len(text) < 20 and int(text) < least:
+    if not text.isdecimal() or (len(text) < 20 and int(text) < least):
         raise argparse.ArgumentTypeError(f"{text[:20]!r} is not {called}")
     if len(text) >= 20 or int(text) > most:
         raise argparse.ArgumentTypeError(f"{text[:20]} is too large: give {most} at most")

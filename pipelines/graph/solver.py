@@ -197,7 +197,7 @@ class _Iteration(ABC):
         """Called after all slices: update the residual and `done`."""
 
     def finish(self) -> None:
-        """Scale the result, after the last scan: before its state is written, and not in the vector of an older state."""
+        """Scale the result, after the last scan and before its state is written: no older state names this vector."""
         normalise(self.now)
 
     @abstractmethod
