@@ -300,7 +300,7 @@ def replay_once(log: str, out: str, history: str) -> dict[str, Any]:
         write_log(few, 10, 10, 5)
     for file, folder in ((str(few), None), (log, Path(out))):
         begun, used = time.perf_counter(), _used_seconds()
-        request = ReplayRequest(logs=(file,), out=folder, counting=counting, small_log_bytes=0)
+        request = ReplayRequest(logs=(file,), out=folder, counting=counting)
         with replayed(request, lambda progress: None) as result:
             summary = result.summary
         seconds, cpu_seconds = time.perf_counter() - begun, _used_seconds() - used

@@ -1,8 +1,7 @@
-"""The pipeline of a replay, on one screen: segments of a crawl log in, parts of results out.
+"""The pipeline of a replay, on one screen: segments of crawl logs in, parts of results out.
 
-On a runner of many machines it has a stage for each step. The runner of one process would keep all that one stage gives
-to the next in memory, as bytes, and begin no stage before the one before it has ended: there a segment goes through all
-steps in one stage, whose threads work side by side.
+Its source reads logs, and its sink saves results in a work folder that all workers share. `AdaptiveOpic`
+(pipelines/adaptive_opic.py) is the same for events of a pipeline of one's own.
 """
 
 from __future__ import annotations
@@ -14,68 +13,84 @@ from typing import Any
 import apache_beam as beam
 from apache_beam import typehints
 
+from opicflow.connectors.runs import kept
 from opicflow.pipelines.replay.keeper import ReplayHead, ReplayKeeperFactory
-from opicflow.pipelines.replay.segment_steps import ReplaySettings, apply_segment
+from opicflow.pipelines.replay.segment_steps import SHARD, ReplaySettings
 from opicflow.pipelines.results.part_files import write_part
-from opicflow.pipelines.transforms.decode import Segment, decode_segment, route_batch
+from opicflow.pipelines.transforms.decode import PausedReader, Segment, decode_segment, route_batch
 from opicflow.pipelines.transforms.decoded_batch import DecodedBatch
 from opicflow.pipelines.transforms.keep_ledger import KeepLedger
 from opicflow.pipelines.transforms.parts import Part
-from opicflow.pipelines.transforms.route import ANY_TIME, Seen
-from opicflow.pipelines.transforms.rules import Rules
+from opicflow.pipelines.transforms.route import Seen
 
 REJECTS = "rejects"
 
 
 class Replay(beam.PTransform):
-    """Turns segments of crawl logs into parts of results: on any runner, in one stage for each step."""
+    """Turns segments of crawl logs into parts of results, on any runner."""
 
-    def __init__(self, settings: ReplaySettings, durable: bool = True) -> None:
-        """`durable`: the ledger is also kept in the state of the runner."""
+    def __init__(self, settings: ReplaySettings, head: ReplayHead | None = None) -> None:
+        """Continue the ledger that this process keeps for the run, which has this head.
+
+        Without a head the ledger begins, and is also kept in the state of the runner.
+        """
         super().__init__()
         self._settings = settings
-        self._durable = durable
+        self._head = head
 
     def expand(self, segments: Any) -> Any:
         """Decode segments, route their events, and keep the ledger."""
         given = self._settings
-        route = beam.ParDo(Route(given.rules, given.files, given.latest_ms))
-        routed = (
-            segments
-            | "Decode" >> beam.ParDo(Decode(given.rules))
-            | "Route" >> route.with_outputs(REJECTS, main="entries")
-        )
-        routed.entries.element_type = typehints.KV[int, bytes]  # or they would be pickled
-        keep = KeepLedger(ReplayKeeperFactory(given.config), given.run, self._durable)
-        kept = routed.entries | "KeepLedger" >> beam.ParDo(keep)
+        batches = segments | "Decode" >> beam.ParDo(Decode(given))
+        routed = batches | "Route" >> beam.ParDo(Route(given)).with_outputs(REJECTS, main="entries")
+        keyed = routed.entries | "KeyByPage" >> beam.Map(key_by_page)
+        keyed.element_type = typehints.KV[int, bytes]  # or they would be pickled
+        keep = KeepLedger(ReplayKeeperFactory(given.config), given.run, self._head is None, self._head)
+        kept = keyed | "KeepLedger" >> beam.ParDo(keep)
         # Not flattened: each is saved in the stage that makes it, so memory never holds everything.
         return {"rejects": routed[REJECTS], "kept": kept}
 
 
-class ReplayHere(beam.PTransform):
-    """Turns a segment of crawl logs into parts of results: in this process, in one stage."""
+def key_by_page(entry: bytes) -> tuple[int, bytes]:
+    """Return an entry with the shard that has its pages: a replay has one shard, of all page ids.
 
-    def __init__(self, settings: ReplaySettings, head: ReplayHead) -> None:
-        """Continue the ledger that this process keeps for the run, which has this head."""
-        super().__init__()
+    A stream divides the rows of an entry by the hash of the URL of their page (transforms/shard.py).
+    """
+    return SHARD, entry
+
+
+class Decode(beam.DoFn):
+    """Reads and decodes segments. Yields their batches."""
+
+    def __init__(self, settings: ReplaySettings) -> None:
         self._settings = settings
-        self._head = head
 
-    def expand(self, segments: Any) -> Any:
-        """Decode, route and apply, side by side."""
-        return {"parts": segments | "ApplySegment" >> beam.ParDo(ApplySegment(self._settings, self._head))}
+    def process(self, element: Segment) -> Iterator[DecodedBatch]:
+        """Decode one segment, where the one before it has ended."""
+        given = self._settings
+        yield from decode_segment(element, given.rules, kept(given.run, PausedReader), given.latest_ms)
 
 
-class ApplySegment(beam.DoFn):
-    """Decodes, routes and applies a segment. Yields the outputs of the keeper, and rejects."""
+class Route(beam.DoFn):
+    """Routes decoded batches. Yields encoded entries, and rejects under a tag."""
 
-    def __init__(self, settings: ReplaySettings, head: ReplayHead) -> None:
+    def __init__(self, settings: ReplaySettings) -> None:
+        """Later events are rejected."""
         self._settings = settings
-        self._head = head
+        self._seen: Seen | None = None  # the worker makes it: this object is pickled
 
-    def process(self, element: Segment) -> Iterator[Part]:
-        """Replay a segment."""
-        yield from apply_segment(self._settings, self._head, element)
+    def start_bundle(self) -> None:
+        """Forget all sent URLs: a repeated bundle must send its sightings again."""
+        self._seen = Seen()
+
+    def process(self, element: DecodedBatch) -> Iterator[Any]:
+        """Route one batch."""
+        assert self._seen is not None
+        given = self._settings
+        entry, rejects = route_batch(element, given.rules, self._seen, given.files, given.latest_ms)
+        yield entry
+        if rejects is not None:
+            yield beam.pvalue.TaggedOutput(REJECTS, rejects)
 
 
 class SavePart(beam.DoFn):
@@ -88,37 +103,3 @@ class SavePart(beam.DoFn):
     def process(self, element: Any) -> None:
         """Write one `Part`."""
         write_part(Path(self._work), Part(*element), self._compressed)
-
-
-class Decode(beam.DoFn):
-    """Reads and decodes segments. Yields their batches."""
-
-    def __init__(self, rules: Rules) -> None:
-        self._rules = rules
-
-    def process(self, element: Segment) -> Iterator[DecodedBatch]:
-        """Decode one segment."""
-        yield from decode_segment(element, self._rules)
-
-
-class Route(beam.DoFn):
-    """Routes decoded batches. Yields encoded entries, keyed by shard, and rejects under a tag."""
-
-    def __init__(self, rules: Rules, files: dict[str, str], latest_ms: int = ANY_TIME) -> None:
-        """Weigh links by these rules; `files` are the names of the sources for rejects. Later events are rejected."""
-        self._rules = rules
-        self._files = files
-        self._latest_ms = latest_ms
-        self._seen: Seen | None = None  # the worker makes it: this object is pickled
-
-    def start_bundle(self) -> None:
-        """Forget all sent URLs: a repeated bundle must send its sightings again."""
-        self._seen = Seen()
-
-    def process(self, element: DecodedBatch) -> Iterator[Any]:
-        """Route one batch."""
-        assert self._seen is not None
-        entry, rejects = route_batch(element, self._rules, self._seen, self._files, self._latest_ms)
-        yield 0, entry
-        if rejects is not None:
-            yield beam.pvalue.TaggedOutput(REJECTS, rejects)

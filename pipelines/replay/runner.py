@@ -32,12 +32,12 @@ from opicflow.pipelines.replay.result_files import (
     work_folder,
 )
 from opicflow.pipelines.replay.segments import (
+    DIRECT_RUNNER,
     IN_PROCESS,
+    LOCAL,
     SEGMENT_BYTES,
-    SMALL_LOG_BYTES,
     SegmentDone,
     SegmentRunner,
-    is_small,
     progress_of,
 )
 from opicflow.pipelines.replay.state import State, StateFolder, StateRefused, samples_of
@@ -70,6 +70,8 @@ if TYPE_CHECKING:
     from opicflow.pipelines.results.topic_writer import Destination, Sent
 
 _LEAST_CHECKPOINT_BYTES = 64 << 20
+_MANY_ROWS_BYTES = 64 << 20
+"""The results of longer logs have so many rows that they are written by several threads."""
 _MOST_EARLIER_SAMPLES = 100
 _SUMMED = ("tally", "rejects", "samples", "refused_policies")
 """The fields of reports that are kept for every segment; of the others, the last report counts."""
@@ -102,11 +104,9 @@ class ReplayRequest:
     publications: bool = False
     sites: SiteKind | None = "domain"
     """The kind of sites whose importance is written. None: no sites."""
-    runner: str = IN_PROCESS
+    runner: str = DIRECT_RUNNER
     beam_options: tuple[str, ...] = ()
     segment_bytes: int = SEGMENT_BYTES
-    small_log_bytes: int = SMALL_LOG_BYTES
-    """Logs of at most so many bytes are replayed without Beam."""
     urls_on_disk: bool = False
     """URLs and remembered links are in files that are mapped, below the state or the folder of results."""
     most_in_memory: int | None = None
@@ -175,8 +175,9 @@ def replayed(request: ReplayRequest, progress: Callable[[Progress], None]) -> It
             raise _without_a_log(request, found)
         stack.enter_context(compiled_beside(config))
         if request.out is not None:
-            many_rows = not is_small(found.input_ranges, request.small_log_bytes)
-            kinds = FileKinds(request.format, request.parts, request.sites is not None, request.publications, many_rows)
+            sizes = [input_range.stored_bytes for input_range in found.input_ranges]
+            is_large = None in sizes or sum(size or 0 for size in sizes) > _MANY_ROWS_BYTES
+            kinds = FileKinds(request.format, request.parts, request.sites is not None, request.publications, is_large)
             replay.files = stack.enter_context(result_files(request.out, work, kinds))
         replay.run(found, keeper)
         del keeper  # its ledger takes more memory than anything else
@@ -264,7 +265,6 @@ class _Replay:
             runner=self.request.runner,
             beam_options=self.request.beam_options,
             segment_bytes=self.request.segment_bytes,
-            small_log_bytes=self.request.small_log_bytes,
             latest_ms=self.request.latest_ms,
         )
         total = self.log.total(found.input_ranges)
@@ -400,7 +400,7 @@ class _Replay:
 
 
 def _is_large(request: ReplayRequest, size: int) -> bool:
-    return request.runner == IN_PROCESS and request.most_in_memory is not None and size > request.most_in_memory
+    return request.runner in IN_PROCESS and request.most_in_memory is not None and size > request.most_in_memory
 
 
 def _nothing_read(summary: dict[str, Any], found: FoundInput) -> NothingRead:
@@ -446,14 +446,17 @@ def _check_strategy(request: ReplayRequest, keeper: ReplayKeeper) -> None:
 
 
 def _check_runner(request: ReplayRequest) -> None:
-    if request.runner == IN_PROCESS:
+    if request.runner == LOCAL and request.beam_options:
+        raise ConfigRefused(f"--beam-option: --runner {LOCAL} uses no Beam: omit it, or give another runner")
+    if request.runner in IN_PROCESS:
         return
+    here = " or ".join(IN_PROCESS)
     if request.page_ids is not None and not request.page_ids.is_public:
-        raise StateRefused(f"--id-key needs --runner {IN_PROCESS}: with others the key would be part of a job")
+        raise StateRefused(f"--id-key needs --runner {here}: with others the key would be part of a job")
     if request.urls_on_disk:
-        raise ConfigRefused(f"--urls-on-disk needs --runner {IN_PROCESS}: the ledger is kept by this process")
+        raise ConfigRefused(f"--urls-on-disk needs --runner {here}: the ledger is kept by this process")
     if request.state is not None:
-        raise StateRefused(f"--state needs --runner {IN_PROCESS}: the ledger is kept by this process")
+        raise StateRefused(f"--state needs --runner {here}: the ledger is kept by this process")
     from apache_beam.runners.runner import create_runner
 
     try:

@@ -1,6 +1,6 @@
-"""The steps of a segment in this process, side by side: decode, route, apply. No Beam in here.
+"""The driver `local`: the stages of a replay in this process, by threads, without Beam.
 
-A stage of Beam takes them for large logs (pipeline.py), the runner of segments itself for small ones (segments.py).
+The decoding of a segment, the routing and the ledger run side by side (docs/decisions/local-runner.md).
 """
 
 from __future__ import annotations
@@ -57,12 +57,7 @@ def _routed(
     settings: ReplaySettings, segment: Segment
 ) -> Generator[tuple[bytes, DecodedEntry, Part | None], None, None]:
     """Yield batches as they are stored and as they are read from that, so that the ledger's thread need not read."""
-    seen, ahead = Seen(), dict[str, int]()
-    for batch in decode_segment(segment, settings.rules, kept(settings.run, PausedReader)):
-        times_ms = batch.decoded.events.time_ms
-        if (later := times_ms[times_ms > settings.latest_ms]).size:
-            ahead[batch.source] = min(int(later.min()), ahead.get(batch.source, ANY_TIME))
-        progress = tuple(one._replace(ahead_ms=ahead.get(one.source, 0)) for one in batch.progress)
-        batch = batch._replace(progress=progress)
+    seen = Seen()
+    for batch in decode_segment(segment, settings.rules, kept(settings.run, PausedReader), settings.latest_ms):
         data, rejects = route_batch(batch, settings.rules, seen, settings.files, settings.latest_ms)
         yield data, decode_entry(data), rejects

@@ -1,8 +1,8 @@
 """Runs a replay as a row of segments: each is one bounded pipeline.
 
 In one process the input is divided into segments, behind which a checkpoint may be written, and the ledger goes from
-one to the next in this process (docs/decisions/segments.md). Other runners get the whole input in one
-pipeline. A small log needs no runner: its segments take the same steps without Beam (docs/decisions/small-logs.md).
+one to the next in this process (docs/decisions/segments.md). Other runners get the whole input in one pipeline. The
+runner `local` drives the stages by threads, without Beam (docs/decisions/local-runner.md).
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from apache_beam import PTransform
 
 SEGMENT_BYTES = 512 << 20
-IN_PROCESS = "DirectRunner"
+DIRECT_RUNNER = "DirectRunner"
 """The runner with this name is Beam's in-process FnApi runner, and never the Prism that Beam would download."""
-SMALL_LOG_BYTES = 64 << 20
-"""Files that have no more bytes, as they are stored, are replayed in less time than Beam takes to start."""
+LOCAL = "local"
+"""No runner of Beam: threads of this process."""
+IN_PROCESS = (DIRECT_RUNNER, LOCAL)
 _UNLIMITED_BYTES = 1 << 62
 
 
@@ -43,13 +44,6 @@ class SegmentDone(NamedTuple):
     keeper: ReplayKeeper | None
 
 
-def is_small(input_ranges: Sequence[InputRange], most_bytes: int) -> bool:
-    """Whether the input is known to be no longer than so many bytes."""
-    sizes = [input_range.stored_bytes for input_range in input_ranges]
-    known = [size for size in sizes if size is not None]
-    return len(known) == len(sizes) and sum(known) <= most_bytes
-
-
 @dataclass
 class SegmentRunner:
     """The input of a replay, and its settings."""
@@ -58,17 +52,16 @@ class SegmentRunner:
     config: KeeperConfig
     rules: Rules
     work: Path
-    runner: str = IN_PROCESS
+    runner: str = DIRECT_RUNNER
     beam_options: Sequence[str] = ()
     segment_bytes: int = SEGMENT_BYTES
-    small_log_bytes: int = SMALL_LOG_BYTES
     latest_ms: int = ANY_TIME
     run_name: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def run(self, keeper: ReplayKeeper | None) -> Generator[SegmentDone, None, None]:
         """Replay from the head of `keeper`, or from the start. Yields after each segment."""
         with closing_run(self.run_name):  # other runners may run here as well
-            if self.runner != IN_PROCESS:
+            if self.runner not in IN_PROCESS:
                 yield from self._run_at_once()
                 return
             if keeper:
@@ -90,19 +83,19 @@ class SegmentRunner:
             input_ranges = _remaining(input_ranges, progress_of(report))
 
     def _run_here(self, segment: Segment, head: ReplayHead) -> None:
-        """Run a segment in this process: in a stage of Beam, or of a small log without one."""
-        if self._is_small:
+        """Run a segment in this process: by threads, or by Beam."""
+        if self.runner == LOCAL:
             for part in apply_segment(self._settings, head, segment):
                 write_part(self.work, part, self._compresses)
-        else:
-            # While Beam is loaded, and the pipeline is made:
-            read_ahead(segment, self.rules, kept(self.run_name, PausedReader))
-            from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+            return
+        # While Beam is loaded, and the pipeline is made:
+        read_ahead(segment, self.rules, kept(self.run_name, PausedReader))
+        from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
-            from opicflow.pipelines.replay.pipeline import ReplayHere
+        from opicflow.pipelines.replay.pipeline import Replay
 
-            with bundles_end_sooner():
-                self._run_pipeline([segment], ReplayHere(self._settings, head), FnApiRunner())
+        with bundles_end_sooner():
+            self._run_pipeline([segment], Replay(self._settings, head), FnApiRunner())
 
     def _run_at_once(self) -> Iterator[SegmentDone]:
         from opicflow.pipelines.replay.pipeline import Replay
@@ -128,11 +121,6 @@ class SegmentRunner:
         return ReplaySettings(self.config, self.rules, files, self.run_name, self.latest_ms)
 
     @property
-    def _is_small(self) -> bool:
-        """Whether Beam would bring nothing but the time of its start: few bytes, and no options for it."""
-        return is_small(self.input_ranges, self.small_log_bytes) and not self.beam_options
-
-    @property
     def _compresses(self) -> bool:
         return self.config.space is not in_memory
 
@@ -143,7 +131,7 @@ class SegmentRunner:
         from opicflow.pipelines.replay.pipeline import SavePart
 
         pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(list(self.beam_options)))
-        created = pipeline | "ListSegments" >> beam.Create(segments, reshuffle=self.runner != IN_PROCESS)
+        created = pipeline | "ListSegments" >> beam.Create(segments, reshuffle=self.runner != DIRECT_RUNNER)
         outputs = created | "Replay" >> replay
         for name, output in outputs.items():
             _ = output | f"Save {name}" >> beam.ParDo(SavePart(str(self.work), self._compresses))

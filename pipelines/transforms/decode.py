@@ -101,12 +101,16 @@ def decode_range(input_range: InputRange, rules: Rules) -> Iterator[DecodedBatch
     yield from decode_segment(Segment(0, (input_range,), 1 << 62, ends_input=True), rules)
 
 
-def decode_segment(segment: Segment, rules: Rules, paused: PausedReader | None = None) -> Iterator[DecodedBatch]:
+def decode_segment(
+    segment: Segment, rules: Rules, paused: PausedReader | None = None, latest_ms: int = ANY_TIME
+) -> Iterator[DecodedBatch]:
     """Decode a segment: its batches in the order of the log, then the empty last one.
 
-    `paused` has the reader of the segment before, and gets that of this one for the next.
+    `paused` has the reader of the segment before, and gets that of this one for the next. Events after `latest_ms` will
+    be rejected: the progress of their source has the earliest one.
     """
     progress: dict[str, SourceProgress] = {}
+    ahead: dict[str, int] = {}
     number, bytes_left, source, end = 0, segment.most_bytes, "", 0
     reader = _reader_of(segment, rules, paused) if segment.input_ranges else None
     try:
@@ -120,6 +124,9 @@ def decode_segment(segment: Segment, rules: Rules, paused: PausedReader | None =
                 continue
             source, end = item.source, item.end
             progress[source] = SourceProgress(source, end, False, item.partitions)
+            times_ms = item.decoded.events.time_ms
+            if (later := times_ms[times_ms > latest_ms]).size:
+                ahead[source] = min(int(later.min()), ahead.get(source, ANY_TIME))
             yield item._replace(segment=segment.number, number=number)
             number += 1
             bytes_left -= item.size_bytes
@@ -145,7 +152,7 @@ def decode_segment(segment: Segment, rules: Rules, paused: PausedReader | None =
         number=number,
         is_last=True,
         ends_input=segment.ends_input and is_done,
-        progress=tuple(progress.values()),
+        progress=tuple(one._replace(ahead_ms=ahead.get(one.source, 0)) for one in progress.values()),
     )
 
 

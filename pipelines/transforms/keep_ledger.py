@@ -73,11 +73,15 @@ class KeepLedger(beam.DoFn):
     SNAPSHOT = BagStateSpec("snapshot", BytesCoder())
     JOURNAL = BagStateSpec("journal", BytesCoder())
 
-    def __init__(self, factory: KeeperFactory, run: str, durable: bool = False) -> None:
-        """Keep ledgers in this process for `run`; `durable` also writes snapshots and a journal to state."""
+    def __init__(self, factory: KeeperFactory, run: str, durable: bool = False, first: Head | None = None) -> None:
+        """Keep ledgers in this process for `run`; `durable` also writes snapshots and a journal to state.
+
+        `first`: this process keeps a ledger with that head already, of an earlier pipeline of the run.
+        """
         self._factory = factory
         self._run = run
         self._durable = durable
+        self._first = first
 
     def process(
         self,
@@ -95,7 +99,7 @@ class KeepLedger(beam.DoFn):
     ) -> Generator[Any, None, Keeper]:
         """Apply one batch to the ledger of a shard. Yields its outputs and returns its keeper."""
         stored = head_state.read()
-        head = self._factory.decode_head(stored)
+        head = self._factory.decode_head(stored) if stored or self._first is None else self._first
         keepers = kept(self._run, Keepers)
         keeper = keepers.take(shard)
         if keeper is None or not self.is_usable(keeper, head):

@@ -113,7 +113,7 @@ def test_a_key_that_is_none_is_refused_in_one_line(
 def test_a_secret_key_stays_in_this_process(log: Path, tmp_path: Path) -> None:
     (tmp_path / "key").write_text("0123456789abcdef")
     refused = command("replay", log, "--id-key", tmp_path / "key", "--runner", "BundleBasedDirectRunner")
-    assert refused.code == 2 and "--id-key needs --runner DirectRunner" in refused.err
+    assert refused.code == 2 and "--id-key needs --runner DirectRunner or local" in refused.err
 
 
 def test_a_state_without_rules_of_page_ids_has_those_of_version_1(log: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.log_reader import FileRange
 from opicflow.connectors.files.reading import Reading
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayKeeper
-from opicflow.pipelines.replay.segments import IN_PROCESS, SegmentRunner, progress_of
+from opicflow.pipelines.replay.segments import DIRECT_RUNNER, LOCAL, SegmentRunner, progress_of
 from opicflow.pipelines.transforms import decode
 from opicflow.pipelines.transforms.decode import decode_range
 from opicflow.pipelines.transforms.rules import Rules
@@ -86,11 +86,11 @@ def test_replays_that_take_turns_in_one_process_are_as_each_alone(
         assert parts(tmp_path / name) == parts(tmp_path / f"{name} alone")
 
 
-@pytest.mark.parametrize("runner", [IN_PROCESS, "BundleBasedDirectRunner"])
+@pytest.mark.parametrize("runner", [DIRECT_RUNNER, LOCAL, "BundleBasedDirectRunner"])
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_a_replay_leaves_nothing_in_its_process(runner: str, is_whole: bool, log: Path, tmp_path: Path) -> None:
     before = set(runs._runs)
-    segments = runner_of(log, tmp_path / "work", runner=runner, small_log_bytes=0).run(None)
+    segments = runner_of(log, tmp_path / "work", runner=runner).run(None)
     next(segments)
     if is_whole:
         list(segments)

@@ -30,9 +30,9 @@ from opicflow.pipelines.ledger import Ledger, LedgerConfig, Variable
 from opicflow.pipelines.replay import state as state_module
 from opicflow.pipelines.replay.inputs import NothingRead
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeperFactory
-from opicflow.pipelines.replay.pipeline import Decode, Replay, ReplayHere, Route, SavePart
+from opicflow.pipelines.replay.pipeline import Decode, Replay, Route, SavePart, key_by_page
 from opicflow.pipelines.replay.segment_steps import ReplaySettings
-from opicflow.pipelines.replay.segments import SegmentRunner
+from opicflow.pipelines.replay.segments import LOCAL, SegmentRunner
 from opicflow.pipelines.replay.state import StateFolder, StateRefused
 from opicflow.pipelines.replay.state_reader import read_ledger
 from opicflow.pipelines.results.record_columns import pages_of
@@ -567,8 +567,9 @@ class ReplayForgetfully(beam.PTransform):
         self._config, self._durable, self._shuffle = config, durable, shuffle
 
     def expand(self, segments: Any) -> Any:
-        keyed = tuple[int, bytes]
-        routed = segments | beam.ParDo(Decode(Rules())) | beam.ParDo(Route(Rules(), {})).with_output_types(keyed)
+        settings, keyed = ReplaySettings(self._config, Rules(), {}, "a run"), tuple[int, bytes]
+        entries = segments | beam.ParDo(Decode(settings)) | beam.ParDo(Route(settings))
+        routed = entries | beam.Map(key_by_page).with_output_types(keyed)
         if self._shuffle is not None:
             routed = routed | beam.GroupByKey() | beam.ParDo(Shuffle(self._shuffle)).with_output_types(keyed)
         keep = ForgetfulKeepLedger(ReplayKeeperFactory(self._config), "a run", self._durable)
@@ -599,7 +600,7 @@ def test_a_durable_ledger_survives_workers_that_lose_it(
     config = KeeperConfig(publications=True)
     files = {p.input_ranges[0].source: p.input_ranges[0].file for p in segments}
     settings = ReplaySettings(config, Rules(), files, "other run")
-    expected = kept(tmp_path / "a", segments, Replay(settings, durable=False))
+    expected = kept(tmp_path / "a", segments, Replay(settings, ReplayHead()))
     found = kept(tmp_path / "b", segments, ReplayForgetfully(config, True, shuffle))
     assert found == expected
     assert len(pages_of(found).urls) == 500
@@ -607,14 +608,15 @@ def test_a_durable_ledger_survives_workers_that_lose_it(
     assert published == [path.name for path in sorted((tmp_path / "b").glob("publications-*"))]
 
 
-def test_one_stage_for_all_steps_gives_what_a_stage_for_each_gives(segments: list[Segment], tmp_path: Path) -> None:
+def test_threads_give_what_stages_of_beam_give(segments: list[Segment], tmp_path: Path) -> None:
     config = KeeperConfig(publications=True, sites="domain")
     ranges = [input_range for segment in segments for input_range in segment.input_ranges]
     files = {input_range.source: input_range.file for input_range in ranges}
-    expected = kept(tmp_path / "staged", segments, Replay(ReplaySettings(config, Rules(), files, "run"), durable=False))
+    settings = ReplaySettings(config, Rules(), files, "run")
+    expected = kept(tmp_path / "staged", segments, Replay(settings, ReplayHead()))
     here = tmp_path / "here"
     here.mkdir()
-    done = list(SegmentRunner(ranges, config, Rules(), here, segment_bytes=60_000).run(None))
+    done = list(SegmentRunner(ranges, config, Rules(), here, runner=LOCAL, segment_bytes=60_000).run(None))
     assert len(done) > 5 and (here / "importance-000000").read_bytes() == expected
     final = [path.name for kind in FINAL for path in (tmp_path / "staged").glob(f"{kind.value}-*")]
     assert {name.partition("-")[0] for name in final} == {"importance", "schedule", "sites"}
@@ -624,8 +626,8 @@ def test_one_stage_for_all_steps_gives_what_a_stage_for_each_gives(segments: lis
 
 def test_a_ledger_that_is_no_longer_in_memory_ends_the_replay(segments: list[Segment], tmp_path: Path) -> None:
     settings = ReplaySettings(KeeperConfig(), Rules(), {}, "a run that was")
-    transform = ReplayHere(settings, ReplayHead(chain="of another process"))
-    with pytest.raises(Exception, match="no longer in the memory of its process: run again"):
+    transform = Replay(settings, ReplayHead(chain="of another process"))
+    with pytest.raises(Exception, match=r"was kept in memory only and is lost .*: run again"):
         kept(tmp_path / "a", segments[:1], transform)
 
 

@@ -125,7 +125,7 @@ def test_a_full_disk_gives_one_line_of_error(days: int, log: Path, tmp_path: Pat
 
 
 def test_other_runners_are_refused(log: Path) -> None:
-    with pytest.raises(ConfigRefused, match=r"^--urls-on-disk needs --runner DirectRunner"):
+    with pytest.raises(ConfigRefused, match=r"^--urls-on-disk needs --runner DirectRunner or local"):
         run([log], urls_on_disk=True, runner="PrismRunner")
 
 

@@ -18,6 +18,7 @@ from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.ledger import ItemWriter, Ledger, LedgerConfig, LogPosition, Outcome, TickEntry
 from opicflow.pipelines.replay.read_progress import Progress
 from opicflow.pipelines.replay.runner import ReplayRequest, ReplayResult, replayed
+from opicflow.pipelines.replay.segments import LOCAL
 from opicflow.schemas.arrays import Floats
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.pages import page_id
@@ -173,8 +174,8 @@ def edges(events: Iterable[CrawlEvent]) -> bytes:
 
 
 def run(logs: Sequence[Path | str], out: Path | None = None, **options: Any) -> ReplayResult:
-    """Replay logs in this process."""
-    with replayed(ReplayRequest(tuple(map(str, logs)), out, **options), _ignore) as result:
+    """Replay logs in this process, by its threads unless a runner is named: Beam takes a quarter of a second more."""
+    with replayed(ReplayRequest(tuple(map(str, logs)), out, **{"runner": LOCAL, **options}), _ignore) as result:
         return replace(result)
 
 

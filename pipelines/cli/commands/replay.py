@@ -147,7 +147,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="keep URLs and remembered links in files, and all pages while results are made: for very many pages; done "
         "by itself where the ledger takes nearly half of --memory",
     )
-    how.add_argument("--runner", default="DirectRunner", metavar="NAME", help="a Beam runner; %(default)s = in-process")
+    how.add_argument(
+        "--runner",
+        default="DirectRunner",
+        metavar="NAME",
+        help="a Beam runner; %(default)s = Beam in this process; local = threads of this process, without Beam",
+    )
     how.add_argument("--beam-option", action="append", default=[], metavar="OPTION", help="for the runner; repeatable")
     how.add_argument("--segment-mb", type=whole, metavar="MB", help=argparse.SUPPRESS)
 

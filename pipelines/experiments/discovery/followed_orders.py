@@ -163,7 +163,18 @@ class ReplayOrders:
         self._urls = [url.decode() for url in crawled.pages.urls]
         self._numbers = {url: number for number, url in enumerate(self._urls)}
         self._command = [
-            *("replay", "--state", str(folder / "state"), "--out", str(folder / "out"), "--top", "0", "--quiet"),
+            *(
+                "replay",
+                "--runner",
+                "local",
+                "--state",
+                str(folder / "state"),
+                "--out",
+                str(folder / "out"),
+                "--top",
+                "0",
+                "--quiet",
+            ),
             *("--bandwidth", str(_a_day(crawled)), "--discovery-share", "1", *options),
         ]
         self._events: list[dict[str, Any]] = [

@@ -28,7 +28,16 @@ class CommandOrders:
 
     def __init__(self, web: LivingWeb, folder: Path, options: Sequence[str]) -> None:
         self._web, self._folder = web, folder
-        self._command = ["replay", "--state", str(folder / "state"), "--out", str(folder / "out"), *options]
+        self._command = [
+            "replay",
+            "--runner",
+            "local",
+            "--state",
+            str(folder / "state"),
+            "--out",
+            str(folder / "out"),
+            *options,
+        ]
         self._numbers = {url: number for number, url in enumerate(web.urls)}
         self._main = installed_command()
         self._lines: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Small logs are replayed without Beam, with the same states and results (docs/decisions/small-logs.md)."""
+"""Replays by threads and by Beam have the same states and results (docs/decisions/local-runner.md)."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 
 from opicflow.connectors.files import log_reader
-from opicflow.pipelines.replay.inputs import LogFiles
 from opicflow.pipelines.replay.read_progress import Progress
 from opicflow.pipelines.replay.runner import ReplayRequest, replayed
-from opicflow.pipelines.replay.segments import IN_PROCESS, SegmentRunner
+from opicflow.pipelines.replay.segment_steps import SHARD
+from opicflow.pipelines.replay.segments import DIRECT_RUNNER, LOCAL
+from opicflow.pipelines.transforms.keep_ledger import KeepLedger
 from opicflow.pipelines.web.webs import power_law_web
 from support.logs import WebLog, jsonl, run, state_files, without_times
 
-WITH_BEAM, WITHOUT = {"small_log_bytes": 0}, {"small_log_bytes": 1 << 20}
 IMPORTS = """
 import json, sys
 from opicflow.pipelines.cli.main import main
-assert main(["replay", {!r}, "--state", {!r}, "--out", {!r}, "--quiet"]) == 0
+assert main(["replay", {!r}, "--state", {!r}, "--out", {!r}, "--quiet", *{!r}]) == 0
 print(json.dumps(sorted(sys.modules)), file=sys.stderr)
 """
 
@@ -56,23 +56,23 @@ def results_of(out: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("options", [{}, {"publications": True, "parts": 3}, {"urls_on_disk": True}])
 def test_both_ways_give_the_same_bytes(options: dict[str, Any], log: Path, small_batches: None, tmp_path: Path) -> None:
-    for name, way in (("beam", WITH_BEAM), ("alone", WITHOUT)):
-        run([log], tmp_path / f"{name}.out", state=tmp_path / name, segment_bytes=60_000, **options, **way)
-    assert state_files(tmp_path / "beam") == state_files(tmp_path / "alone")
-    found = results_of(tmp_path / "beam.out")
-    assert found == results_of(tmp_path / "alone.out")
+    for runner in (DIRECT_RUNNER, LOCAL):
+        out, state = tmp_path / f"{runner}.out", tmp_path / runner
+        run([log], out, state=state, segment_bytes=60_000, runner=runner, **options)
+    assert state_files(tmp_path / DIRECT_RUNNER) == state_files(tmp_path / LOCAL)
+    found = results_of(tmp_path / f"{DIRECT_RUNNER}.out")
+    assert found == results_of(tmp_path / f"{LOCAL}.out")
     assert found["summary.json"]["rejects"] == 1 and len(found) >= 5
 
 
-@pytest.mark.parametrize("ways", [(WITH_BEAM, WITHOUT), (WITHOUT, WITH_BEAM)], ids=["beam first", "beam last"])
+@pytest.mark.parametrize("runners", [(DIRECT_RUNNER, LOCAL), (LOCAL, DIRECT_RUNNER)], ids=["beam first", "beam last"])
 def test_what_one_way_began_the_other_one_ends(
-    ways: tuple[dict[str, int], ...], log: Path, small_batches: None, tmp_path: Path
+    runners: tuple[str, ...], log: Path, small_batches: None, tmp_path: Path
 ) -> None:
     run([log], tmp_path / "alone.out", state=tmp_path / "alone", segment_bytes=60_000, publications=True)
-    for way, segments in zip(ways, (3, 1000), strict=True):
-        request = ReplayRequest(
-            (str(log),), tmp_path / "out", state=tmp_path / "state", segment_bytes=60_000, publications=True, **way
-        )
+    for runner, segments in zip(runners, (3, 1000), strict=True):
+        options: dict[str, Any] = {"segment_bytes": 60_000, "publications": True, "runner": runner}
+        request = ReplayRequest((str(log),), tmp_path / "out", state=tmp_path / "state", **options)
         left = iter(range(segments))
 
         def stop(progress: Progress, left: Iterator[int] = left) -> None:
@@ -88,20 +88,6 @@ def test_what_one_way_began_the_other_one_ends(
     assert results_of(tmp_path / "out") == results_of(tmp_path / "alone.out")
 
 
-@pytest.mark.parametrize(
-    ("is_small", "changes"),
-    [
-        (True, {}),
-        (False, {"small_log_bytes": 1000}),
-        (False, {"beam_options": ("--streaming",)}),
-    ],
-)
-def test_a_log_is_small_by_its_bytes_on_disk(is_small: bool, changes: dict[str, Any], log: Path) -> None:
-    ranges = LogFiles([str(log)]).files
-    runner = SegmentRunner(_ranges(ranges), None, None, Path(), runner=IN_PROCESS, **changes)  # type: ignore[arg-type]
-    assert runner._is_small is is_small
-
-
 def test_a_compressed_log_is_as_small_as_its_file_and_a_pipe_is_not(log: Path, tmp_path: Path) -> None:
     packed = tmp_path / "log.jsonl.gz"
     packed.write_bytes(gzip.compress(log.read_bytes()))
@@ -113,13 +99,42 @@ def _ranges(files: list[str]) -> list[log_reader.FileRange]:
     return [log_reader.FileRange(file, file, log_reader.Format.JSONL) for file in files]
 
 
-def test_a_small_replay_imports_what_it_needs(log: Path, tmp_path: Path) -> None:
+def test_a_replay_by_threads_imports_what_it_needs(log: Path, tmp_path: Path) -> None:
     """Its second run: the first one compiles, and numba imports scipy where it is installed."""
     for name in ("a", "b"):
-        code = IMPORTS.format(str(log), str(tmp_path / name), str(tmp_path / f"{name}.out"))
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr
-    imported = json.loads(done.stderr.splitlines()[-1])
+        imported = imported_by(log, tmp_path / name, "--runner", LOCAL)
     slow = {"apache_beam", "kafka", "grpc", "requests", "rich", "jinja2", "pyarrow", "scipy.linalg"}
     assert slow & set(imported) == set()
     assert len(imported) <= 800, len(imported)
+
+
+def imported_by(log: Path, folder: Path, *options: str) -> list[str]:
+    code = IMPORTS.format(str(log), str(folder), str(folder.with_suffix(".out")), options)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    names: list[str] = json.loads(done.stderr.splitlines()[-1])
+    return names
+
+
+@pytest.mark.parametrize("options", [(), ("--runner", DIRECT_RUNNER)])
+def test_beam_replays_a_log_of_3_kb_whether_its_runner_is_named_or_not(
+    options: tuple[str, ...], log: Path, tmp_path: Path
+) -> None:
+    short = tmp_path / "short.jsonl"
+    short.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:6]))
+    assert short.stat().st_size < 3 << 10
+    assert "apache_beam.runners.portability.fn_api_runner" in imported_by(short, tmp_path / "state", *options)
+
+
+def test_beam_keeps_the_ledger_in_a_keyed_stage_with_state(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, keep = [], KeepLedger.keep
+
+    def noted(self: KeepLedger, shard: int, batch: Any, head_state: Any, *others: Any) -> Any:
+        seen.append((shard, type(head_state).__module__.partition(".")[0]))
+        return (yield from keep(self, shard, batch, head_state, *others))
+
+    monkeypatch.setattr(KeepLedger, "keep", noted)
+    run([log], tmp_path / "out", runner=DIRECT_RUNNER)
+    assert set(seen) == {(SHARD, "apache_beam")}

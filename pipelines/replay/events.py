@@ -1,0 +1,167 @@
+"""The stages of `AdaptiveOpic` that a replay of files has not: events of any pipeline in, records out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import apache_beam as beam
+import orjson
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.userstate import TimerSpec, on_timer
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
+
+from opicflow.connectors.files.jsonl import decode_jsonl
+from opicflow.connectors.runs import close_run
+from opicflow.pipelines.ledger import CrawlEntry, CrawlItems, LogPosition
+from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
+from opicflow.pipelines.replay.segment_steps import ReplaySettings
+from opicflow.pipelines.results.record_columns import (
+    importance_columns,
+    order_columns,
+    pages_of,
+    reject_columns,
+    schedule_columns,
+)
+from opicflow.pipelines.transforms.decoded_batch import DecodedBatch, urls_of
+from opicflow.pipelines.transforms.keep_ledger import JournalInState, KeepLedger
+from opicflow.pipelines.transforms.parts import Part, PartKind
+from opicflow.schemas.columns import Columns, plain_rows
+from opicflow.schemas.errors import UserError
+from opicflow.schemas.urls import Canonicaliser
+
+_SOURCE = "events"
+_BATCH_BYTES = 1 << 20
+_BITS_OF_A_BATCH = 32
+"""The positions of a batch: no event is as many bytes long."""
+
+
+class NoEvent(UserError, TypeError):
+    """An element of a PCollection cannot be a crawl event."""
+
+
+class DecodeEvents(beam.DoFn):
+    """Decodes crawl events, some at once. Yields decoded batches; those that are decoded already pass."""
+
+    def __init__(self, settings: ReplaySettings) -> None:
+        self._rules = settings.rules
+        self._lines: list[bytes] = []
+        self._bytes = 0
+        self._canonicaliser: Canonicaliser | None = None
+
+    def setup(self) -> None:
+        """Prepare the rules of URLs: they are not pickled."""
+        self._canonicaliser = Canonicaliser(self._rules.urls, self._rules.page_ids)
+
+    def start_bundle(self) -> None:
+        """Forget the lines of a bundle that failed."""
+        self._lines, self._bytes = [], 0
+
+    def process(self, element: Any) -> Iterator[DecodedBatch]:
+        """Take an event. Yields a batch when there are enough."""
+        if isinstance(element, DecodedBatch):
+            yield element
+            return
+        line = _line_of(element)
+        self._lines.append(line)
+        self._bytes += len(line)
+        if self._bytes >= _BATCH_BYTES:
+            yield self._batch()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        """Yield the rest."""
+        if self._lines:
+            window = GlobalWindow()
+            yield WindowedValue(self._batch(), window.start, (window,))
+
+    def _batch(self) -> DecodedBatch:
+        assert self._canonicaliser is not None
+        block = b"".join(self._lines)
+        self.start_bundle()
+        decoded = decode_jsonl(block, _SOURCE, 0)
+        return DecodedBatch(_SOURCE, 0, len(block), len(block), decoded, urls_of(decoded, self._canonicaliser))
+
+
+def _line_of(event: Any) -> bytes:
+    """Return an event as a line of JSON."""
+    if isinstance(event, dict):
+        return orjson.dumps(event, default=str, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z)
+    if isinstance(event, str):
+        event = event.encode("utf-8", "surrogatepass")
+    if not isinstance(event, bytes):
+        raise NoEvent(f"a crawl event is a line of JSON, a dict or a decoded batch, not {type(event).__name__}")
+    return event.rstrip(b"\r\n") + b"\n"
+
+
+class KeepEvents(KeepLedger):
+    """Keeps the ledger of events that have no positions: they get them in the order in which they come."""
+
+    END = TimerSpec("end", TimeDomain.WATERMARK)
+
+    def process(
+        self,
+        element: tuple[int, bytes],
+        head_state: Any = beam.DoFn.StateParam(KeepLedger.HEAD),  # noqa: B008  (Beam's way to declare state)
+        snapshot: Any = beam.DoFn.StateParam(KeepLedger.SNAPSHOT),  # noqa: B008  (Beam's way to declare state)
+        journal: Any = beam.DoFn.StateParam(KeepLedger.JOURNAL),  # noqa: B008  (Beam's way to declare state)
+        end: Any = beam.DoFn.TimerParam(END),  # noqa: B008  (Beam's way to declare timers)
+    ) -> Iterator[Part]:
+        """Apply the entry of a batch."""
+        end.set(GlobalWindow().max_timestamp())
+        shard, data = element
+        entry, note = decode_entry(data)
+        assert isinstance(entry, CrawlEntry)
+        turn = self._turn(head_state)
+        batch = _placed(entry.items, int(entry.start.offset), turn, {**note, "last": False, "ended": False})
+        yield from self.keep(shard, batch, head_state, snapshot, JournalInState(journal))
+
+    @on_timer(END)
+    def finish(
+        self,
+        shard: Any = beam.DoFn.KeyParam,
+        head_state: Any = beam.DoFn.StateParam(KeepLedger.HEAD),  # noqa: B008
+        snapshot: Any = beam.DoFn.StateParam(KeepLedger.SNAPSHOT),  # noqa: B008
+        journal: Any = beam.DoFn.StateParam(KeepLedger.JOURNAL),  # noqa: B008
+    ) -> Iterator[Part]:
+        """Publish the results: there are no more events."""
+        note = {"last": True, "ended": True, "files": [], "counts": {}, "rejects": {}}
+        batch = _placed(CrawlItems.filled(0), 0, self._turn(head_state), note)
+        yield from self.keep(shard, batch, head_state, snapshot, JournalInState(journal))
+
+    def teardown(self) -> None:
+        """Drop the ledger from this process: where it goes on, it is made again from state."""
+        close_run(self._run)
+
+    def _turn(self, head_state: Any) -> int:
+        head: Any = self._factory.decode_head(head_state.read())
+        return int(head.batch)
+
+
+def _placed(items: CrawlItems, start: int, turn: int, note: dict[str, Any]) -> bytes:
+    """Return an entry with the positions of its turn."""
+    begin, end = (LogPosition((turn + more) << _BITS_OF_A_BATCH, 0) for more in (0, 1))
+    items = replace(items, offset=items.offset - start + begin.offset)
+    return encode_entry(CrawlEntry(_SOURCE, begin, end, items), {**note, "portion": 0, "part": turn})
+
+
+_COLUMNS: dict[PartKind, Callable[[bytes], Columns]] = {
+    **dict.fromkeys((PartKind.IMPORTANCE, PartKind.PUBLICATIONS), lambda data: importance_columns(pages_of(data))),
+    **dict.fromkeys((PartKind.SCHEDULE, PartKind.REPLANNED), lambda data: schedule_columns(pages_of(data))),
+    **dict.fromkeys((PartKind.ORDERS, PartKind.ORDERED), lambda data: order_columns(pages_of(data))),
+    PartKind.REJECTS: reject_columns,
+}
+
+
+class PublishRecords(beam.DoFn):
+    """Yields the records of outputs of some kinds as dicts, with the fields of the published schemas."""
+
+    def __init__(self, *kinds: PartKind) -> None:
+        self._kinds = kinds
+
+    def process(self, element: Part) -> Iterator[dict[str, Any]]:
+        """Yield the records of one output, if it is of these kinds."""
+        kind, _, data = element
+        if kind in self._kinds:
+            yield from plain_rows(_COLUMNS[PartKind(kind)](data))
