@@ -27,7 +27,7 @@ from opicflow.pipelines.transforms.rules import Rules
 
 
 class Published(NamedTuple):
-    """What leaves: PCollections of dicts, with the fields of the published schemas (docs/reference/schemas.md)."""
+    """What leaves: PCollections of dicts, with the fields of the published schemas (docs/reference/formats.md)."""
 
     importance: Any
     refresh_schedule: Any

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
 from typing import Any, NamedTuple
@@ -16,6 +16,8 @@ from opicflow.connectors.runs import kept
 from opicflow.schemas.crawl_events import Reason
 
 REJECTS, SENT = "rejects", "sent"
+NOTE = ""
+"""The topic of a note: it is not sent, and handed over when all messages before it have arrived."""
 
 
 class Message(NamedTuple):
@@ -36,22 +38,31 @@ class PublishMessages(beam.PTransform[Any, Any]):
     """
 
     def __init__(
-        self, connection: Connection, timeout_seconds: float = 120.0, all_or_none: bool = False, run: str = ""
+        self,
+        connection: Connection,
+        timeout_seconds: float = 120.0,
+        all_or_none: bool = False,
+        run: str = "",
+        on_noted: Callable[[Message], None] | None = None,
     ) -> None:
         """`timeout_seconds` is that of `Publisher`. `all_or_none`: a message that is too large fails its bundle.
 
-        The publishers of a process stay open until `close_run(run)`.
+        `on_noted` is called with the last note of each key, when all messages before it have arrived. The publishers of
+        a process stay open until `close_run(run)`.
         """
         super().__init__()
         self._connection = connection
         self._timeout_seconds = timeout_seconds
         self._all_or_none = all_or_none
         self._run = run
+        self._on_noted = on_noted
 
     def expand(self, messages: Any) -> Any:
         """Send; the only output is rejects."""
         par_do: Any = beam.ParDo  # comes without types
-        publish = par_do(_Publish(self._connection, self._timeout_seconds, self._all_or_none, self._run))
+        publish = par_do(
+            _Publish(self._connection, self._timeout_seconds, self._all_or_none, self._run, self._on_noted)
+        )
         return messages | "Publish" >> publish.with_outputs(REJECTS, main=SENT)
 
 
@@ -88,12 +99,26 @@ class SendingDoFn(beam.DoFn):
 
 class _Publish(SendingDoFn):
     def __init__(
-        self, connection: Connection, timeout_seconds: float, all_or_none: bool = False, run: str = ""
+        self,
+        connection: Connection,
+        timeout_seconds: float,
+        all_or_none: bool = False,
+        run: str = "",
+        on_noted: Callable[[Message], None] | None = None,
     ) -> None:
         super().__init__(connection, timeout_seconds, run)
         self._all_or_none = all_or_none
+        self._on_noted = on_noted
+        self._notes: dict[bytes | None, Message] = {}
+
+    def start_bundle(self) -> None:
+        super().start_bundle()
+        self._notes = {}
 
     def process(self, element: Message) -> Iterator[Any]:
+        if element.topic == NOTE:
+            self._notes[element.key] = element
+            return
         with self.sending() as publisher:
             taken = publisher.send(*element)
             if not taken and self._all_or_none:
@@ -105,6 +130,12 @@ class _Publish(SendingDoFn):
             rejects = RejectWriter(element.topic)
             rejects.add(Reason.TOO_LARGE, "the message is larger than its topic accepts", -1, element.value or b"")
             yield beam.pvalue.TaggedOutput(REJECTS, rejects.rejects[0])
+
+    def finish_bundle(self) -> None:
+        super().finish_bundle()
+        if self._on_noted is not None:
+            for note in self._notes.values():
+                self._on_noted(note)
 
 
 class Publishers:

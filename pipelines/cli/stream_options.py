@@ -34,9 +34,11 @@ if TYPE_CHECKING:
     from opicflow.connectors.kafka.connection import Connection
     from opicflow.pipelines.ledger import LedgerConfig
     from opicflow.pipelines.stream.log_settings import Origin
+    from opicflow.pipelines.stream.pipeline import StreamConfig
     from opicflow.pipelines.stream.snapshot_store import Snapshots
     from opicflow.pipelines.stream.submit import FlinkJob
 
+DIRECT_RUNNER = "DirectRunner"
 _CUT_SECONDS = 5
 """How long few amounts wait for a message, in new logs; older logs keep their setting."""
 _FIRST_CYCLE_MINUTES = 1.0
@@ -84,7 +86,18 @@ _PATHS = {"properties", "checkpoints", "snapshots", "worker_logs", "job_server_j
 
 def _add_flink_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("deployment (docs/guides/operations.md)")
-    group.add_argument("--runner", default="FlinkRunner", metavar="NAME", help="%(default)s")
+    group.add_argument(
+        "--runner",
+        default="FlinkRunner",
+        metavar="NAME",
+        help="%(default)s, or DirectRunner: the whole stream in this process, with --state",
+    )
+    group.add_argument(
+        "--state",
+        dest="stream_state",
+        metavar="DIR",
+        help="DirectRunner: the folder from which the same command continues",
+    )
     group.add_argument("--flink-master", metavar="HOST:PORT", help="Flink's REST (localhost:8081)")
     group.add_argument(
         "--job-server", metavar="HOST:PORT", help="Beam's job server; without it, Beam starts one of its own"
@@ -177,11 +190,18 @@ def check_runner(options: argparse.Namespace, job: FlinkJob) -> None:
     from opicflow.connectors.flink.rest import FlinkRefused
     from opicflow.pipelines.stream.submit import FLINK_RUNNER, checkpoint_folder
 
+    if options.runner == DIRECT_RUNNER:
+        raise FlinkRefused(
+            f"--runner {DIRECT_RUNNER}: it is for the start of a stream, which runs until Ctrl-C: for "
+            f"{options.action} give {FLINK_RUNNER}"
+        )
     if options.runner != FLINK_RUNNER:
         raise FlinkRefused(
-            f"--runner {options.runner}: a stream needs {FLINK_RUNNER}; for a log that ends, opicflow replay runs "
-            "anywhere"
+            f"--runner {options.runner}: a stream needs {FLINK_RUNNER} or {DIRECT_RUNNER}; for a log that ends, "
+            "opicflow replay runs anywhere"
         )
+    if options.stream_state is not None:
+        raise FlinkRefused(f"--state: it is for --runner {DIRECT_RUNNER}: for Flink name a folder with --checkpoints")
     checkpoint_folder(job)
 
 
@@ -276,6 +296,21 @@ def requested_origin(options: argparse.Namespace, kept: Origin | None, shards: i
     return replace(origin, least_move=_LEAST_CERTIFIED_MOVE) if isinstance(ledger.history, Certified) else origin
 
 
+def stream_config(options: argparse.Namespace, name: str, topic: str, origin: Origin) -> StreamConfig:
+    """Return the settings of a stream whose logs have begun."""
+    from opicflow.pipelines.stream.pipeline import StreamConfig
+
+    return StreamConfig(
+        connection_of(options),
+        origin.shards,
+        options.prefix,
+        topic,
+        options.tick_seconds,
+        f"{name} {topic}",
+        least_log_mb=options.snapshot_mb,
+    )
+
+
 def submit_stream(
     options: argparse.Namespace,
     job: FlinkJob,
@@ -286,26 +321,13 @@ def submit_stream(
 ) -> Job:
     """Submit the stream, with the ledgers of a topic."""
     from opicflow.pipelines.stream.origin import begin_logs
-    from opicflow.pipelines.stream.pipeline import Stream, StreamConfig
+    from opicflow.pipelines.stream.pipeline import Stream
     from opicflow.pipelines.stream.submit import submit
 
-    connection = connection_of(options)
-    begun = begin_logs(connection, topic, origin, snapshots)
+    config = stream_config(options, job.name, topic, begin_logs(connection_of(options), topic, origin, snapshots))
 
     def stream(slots: int) -> Stream:
-        return Stream(
-            StreamConfig(
-                connection,
-                begun.shards,
-                options.prefix,
-                topic,
-                options.tick_seconds,
-                f"{job.name} {topic}",
-                slots,
-                options.snapshot_mb,
-                snapshots,
-            )
-        )
+        return Stream(replace(config, slots=slots, snapshots=snapshots))
 
     shown = {**started_with(options), "ledger": topic}
     return submit(replace(job, started_with=shown), stream, savepoint)

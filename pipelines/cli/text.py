@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import TextIO
 
-from opicflow.schemas.dates import iso_time
 from opicflow.schemas.errors import printable
 
 
@@ -42,6 +41,8 @@ def counted(number: int, noun: str) -> str:
 
 def date_or_never(time_ms: int | None) -> str:
     """Return a time as ISO 8601, or `never` for None."""
+    from opicflow.schemas.dates import iso_time  # with Python's own module of dates, which --help need not import
+
     return "never" if time_ms is None else iso_time(time_ms)
 
 

@@ -20,6 +20,7 @@ from opicflow.connectors.kafka.polls import (
     PollTimer,
     WatchedTopic,
 )
+from opicflow.connectors.kafka.rounds import RoundTimer
 from opicflow.connectors.kafka.sink import PublishMessages
 from opicflow.connectors.kafka.topics import names
 from opicflow.pipelines.results.topic_writer import Destination, SendOutputs
@@ -28,7 +29,7 @@ from opicflow.pipelines.stream.keeper import LogKeeperFactory
 from opicflow.pipelines.stream.ledgers import LEAST_LOG_MB, KeepLogLedger
 from opicflow.pipelines.stream.origin import StoredOrigin
 from opicflow.pipelines.stream.published_rules import StoredNotes
-from opicflow.pipelines.stream.routers import RouteEvents, RoutePolicies, RouterConfig
+from opicflow.pipelines.stream.routers import RouteEvents, RoutePolicies, RouterConfig, RouterStates
 from opicflow.pipelines.stream.sent import note_sent
 from opicflow.pipelines.stream.snapshot_reader import LogCheck
 from opicflow.pipelines.stream.snapshot_store import Snapshots
@@ -59,6 +60,10 @@ class StreamConfig:
     least_log_mb: float = LEAST_LOG_MB
     snapshots: Snapshots | None = None
     """Where snapshots of ledgers go; None = into Flink's state."""
+    most_rounds: int | None = None
+    """On Beam's in-process runner: after so many rounds the pipeline ends. None = Flink, without end."""
+    states: RouterStates | None = None
+    """Where routers keep their states if the runner keeps none."""
     factory: KeeperFactory = field(default_factory=LogKeeperFactory)
     """Makes the keepers of the ledgers; benchmarks replace it by one that only counts."""
 
@@ -80,18 +85,23 @@ class Stream(beam.PTransform[Any, Any]):
         self._policies = WatchedTopic.of(connection, self._names.policies, may_grow=False)
         self._logs = WatchedTopic.of(connection, config.ledger_topic, may_grow=False, most_records=_MOST_ENTRIES)
 
+    @property
+    def run(self) -> str:
+        """The run of what its processes keep. Ledgers of an older topic of the same name are others."""
+        return f"{self._config.run} {self._logs.partitions[0].topic_id}"
+
     def expand(self, pbegin: Any) -> Any:
         """Add three stages that write the logs, and one that reads them."""
         config = self._config
         par_do: Any = beam.ParDo  # Beam does not type it
-        log = self._logs.partitions[0]
-        run = f"{config.run} {log.topic_id}"  # ledgers of an older topic of the same name are others
-        send = PublishMessages(config.connection, all_or_none=True, run=run)
+        log, run, states = self._logs.partitions[0], self.run, config.states
+        send = PublishMessages(config.connection, all_or_none=True, run=run, on_noted=states.write if states else None)
         stored = StoredOrigin(config.connection, config.ledger_topic, config.snapshots)
         notes = StoredNotes(config.connection, self._names.policies)
-        routing = RouterConfig(config.connection, config.ledger_topic, self._names.rejects, stored, notes, run)
+        routing = RouterConfig(config.connection, config.ledger_topic, self._names.rejects, stored, notes, run, states)
         topics = [topic.name for topic in (self._events, self._policies, self._logs)]
-        timer = pbegin | "StartPolls" >> PollTimer(config.slots)
+        rounds = config.most_rounds
+        timer = pbegin | "StartPolls" >> (PollTimer(config.slots) if rounds is None else RoundTimer(run, rounds))
         ends = timer | "FindEnds" >> par_do(FindEnds(TopicEnds(config.connection, topics)))
 
         event_polls = ends | "PollEvents" >> PollPartitions(self._events)

@@ -11,20 +11,23 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import apache_beam as beam
 import numpy as np
 from apache_beam.coders import BytesCoder
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
+from opicflow.connectors.files.whole_file import whole_file
 from opicflow.connectors.flink.key_groups import number_of
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.messages import Framer, decode_messages, describe_unread, writer_of
 from opicflow.connectors.kafka.partitions import PartitionRange
 from opicflow.connectors.kafka.polls import Poll, WatchedTopic
 from opicflow.connectors.kafka.record_reader import record_of
-from opicflow.connectors.kafka.sink import Message
+from opicflow.connectors.kafka.sink import NOTE, Message
 from opicflow.connectors.kafka.source import PartitionReader
 from opicflow.pipelines.stream.log_settings import Origin
 from opicflow.pipelines.stream.published_rules import CONTROL, RulesNote, first_rules, rules_of
@@ -45,6 +48,32 @@ _SEEN_FOR_EVENTS = 1_000_000
 
 
 @dataclass(frozen=True)
+class RouterStates:
+    """How far the sources of routers are, in files: for a runner whose state ends with its process.
+
+    A lost file costs time alone: its source is routed again, and ledgers drop the entries that they have.
+    """
+
+    folder: Path
+
+    def read(self, source: str) -> bytes | None:
+        """Return the state of a source; None if there is none."""
+        try:
+            return self._path(source).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def write(self, note: Message) -> None:
+        """Write the state of a source (the key of the note): all entries before it have arrived."""
+        assert note.key is not None and note.value is not None
+        with whole_file(self._path(note.key.decode())) as file:
+            file.write(note.value)
+
+    def _path(self, source: str) -> Path:
+        return self.folder / f"{quote(source, safe='')}.source"
+
+
+@dataclass(frozen=True)
 class RouterConfig:
     """The settings of routers: where entries go, and how workers read the settings that the stream began with.
 
@@ -59,6 +88,8 @@ class RouterConfig:
     """Reads the notes of the rules that were published."""
     run: str = ""
     """The run that has the connections of a process."""
+    states: RouterStates | None = None
+    """Where routers keep their states as well; None: in the state of the runner alone."""
 
 
 class _Router(beam.DoFn, ABC):
@@ -93,7 +124,8 @@ class _Router(beam.DoFn, ABC):
         input_range = self._topic.partition(number_of(element[0]))
 
         def state() -> SourceState:
-            written, source = stored.read(), input_range.source
+            source, states = input_range.source, self._config.states
+            written = stored.read() or (states.read(source) if states else None)
             continues = self._begun_with().continues
             begin = 0 if continues is None else continues.sources.get(source, 0)
             start = max(input_range.start, begin)
@@ -106,7 +138,10 @@ class _Router(beam.DoFn, ABC):
             everywhere_at = self._begun_with().quiet_until.get(input_range.source, -1)
             sharder = Sharder(input_range.source, state(), self._begun_with().ranges, everywhere_at)
             yield from self._route(sharder, batch)
-            stored.write(sharder.state.to_bytes())
+            state_bytes = sharder.state.to_bytes()
+            stored.write(state_bytes)
+            if self._config.states is not None:
+                yield Message(NOTE, input_range.source.encode(), state_bytes)
 
     def teardown(self) -> None:
         """Close the connections to the cluster."""

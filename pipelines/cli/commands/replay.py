@@ -226,7 +226,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         _print_result(result, best, options.top)
     if why := why_all_rejected(result.summary):
-        print(f"opicflow: {why}", file=sys.stderr)
+        print_lines(f"opicflow: {why}", file=sys.stderr)
         return 1
     return 0
 

@@ -7,10 +7,12 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opicflow.pipelines.cli.options import connection_of, whole
 from opicflow.pipelines.cli.stream_options import (
+    DIRECT_RUNNER,
     add_stream_options,
     check_runner,
     default_origin,
@@ -21,10 +23,12 @@ from opicflow.pipelines.cli.stream_options import (
     shards_of,
     snapshots_of,
     started_with,
+    stream_config,
     submit_stream,
 )
 from opicflow.pipelines.cli.text import counted, print_lines
 from opicflow.pipelines.stream.status import StreamStatus
+from opicflow.schemas.errors import interrupted_after
 
 if TYPE_CHECKING:
     from opicflow.connectors.flink.rest import Job
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from opicflow.pipelines.stream.submit import FlinkJob
 
 EXAMPLES = """examples:
+  opicflow stream --runner DirectRunner --brokers localhost:9092 --state state    the whole stream in this process
   opicflow stream --brokers localhost:9092 --flink-master localhost:8081 --job-server localhost:8099 \\
       --checkpoints file:///var/lib/opicflow                            from topics to topics, for months
   opicflow stream status --brokers localhost:9092 --flink-master localhost:8081
@@ -80,6 +85,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _start(options: argparse.Namespace) -> int:
+    if options.runner == DIRECT_RUNNER:
+        return _run_here(options)
     from opicflow.pipelines.stream.submit import check_free, savepoint_path
 
     job = flink_job_of(options)
@@ -93,6 +100,33 @@ def _start(options: argparse.Namespace) -> int:
         where = {"brokers": options.brokers, "properties": options.properties, "flink_master": job.flink_master}
         see = _command("status", {**where, "name": options.name})
         print_lines(f"see: {see}, or http://{job.flink_master}")
+    return 0
+
+
+def _run_here(options: argparse.Namespace) -> int:
+    """Run the stream in this process, until it is interrupted."""
+    from opicflow.connectors.flink.rest import FlinkRefused
+    from opicflow.pipelines.stream.one_process import run_stream, snapshots_in, stream_folder
+    from opicflow.pipelines.stream.origin import begin_logs
+
+    if options.stream_state is None:
+        raise FlinkRefused(f"--runner {DIRECT_RUNNER}: name the folder of the stream's state with --state")
+    for name in ("flink_master", "job_server", "job_server_jar", "checkpoints", "from_savepoint", "parallelism"):
+        if getattr(options, name) is not None and name not in options.configured:
+            raise FlinkRefused(
+                f"--{name.replace('_', '-')}: it is for Flink: omit it, or omit --runner {DIRECT_RUNNER}"
+            )
+    with stream_folder(Path(options.stream_state)) as state:
+        ready = _prepare(options, connection_of(options))
+        snapshots = ready.snapshots or snapshots_in(state)
+        origin = begin_logs(connection_of(options), ready.topic, ready.origin, snapshots)
+        config = replace(stream_config(options, "here", ready.topic, origin), snapshots=snapshots)
+        print_json(options, {"ledger": ready.topic, "shards": origin.shards, "state": str(state)})
+        if not options.json:
+            print_lines(f"the stream runs in this process, with {counted(origin.shards, 'shard')}; Ctrl-C ends it")
+        sys.stdout.flush()
+        with interrupted_after(lambda: f"nothing is lost: the same command continues from {state}"):
+            run_stream(config, state, lambda line: print_lines(f"opicflow: {line}", file=sys.stderr))
     return 0
 
 
