@@ -185,16 +185,22 @@ def flink_job_of(options: argparse.Namespace) -> FlinkJob:
     )
 
 
+def check_action(options: argparse.Namespace) -> None:
+    """Refuse for a stream in one process what is for a job on Flink."""
+    from opicflow.connectors.flink.rest import FlinkRefused
+
+    if options.runner == DIRECT_RUNNER:
+        raise FlinkRefused(
+            f"--runner {DIRECT_RUNNER}: such a stream runs until Ctrl-C, and opicflow audit and serve show it: "
+            f"{options.action} is for a job on Flink: omit --runner"
+        )
+
+
 def check_runner(options: argparse.Namespace, job: FlinkJob) -> None:
     """Refuse other runners than Flink, and a job without a folder for checkpoints."""
     from opicflow.connectors.flink.rest import FlinkRefused
     from opicflow.pipelines.stream.submit import FLINK_RUNNER, checkpoint_folder
 
-    if options.runner == DIRECT_RUNNER:
-        raise FlinkRefused(
-            f"--runner {DIRECT_RUNNER}: it is for the start of a stream, which runs until Ctrl-C: for "
-            f"{options.action} give {FLINK_RUNNER}"
-        )
     if options.runner != FLINK_RUNNER:
         raise FlinkRefused(
             f"--runner {options.runner}: a stream needs {FLINK_RUNNER} or {DIRECT_RUNNER}; for a log that ends, "

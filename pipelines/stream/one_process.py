@@ -88,11 +88,11 @@ def run_stream(config: StreamConfig, state: Path, say: Callable[[str], None], st
 
 def _run_until_it_fails(config: StreamConfig, stop: Event) -> None:
     """Run one pipeline after another, with the same ledgers in this process."""
-    stream = Stream(config)
-    with closing_run(stream.run):
-        kept(stream.run, Stopping, stop)
+    run = Stream(config).run
+    with closing_run(run):
+        kept(run, Stopping, stop)
         while not stop.is_set():
             pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([]))
-            _ = pipeline | "Stream" >> stream
+            _ = pipeline | "Stream" >> Stream(config)
             with bundles_end_sooner():
                 pipeline.run().wait_until_finish()

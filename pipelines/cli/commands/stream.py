@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opicflow.pipelines.cli.options import connection_of, whole
 from opicflow.pipelines.cli.stream_options import (
     DIRECT_RUNNER,
     add_stream_options,
+    check_action,
     check_runner,
     default_origin,
     flink_job_of,
@@ -28,7 +31,6 @@ from opicflow.pipelines.cli.stream_options import (
 )
 from opicflow.pipelines.cli.text import counted, print_lines
 from opicflow.pipelines.stream.status import StreamStatus
-from opicflow.schemas.errors import interrupted_after
 
 if TYPE_CHECKING:
     from opicflow.connectors.flink.rest import Job
@@ -73,6 +75,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Start the stream, or show its state, stop it, upgrade it."""
+    if options.action not in ("start", "trim"):
+        check_action(options)
     actions = {
         "start": _start,
         "status": _status,
@@ -125,9 +129,26 @@ def _run_here(options: argparse.Namespace) -> int:
         if not options.json:
             print_lines(f"the stream runs in this process, with {counted(origin.shards, 'shard')}; Ctrl-C ends it")
         sys.stdout.flush()
-        with interrupted_after(lambda: f"nothing is lost: the same command continues from {state}"):
-            run_stream(config, state, lambda line: print_lines(f"opicflow: {line}", file=sys.stderr))
+        stop = _stop_on_signals()
+        run_stream(config, state, lambda line: print_lines(f"opicflow: {line}", file=sys.stderr), stop)
+        print_lines(f"opicflow: stopped: the same command continues from {state}", file=sys.stderr)
     return 0
+
+
+def _stop_on_signals() -> Event:
+    """Return an event that the first Ctrl-C sets, when the round under way ends; the second one interrupts it."""
+    stop = Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        interrupt = signal.getsignal(number)
+
+        def end(number: int, frame: Any, interrupt: Any = interrupt) -> None:
+            if stop.is_set():
+                interrupt(number, frame)
+            stop.set()
+
+        if callable(interrupt):
+            signal.signal(number, end)
+    return stop
 
 
 def _upgrade(options: argparse.Namespace) -> int:
