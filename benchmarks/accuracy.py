@@ -92,7 +92,7 @@ long.
 | policy | importance is |
 |---|---|
 | certified | the exact ranks of the links read so far, with a proven bound (the default of `replay`) |
-| interpolation | what a page earned in the last 8 turns, as a rate (the default of `stream`) |
+| interpolation | what a page earned in the last 8 turns, as a rate |
 | paper-interpolation | the same, by the rule of the paper |
 | variable(8) | what a page earned over its last 8 visits |
 | fixed(8) | what a page earned within exactly the last 8 turns |

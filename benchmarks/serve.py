@@ -158,6 +158,7 @@ def _record(number: int, importance: float, pages: int) -> dict[str, Any]:
         "url": f"https://h{number // 10}.example/docs/{number}.html",
         "page": f"{number:016x}",
         "importance": importance,
+        "window_importance": importance,
         "score": importance * pages,
         "trend_per_day": 0.0,
         "visits": number % 4,
@@ -189,6 +190,7 @@ def _table(pages: int) -> PageTable:
             columns: dict[str, Any] = {
                 "pages": ids[rows],
                 "importance": importance,
+                "window_importance": importance,
                 "score": importance * pages,
                 "trend_per_day": importance * random.normal(0, 0.02, len(number)),
                 "visits": visits,

@@ -51,6 +51,7 @@ class Importance:
     cut: int
     certificate: float | None = None
     settled: bool | None = None
+    window_importance: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def add_stream_options(parser: argparse.ArgumentParser) -> None:
     """Add all that the start of a stream and a rebuild have in common."""
     add_json(parser)
     _add_deployment_options(parser)
-    add_ledger_options(parser, "interpolation (the default)")
+    add_ledger_options(parser, "certified (the default), interpolation")
     add_rule_options(parser)
     add_refresh_options(parser, "--refresh-strategy")
     add_focus_options(parser)
@@ -258,15 +258,21 @@ def shards_of(options: argparse.Namespace, connection: Connection) -> int:
 
 def default_origin(shards: int) -> Origin:
     """Return the settings of ledgers without any option. Their page ids have a new key."""
-    from opicflow.pipelines.ledger import LedgerConfig
+    from opicflow.pipelines.ledger import Certified, LedgerConfig
     from opicflow.pipelines.stream.log_settings import Origin
     from opicflow.pipelines.stream.origin import new_page_ids
     from opicflow.pipelines.transforms.rules import Rules
     from opicflow.schemas.shards import ShardRanges
 
-    ledger = for_new_logs(LedgerConfig())
+    ledger = for_new_logs(LedgerConfig(history=Certified()))
     hourly = replace(ledger, refresh=replace(ledger.refresh, cycle_hours=_CYCLE_HOURS))
-    return Origin(hourly, ShardRanges.equal(shards), Rules(page_ids=new_page_ids()), sites="domain").for_new_logs()
+    return Origin(
+        hourly,
+        ShardRanges.equal(shards),
+        Rules(page_ids=new_page_ids()),
+        least_move=_LEAST_CERTIFIED_MOVE,
+        sites="domain",
+    ).for_new_logs()
 
 
 def for_new_logs(ledger: LedgerConfig, kept: LedgerConfig | None = None) -> LedgerConfig:
@@ -278,9 +284,9 @@ def for_new_logs(ledger: LedgerConfig, kept: LedgerConfig | None = None) -> Ledg
 
 def requested_origin(options: argparse.Namespace, kept: Origin | None, shards: int) -> Origin | None:
     """Return the settings of ledgers in the options; None if there are none. Pages keep their ids and shards."""
-    from opicflow.pipelines.ledger import Certified
+    from opicflow.pipelines.ledger import Certified, LedgerConfig
     from opicflow.pipelines.stream.log_settings import Origin
-    from opicflow.pipelines.transforms.settings import CashFocus, LedgerOptions
+    from opicflow.pipelines.transforms.settings import LedgerOptions, default_ledger
 
     rules, given, focus = rules_of(options), ledger_options_of(options), focus_of(options)
     if rules is None and given == LedgerOptions() and focus is None and options.sites is None:
@@ -288,9 +294,8 @@ def requested_origin(options: argparse.Namespace, kept: Origin | None, shards: i
     base = default_origin(shards)
     placed = kept or base
     rules = replace(rules or placed.rules, page_ids=placed.rules.page_ids)
-    ledger = for_new_logs(given.over(base.ledger), placed.ledger)
-    if focus is not None or rules.categories.count > 1:
-        ledger = (focus or CashFocus()).over(ledger, rules.categories)
+    hourly = replace(base.ledger, history=LedgerConfig().history)
+    ledger = for_new_logs(default_ledger(given, focus, rules.categories, hourly), placed.ledger)
     origin = Origin(
         ledger,
         placed.ranges,

@@ -88,11 +88,12 @@ class Certified:
     """Exact ranks of the graph seen, with a bound of their error. Remembers all links.
 
     Residual cash is pushed on at cuts and ticks, at most `pushes_per_visit` times a visit, until the certificate is
-    below `tolerance`.
+    below `tolerance`. Nothing is forgotten; the mean of a page's importance over the last `window_days` is kept, too.
     """
 
     tolerance: float = 1e-4
     pushes_per_visit: int = 4
+    window_days: float = 7.0
 
 
 History = All | Fixed | ImprovedFixed | Variable | PaperInterpolation | Interpolation | Absorbing | Certified
@@ -266,7 +267,6 @@ class LedgerConfig:
     remember_links: bool = False
     newcomer_history: bool = True
     cut_visits_per_1000_pages: int = 10
-    trend_days: float = 7.0
     remembered_visits: int = 1 << 20
     refresh: RefreshConfig = field(default_factory=RefreshConfig)
     max_pages: int | None = None
@@ -295,7 +295,6 @@ class LedgerConfig:
             "a whole number from 0 to 2^30",
         )
         _check(is_whole(self.cut_seconds, 0, 3600), "cut_seconds", self.cut_seconds, "whole seconds from 0 to 3600")
-        _check(_is_number(self.trend_days, 0.01, MOST_DAYS), "trend_days", self.trend_days, "a positive number of days")
         if isinstance(self.history, Certified):
             check_certified_rules(self.damping, self.link_bonus_per_1024)
             object.__setattr__(self, "remember_links", True)
@@ -376,7 +375,6 @@ _STORED = _same(
     "remember_links",
     "newcomer_history",
     "cut_visits_per_1000_pages",
-    "trend_days",
     "remembered_visits",
     "refresh",
     "max_pages",
@@ -416,7 +414,7 @@ _STORED_HISTORIES: dict[type, dict[str, str]] = {
     PaperInterpolation: _same("window_turns", "window_days"),
     Interpolation: _same("window_turns", "window_days", "min_gaps"),
     Absorbing: {},
-    Certified: _same("tolerance", "pushes_per_visit"),
+    Certified: _same("tolerance", "pushes_per_visit", "window_days"),
 }
 
 
@@ -506,7 +504,8 @@ def _check_history(history: History) -> None:
     }
     for name, value in vars(history).items():
         is_kind, least, most, give = bounds[name]
-        sensible = is_kind(value, least, most) or (name == "window_days" and value is None)
+        may_be_none = name == "window_days" and not isinstance(history, Certified)
+        sensible = is_kind(value, least, most) or (may_be_none and value is None)
         _check(sensible, name, value, give)
 
 

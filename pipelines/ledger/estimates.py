@@ -15,8 +15,9 @@ class Estimates:
     """One row for each requested page. For an unknown page `known` is False and the other columns are zero.
 
     `importance` is the page's rate over the sum of all rates: over all pages of the web it sums to 1. `score` is
-    importance times pages (1.0 = an average page). `trend_per_day` is the change of importance a day, smoothed over the
-    configured days and 0 for newcomers. `error_factor` is the paper's 1/G over the turns this rate rests on: an
+    importance times pages (1.0 = an average page). `window_importance` is the mean of importance over the days of the
+    window under `certified`, and importance itself under the other histories; `trend_per_day` is the difference of both
+    over these days. `error_factor` is the paper's 1/G over the turns this rate rests on: an
     upper bound for how far the page is from balance with those that link to it, not an error bar.
     """
 
@@ -24,6 +25,7 @@ class Estimates:
     known: Bools
     importance: Floats = field(metadata=per_row(np.float64))
     score: Floats = field(metadata=per_row(np.float64))
+    window_importance: Floats = field(metadata=per_row(np.float64))
     rate: Floats = field(metadata=per_row(np.float64))
     trend_per_day: Floats = field(metadata=per_row(np.float64))
     error_factor: Floats = field(metadata=per_row(np.float64))

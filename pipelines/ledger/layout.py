@@ -28,9 +28,8 @@ PAGE_ROW = np.dtype(
         ("aside", np.int64),  # the cash that the round took since the last visit; waiting cash is cash + aside
         ("last_visit_ms", np.int64),
         ("theta", np.uint64),  # the turn clock when it last spent, or at its birth
+        ("published", np.float64),  # its score when it was last published; 0 = never
         ("visits", np.uint32),
-        ("anchor", np.float32),  # its score smoothed over trend_days; NaN before its trend begins
-        ("published", np.float32),  # its score when it was last published; 0 = never
         ("class_", np.uint8),  # 2 * category + (1 if read)
         ("flags", np.uint8),
         ("outcome", np.uint8),  # of the last visit
@@ -213,6 +212,16 @@ STORE = _accounts(
 )
 """How links are stored, and pages found, and what follows from times: no part of the ledger's state."""
 
+NOW = _accounts(
+    np.float64,
+    "second",  # of the last tick; 0 before the first
+    "window_seconds",
+    "bases_elsewhere",  # by the newest sums of other shards
+    "residual_elsewhere",
+    "carried_elsewhere",  # what their links carry: paid + residual - bases
+)
+"""What the window of the policy `certified` needs beside its sums: it follows from the log, and is no state."""
+
 ACCOUNTS = {"counts": COUNTS, "clocks": CLOCKS, "rules": RULES, "modes": MODES}
 """The columns of `Book` that are one row of accounts, each with the type of its row."""
 
@@ -268,6 +277,7 @@ class Table(NamedTuple):
     refresh: Any  # REFRESH_ROW: the rows of pages; row 0 is all zero, as for pages without a row of their own
     spans: Array  # float32 [n, 2]: rate and span (interpolation)
     totals: Array  # int64 [n]: earned units (all), amounts (absorbing), units paid (certified)
+    window: Array  # float64 [n, 2]: the mean of its importance, and the second of its last update (certified)
     held: Array  # float64 [n]: paper's interpolation
     measure_cash: Array  # float32 [n, measures], oldest first
     measure_theta: Array  # uint64 [n, measures]
@@ -307,6 +317,7 @@ class Book(NamedTuple):
     outbox_pages: Array  # int64
     outbox_amounts: Array  # int64
     sums: Any  # SUMS [1] (certified)
+    now: Any  # NOW [1] (certified)
     recent: Array  # int64 [2, n]: hashes of recent visits, open addressing, two sides
     announced: Array  # float32 [sites, 5]: what announcements of changes were worth (kernels/announcements.py)
     url_order: Array  # int32: the slots of pages in the order of their URLs (kernels/url_order.py)

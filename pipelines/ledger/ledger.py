@@ -97,6 +97,7 @@ from opicflow.pipelines.ledger.snapshot_checks import (
     quality_problem,
     recent_problem,
     state_problem,
+    window_problem,
 )
 from opicflow.pipelines.ledger.space import Space, in_memory
 from opicflow.pipelines.ledger.survey import MOST_AHEAD_DAYS, Budget
@@ -198,7 +199,7 @@ class Ledger:
         self._times = state.times
         self._credits = state.credits
         self._peers = Peers(self._place, state.peers)
-        self._reader = Reader(self._room, self._peers, self.config.trend_days)
+        self._reader = Reader(self._room, self._peers, getattr(self.config.history, "window_days", None) or 1.0)
         self._qualities = Qualities(self._reader)
         self._removal = Removal(
             self.config,
@@ -433,7 +434,7 @@ class Ledger:
         if self._has_transfers:
             self._settling.note_tick(entry.second)
         if self._sweeps.is_due(entry.second):
-            self._sweeps.sweep(entry.second, is_settling=self.shards > 1 and not self.is_settled)
+            self._sweeps.sweep(entry.second)
             self._domains.share_bases()
         sealed = self._seal_cut(at_tick=True)
         if self._unread.is_review_due(entry.second):
@@ -470,17 +471,26 @@ class Ledger:
         book.clocks[0].theta = (int(book.clocks[0].theta) + advance) % _WRAP
         book.modes[0].like_us = 1 + self._peers.silent
         book.counts[0].minted_everywhere = min(self._peers.minted(int(book.counts[0].minted)), MOST_CASH)
+        self._note_sums_elsewhere()
 
     # -- time ------------------------------------------------------------------------------------------------------
 
     def _note_latest(self) -> None:
-        """Note for kernels which times of visits are possible."""
+        """Note for kernels when the last tick was, and which times of visits are possible."""
         second = self._times.tick_second
+        self._room.book.now[0].second = max(second, 0)
         self._room.book.store[0].latest_ms = 1000 * (second + MOST_AHEAD_DAYS * SECONDS_PER_DAY) if second >= 0 else 0
+
+    def _note_sums_elsewhere(self) -> None:
+        """Note for kernels what the sums of other shards are."""
+        if self.is_certified and self._peers.by_shard:
+            sums, now = self._peers.sums_elsewhere(), self._room.book.now[0]
+            now.bases_elsewhere, now.residual_elsewhere = sums.bases, sums.residual
+            now.carried_elsewhere = sums.paid + sums.residual - sums.bases
 
     def _set_window(self, second: int) -> None:
         """Convert a window given in days to turns of the clock."""
-        window_days = getattr(self.config.history, "window_days", None)
+        window_days = None if self.is_certified else getattr(self.config.history, "window_days", None)
         if window_days is not None:
             book = self._room.book
             theta, theta_start = int(book.clocks[0].theta), int(book.clocks[0].theta_start)
@@ -655,8 +665,7 @@ class Ledger:
                 take_judged(ledger._unread.reviews, judged, sizes)
             ledger._adopt_columns(contents)
             ledger._note_latest()
-            if not ledger._times.anchor_pages:  # an older snapshot: its anchors are no scores
-                ledger._room.table.pages["anchor"] = np.nan
+            ledger._note_sums_elsewhere()
             finish(ledger)
             ledger.audit()
             ledger._room.take_up()
@@ -695,6 +704,7 @@ class Ledger:
             snapshots.refuse(lost_problem(room.book, *lost))
         like_us = 1 + self._peers.silent
         snapshots.refuse(column_problem(self.config, room.table, room.book, stored, self._ids, like_us))
+        snapshots.refuse(window_problem(room.table, self._times.tick_second))
         snapshots.refuse(discovery_problem(room.table, room.book, self._unread.reviews, self._times.tick_second))
         snapshots.refuse(quality_problem(room.table, room.book, quality))
         self._qualities.adopt(quality)

@@ -94,10 +94,6 @@ class Times:
     first_tick_second: int = -1
     planned_second: int = -1
     sweep_received: int = 0
-    anchor_pages: int = 0
-    """The pages of all shards when trends began, or began again; 0 before the first sweep."""
-    anchor_read: int = 0
-    """The pages of this shard that were read by then."""
     visits_by: list[tuple[int, int]] = field(default_factory=list)
     """Visits applied by some seconds, from the last one that all other shards have reached: see `Settling`."""
     first_planned_second: int = -1
@@ -341,7 +337,6 @@ def _decode_reviews(values: dict[str, Any]) -> Reviews:
 def _encode_times(times: Times) -> dict[str, Any]:
     """The times as a snapshot stores them. What a ledger has not begun to note is left out, as in older snapshots."""
     later = {
-        "anchor_read": times.anchor_read or None,
         "visits_by": times.visits_by or None,
         "ahead_theta": times.ahead_theta,
         "first_planned_second": times.first_planned_second if times.first_planned_second >= 0 else None,
@@ -354,7 +349,6 @@ def _encode_times(times: Times) -> dict[str, Any]:
         "first_tick_second": times.first_tick_second,
         "planned_second": times.planned_second,
         "sweep_received": times.sweep_received,
-        "anchor_pages": times.anchor_pages,
         **{name: value for name, value in later.items() if value is not None},
     }
 
@@ -368,8 +362,6 @@ def _decode_times(values: dict[str, Any]) -> Times:
         first_tick_second=values["first_tick_second"],
         planned_second=values["planned_second"],
         sweep_received=values.get("sweep_received", 0),  # older snapshots do not have these
-        anchor_pages=values.get("anchor_pages", 0),
-        anchor_read=values.get("anchor_read", 0),
         visits_by=[(second, visits) for second, visits in values.get("visits_by", ())],
         ahead_theta=values.get("ahead_theta"),
         first_planned_second=values.get("first_planned_second", -1),

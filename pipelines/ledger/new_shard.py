@@ -364,8 +364,6 @@ class NewShard:
             first_tick_second=_earliest(one.first_tick_second for one in times),
             planned_second=min(one.planned_second for one in times),
             first_planned_second=_earliest(one.first_planned_second for one in times),
-            anchor_pages=max(one.anchor_pages for one in times),
-            anchor_read=round(sum(one.state.times.anchor_read * one.part(self.number) for one in self._old)),
             visits_by=[(second, self._divided["visits"])] if second >= 0 else [],
             ahead_theta=max(ahead, key=lambda theta: (theta - start) % (1 << 64), default=None),
         )

@@ -5,7 +5,7 @@ A shard that has sent no gossip yet counts as if it were like this one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
 from opicflow.pipelines.ledger.entries import Gossip, ResidualSums
@@ -59,14 +59,11 @@ class Peers:
 
     def residual_sums(self, own: ResidualSums) -> ResidualSums:
         """The sums over all shards that have sent gossip, without transfers."""
-        every = [own, *self._reports()]
-        return ResidualSums(
-            sum(one.bases for one in every),
-            sum(one.paid for one in every),
-            sum(one.residual for one in every),
-            sum(one.residual_size for one in every),
-            sum(one.links for one in every),
-        )
+        return _sum_of([own, *self._reports()])
+
+    def sums_elsewhere(self) -> ResidualSums:
+        """The sums over all other shards that have sent gossip, without transfers."""
+        return _sum_of(list(self._reports()))
 
     def under_way(self, own: ResidualSums) -> int:
         """The size of all amounts that wait to be sent, or were reported by one side of a pair of shards alone.
@@ -106,3 +103,13 @@ class Peers:
 
     def _gossips(self) -> Iterator[Gossip]:
         return (peer.gossip for peer in self.by_shard.values() if peer.gossip)
+
+
+def _sum_of(reports: Sequence[ResidualSums]) -> ResidualSums:
+    return ResidualSums(
+        sum(one.bases for one in reports),
+        sum(one.paid for one in reports),
+        sum(one.residual for one in reports),
+        sum(one.residual_size for one in reports),
+        sum(one.links for one in reports),
+    )

@@ -53,10 +53,11 @@ class SeenChanges(NamedTuple):
 class Reader:
     """Reads the columns of a ledger, and the gossip of other shards where importance needs their sums."""
 
-    def __init__(self, room: Room, peers: Peers, trend_days: float) -> None:
+    def __init__(self, room: Room, peers: Peers, window_days: float) -> None:
+        """`window_days` are those of the policy `certified`."""
         self._room = room
         self._peers = peers
-        self._trend_days = trend_days
+        self._window_days = window_days
 
     # -- rows ------------------------------------------------------------------------------------------------------
 
@@ -167,7 +168,7 @@ class Reader:
             self._scale(),
             1.0 / rate_sum if rate_sum > 0 else 0.0,
             self.pages_everywhere(),
-            self._trend_days,
+            self._window_days,
             estimates.kernel_columns(),
         )
         return estimates

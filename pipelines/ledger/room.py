@@ -27,6 +27,7 @@ from opicflow.pipelines.ledger.kernels import announcements, index, links, numbe
 from opicflow.pipelines.ledger.layout import Book, Scratch, Table, link_numbers
 from opicflow.pipelines.ledger.refresh_rows import take_stored
 from opicflow.pipelines.ledger.space import LongColumn, Space, copy_rows, in_memory, moved
+from opicflow.pipelines.ledger.window import SECONDS_PER_DAY
 from opicflow.pipelines.refresh.rates import DEFAULT_CHANGES_PER_DAY, ESTIMATORS
 from opicflow.schemas.arrays import Array, Ints
 from opicflow.schemas.pages import SITE_BITS
@@ -70,7 +71,7 @@ def columns_used(config: LedgerConfig) -> tuple[str, ...]:
     used = {
         at.P_ALL: ("totals",),
         at.P_ABSORBING: ("totals",),
-        at.P_CERTIFIED: ("totals",),
+        at.P_CERTIFIED: ("totals", "window"),
         at.P_PAPER: ("held",),
         at.P_INTERPOLATION: ("spans",),
     }.get(policy_code(config), ("measure_cash", "measure_theta", "before_theta"))
@@ -90,6 +91,7 @@ def new_table(config: LedgerConfig, multiplier: int = 1) -> Table:
         refresh=np.zeros(1, at.REFRESH_ROW),
         spans=np.zeros((0, 2), np.float32),
         totals=np.zeros(0, np.int64),
+        window=np.zeros((0, 2), np.float64),
         held=np.zeros(0, np.float64),
         measure_cash=np.zeros((0, max(most, 1)), np.float32),
         measure_theta=np.zeros((0, max(most, 1)), np.uint64),
@@ -158,11 +160,14 @@ def new_book(
         outbox_pages=np.zeros(0, np.int64),
         outbox_amounts=np.zeros(0, np.int64),
         sums=np.zeros(1, at.SUMS),
+        now=np.zeros(1, at.NOW),
         recent=np.zeros((2, _FEWEST_ROWS), np.int64),
         announced=np.zeros((_sites(ids) if by_site else 1, announcements.COLUMNS), np.float32),
         url_order=np.zeros(0, np.int32),
         domains=np.zeros((_sites(ids) if config.domains.limit_anything else 0, at.DOMAIN_COLUMNS), np.int64),
     )
+    if isinstance(history, Certified):
+        book.now[0].window_seconds = history.window_days * SECONDS_PER_DAY
     book.store["multiplier"] = np.array([multiplier], np.uint64).view(np.int64)
     set_rules(book, config.damping, config.class_weights, config.link_bonus_per_1024)
     return book

@@ -82,8 +82,6 @@ _TIMES = {"tick_second", "sweep_second", "sweep_rate_sum", "days", "first_tick_s
 _REVIEWS = {"second", "read", "share", "seen", "followed", "credits", "waiting"}
 _LATER_TIMES = {
     "sweep_received",
-    "anchor_pages",
-    "anchor_read",
     "visits_by",
     "ahead_theta",
     "first_planned_second",
@@ -239,8 +237,6 @@ def _times_problem(times: Any) -> str:
         return "its times have other parts"
     if not is_whole(times.get("sweep_received", 0), 0, MOST_CASH):
         return "the cash received is out of bounds"
-    if not all(is_whole(times.get(name, 0), 0, _MOST) for name in ("anchor_pages", "anchor_read")):
-        return "the pages of its trends are out of bounds"
     readings, ahead = times.get("visits_by", []), times.get("ahead_theta")
     if not (_are_lists(readings, 2) and all(is_whole(one, 0, _MOST) for row in readings for one in row)):
         return "its visits by second are out of bounds"
@@ -343,6 +339,15 @@ def quality_problem(table: Table, book: Book, quality: Array) -> str:
     return "a free slot has a quality" if quality[table.pages["flags"][:slots] == 0].any() else ""
 
 
+def window_problem(table: Table, tick_second: int) -> str:
+    """Return the first fault of the windows of the policy `certified`; empty if there is none."""
+    means, seconds = table.window[:, 0], table.window[:, 1]
+    if not ((means >= 0.0) & (means < math.inf)).all():  # false for NaN
+        return "a mean importance is none"
+    are_whole = (seconds == np.floor(seconds)) & (seconds >= 0.0) & (seconds <= max(tick_second, 0))
+    return "" if are_whole.all() else "a window was updated at no second"
+
+
 def discovery_problem(table: Table, book: Book, reviews: Reviews, tick_second: int) -> str:
     """Return the first fault of the pages of discovery, after `column_problem`; empty if there is none."""
     flags = table.pages["flags"]
@@ -388,7 +393,8 @@ def _book_problem(config: LedgerConfig, book: Book, ids: tuple[int, int], unhear
         return "its damping is no share"
     check_class_weights(tuple(book.class_weights.tolist()), config.categories)
     check_link_bonus(tuple(book.link_bonus.tolist()), config.categories)
-    window_in_days = getattr(config.history, "window_days", None) is not None
+    is_certified = isinstance(config.history, Certified)
+    window_in_days = not is_certified and getattr(config.history, "window_days", None) is not None
     if not 0.0 < rules.window < math.inf or not (window_in_days or rules.window == fresh.rules[0].window):
         return "its window is none"
     if _differ(rules, fresh.rules[0], _CHANGING_RULES) or modes.bonus != (book.link_bonus != 0).any():

@@ -1,10 +1,10 @@
-"""Sweeps: all rates are summed, scores are compared with those that were published, and trends move on."""
+"""Sweeps: all rates are summed, and scores are compared with those that were published."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from opicflow.pipelines.ledger.config import Certified, Interpolation, LedgerConfig
+from opicflow.pipelines.ledger.config import Certified, LedgerConfig
 from opicflow.pipelines.ledger.estimates import Estimates
 from opicflow.pipelines.ledger.kernels import reads
 from opicflow.pipelines.ledger.ledger_state import Times
@@ -17,12 +17,6 @@ from opicflow.schemas.ranking import highest
 _SWEEP_SHARE = 64  # a sweep is due after a visit, or cash, of one page in so many
 _LEAST_SECONDS = 60  # between sweeps that cash from other shards causes
 _LEAST_CERTIFIED_SECONDS = 10  # exact ranks are published soon after residuals have been pushed
-_GROWTH_OF_TRENDS = 1.25
-# The turns and visits that a page's importance rests on before its trend begins: earlier it moves because the crawl
-# finds the page.
-_LEAST_TURNS_OF_TRENDS = 2.0
-_MOST_TURNS_OF_TRENDS, _LEAST_WINDOW_OF_TRENDS = 6.0, 0.75
-_LEAST_VISITS_OF_TRENDS = 2
 
 
 class Sweeps:
@@ -51,38 +45,13 @@ class Sweeps:
         pause = _LEAST_CERTIFIED_SECONDS if isinstance(self._config.history, Certified) else _LEAST_SECONDS
         return received * _SWEEP_SHARE >= int(counts.minted) or (past >= pause and received + visits > 0)
 
-    def sweep(self, second: int, is_settling: bool) -> None:
-        """Sum all rates, and move the anchors, from which trends are computed, towards scores.
-
-        Anchors begin again when a quarter more pages are known or read, and while importance `is_settling`: how the
-        graph is found and computed is no movement of its pages.
-        """
-        room, times = self._room, self._times
-        rates, times.sweep_rate_sum = self._reader.rates()
-        everywhere = self._reader.rate_sum_everywhere(times.sweep_rate_sum)
-        if everywhere > 0:
-            past = 0.0 if times.sweep_second < 0 else (second - times.sweep_second) / SECONDS_PER_DAY
-            share = 1.0 - float(np.exp(-past / self._config.trend_days))
-            pages, read = self._reader.pages_everywhere(), int(room.book.class_pages[1::2].sum())
-            has_grown = pages > _GROWTH_OF_TRENDS * times.anchor_pages or read > _GROWTH_OF_TRENDS * times.anchor_read
-            begins_again = is_settling or has_grown
-            if begins_again:
-                times.anchor_pages, times.anchor_read = pages, read
-            least_turns = self._least_turns_of_trends()
-            reads.smooth_anchors(room.table, room.book, rates, pages / everywhere, share, begins_again, least_turns)
-            if isinstance(self._config.history, Certified):
-                rows = room.table.pages[: len(rates)]
-                rows["anchor"][rows["visits"] < _LEAST_VISITS_OF_TRENDS] = np.nan
+    def sweep(self, second: int) -> None:
+        """Sum all rates: importance that is published until the next sweep is relative to the sum."""
+        times = self._times
+        _, times.sweep_rate_sum = self._reader.rates()
         times.sweep_second = second
-        times.sweep_received = int(room.book.counts[0].received)
-        room.book.counts[0].visits_since_sweep = 0
-
-    def _least_turns_of_trends(self) -> float:
-        """The turns that the rate of a page rests on before its trend begins. A young rate still converges."""
-        if not isinstance(self._config.history, Interpolation):
-            return _LEAST_TURNS_OF_TRENDS
-        window = float(self._room.book.rules[0].window)
-        return min(_MOST_TURNS_OF_TRENDS, _LEAST_WINDOW_OF_TRENDS * window)
+        times.sweep_received = int(self._room.book.counts[0].received)
+        self._room.book.counts[0].visits_since_sweep = 0
 
     def publish(self, pages: Ids) -> Estimates:
         """Estimates of pages that were visited, to publish: see `Ledger.publish`."""
@@ -109,5 +78,5 @@ class Sweeps:
 
     def _publish_slots(self, pages: Ids, slots: Ints, rate_sum: float) -> Estimates:
         estimates = self._reader.estimate_slots(pages, slots, rate_sum)
-        reads.mark_published(self._room.table, slots, estimates.score)
+        reads.mark_published(self._room.table, self._room.book, slots, estimates.importance, estimates.score)
         return estimates

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,7 +57,7 @@ from opicflow.pipelines.transforms.parts import EMPTY_FILES, Part, PartKind
 from opicflow.pipelines.transforms.rejects import reject_line
 from opicflow.pipelines.transforms.route import ANY_TIME
 from opicflow.pipelines.transforms.rules import Rules
-from opicflow.pipelines.transforms.settings import CashFocus, LedgerOptions
+from opicflow.pipelines.transforms.settings import CashFocus, LedgerOptions, default_ledger
 from opicflow.schemas.crawl_events import Reason, Reject
 from opicflow.schemas.dates import iso_time
 from opicflow.schemas.errors import interrupted_after
@@ -513,9 +513,8 @@ def _new_ledger(request: ReplayRequest, rules: Rules) -> LedgerConfig:
     counting = request.counting
     if request.settle and counting.remember_links is None:
         counting = replace(counting, remember_links=True)
-    if request.prefers_certified and counting.history is None:
-        with suppress(ConfigRefused):  # an option needs a window, or cash that certified ledgers do not have
-            return _ledger_of(request, replace(counting, history="certified"), rules)
+    if request.prefers_certified:
+        return default_ledger(counting, request.focus, rules.categories)
     return _ledger_of(request, counting, rules)
 
 

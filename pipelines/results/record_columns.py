@@ -158,6 +158,7 @@ def importance_columns(pages: Pages) -> Columns:
         "cut": np.full(rows, at["cut"]),
         "certificate": WithNulls.same(at.get("certificate"), rows, np.float64),
         "settled": WithNulls.same(at.get("settled"), rows, np.bool_),
+        "window_importance": c["window_importance"],
     }
 
 

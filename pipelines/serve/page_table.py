@@ -26,7 +26,16 @@ MOST_LOOKED_AT = 50_000
 NEVER = -1
 """The due time of a page that is not fetched again."""
 _ROWS_AT_ONCE = 1 << 16
-_OF_PAGES = ("importance", "score", "trend_per_day", "visits", "last_visit_ms", "last_outcome", "measured")
+_OF_PAGES = (
+    "importance",
+    "window_importance",
+    "score",
+    "trend_per_day",
+    "visits",
+    "last_visit_ms",
+    "last_outcome",
+    "measured",
+)
 _OF_SCHEDULES = ("due_second", "interval_seconds", "decided_by", "changes_per_day", "changes_error", "known_from")
 _OF_ORDERS = ("why", "by", "not_before_second", "priority", "ordered_second")
 _site_of = lru_cache(1 << 16)(site_of_host)
@@ -180,6 +189,7 @@ class PageTable:
             "url": url,
             "host": self.host(row),
             "importance": importance,
+            "window_importance": c["window_importance"],
             "score": c["score"],
             "trend_per_day": c["trend_per_day"],
             "growth_per_day": growth if abs(growth) < 1 else None,

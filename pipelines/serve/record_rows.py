@@ -37,7 +37,7 @@ def _word(name: str, field: str, words: tuple[str, ...]) -> Column:
 _ID: Column = ("pages", lambda row: int(row["page"], 16), np.uint64)
 IMPORTANCE: tuple[Column, ...] = (
     _ID,
-    *map(_plain, ("importance", "score", "trend_per_day")),
+    *map(_plain, ("importance", "window_importance", "score", "trend_per_day")),
     _plain("visits", np.int64),
     ("last_visit_ms", lambda row: milliseconds(row["last_visit"]), np.int64),
     ("last_outcome", lambda row: Outcome[row["last_outcome"]], np.uint8),

@@ -220,7 +220,11 @@ def everything(ledger: Ledger, settled: Settled | None, rows_per_part: int = ROW
     for estimates, urls in _in_parts(ledger, order, rate_sum, rows_per_part):
         part = slice(first, first + rows_per_part)
         if ranks is not None:
-            estimates = replace(estimates, importance=ranks[part], score=ranks[part] * ledger.pages)
+            mean = estimates.window_importance
+            if ledger.is_certified:  # pages without a window have their importance as its mean
+                mean = np.where(mean == estimates.importance, ranks[part], mean)
+            score = ranks[part] * ledger.pages
+            estimates = replace(estimates, importance=ranks[part], score=score, window_importance=mean)
         more = {name: column[part] for name, column in payers.items()}
         yield _pack_estimates(ledger, estimates, urls, certificate, more)
         first += rows_per_part

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -38,7 +39,9 @@ class LedgerOptions:
             if value is not None:
                 if name not in {field.name for field in fields(history)}:
                     option = "--" + name.replace("_", "-")
-                    raise ConfigRefused(f"{option}: the history {history_name(history)} has no window: omit the option")
+                    raise ConfigRefused(
+                        f"{option}: the history {history_name(history)} has no window of that kind: omit the option"
+                    )
                 history = replace(history, **{name: value})
         names = ("damping", "remember_links", "max_pages", "max_unread_per_host")
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
@@ -72,6 +75,21 @@ class CashFocus:
             raise ConfigRefused(f"--unread-weight {weight:g}: give a number from 0 to 1000")
         weights = (round(ORDINARY_CLASS_WEIGHT * weight), ORDINARY_CLASS_WEIGHT) * categories.count
         return replace(config, link_bonus_per_1024=tuple(bonus), class_weights=weights)
+
+
+def default_ledger(
+    given: LedgerOptions, focus: CashFocus | None, categories: Categories, config: LedgerConfig | None = None
+) -> LedgerConfig:
+    """Return `config` with these settings, and the default history, `certified`, if none is given.
+
+    Where an option is not possible with it, such as a window in turns, the history is `interpolation`. Raises
+    `ConfigRefused` for settings that are not possible with that either.
+    """
+    config = config or LedgerConfig()
+    if given.history is None:
+        with suppress(ConfigRefused):
+            return (focus or CashFocus()).over(replace(given, history="certified").over(config), categories)
+    return (focus or CashFocus()).over(given.over(config), categories)
 
 
 def category_number(categories: Categories, option: str, name: str) -> int:

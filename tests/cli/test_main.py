@@ -447,7 +447,7 @@ def refusals(tmp_path: Path) -> dict[str, tuple[list[object], str]]:
         "report read-only": ([log, "--report", "/proc/r.html"], "cannot be written"),
         "publications nowhere": ([log, "--publications"], "--out"),
         "history": ([log, "--history", "prose"], "--history prose: give one of all, fixed"),
-        "window": ([log, "--history", "all", "--window-turns", "3"], "has no window"),
+        "window": ([log, "--history", "all", "--window-turns", "3"], "has no window of that kind"),
         "two windows": ([log, "--window-turns", "3", "--window-days", "4"], "not allowed with"),
         "window not positive": ([log, "--window-turns", "-3"], "--window-turns -3: give"),
         "damping": ([log, "--damping", "nan"], "damping"),

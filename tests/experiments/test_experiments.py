@@ -51,7 +51,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "manipulation_gains": {"scheme": "trap", "size": 50, "pages": 200},
     "manipulation_orders": {"scheme": "trap", "size": 50, "setting": "learnt (the default)", "moment": "late"},
     "stated": {"order": "greedy", "history": "default"},
-    "trends": {"web": "growing", "order": "random", "history": "certified", "pages": 60},
+    "trends": {"web": "growing", "order": "random", "pages": 60},
     "loop_refresh": {"scheduler": "oracle", "percent": 5.0, "days": 60},
     "site_growth": {"web": "archive", "times": 10},
     "site_ledger": {"web": "archive", "history": "certified"},

@@ -137,8 +137,8 @@ def test_amounts_wait_for_up_to_an_hour(seconds: Any) -> None:
 
 
 @pytest.mark.parametrize("days", named([*NO_NUMBERS, 0, 5e-324, 40_000]))
-def test_trends_are_smoothed_over_a_positive_number_of_days(days: Any) -> None:
-    refused("trend_days", trend_days=days)
+def test_the_window_of_certified_is_a_positive_number_of_days(days: Any) -> None:
+    refused("window_days", history=Certified(window_days=days))
 
 
 @pytest.mark.parametrize("option", ["remember_links", "newcomer_history"])
@@ -221,9 +221,8 @@ UNUSUAL = [
         remember_links=True,
         newcomer_history=False,
         cut_visits_per_1000_pages=1000,
-        trend_days=0.5,
     ),
-    LedgerConfig(history=Certified(), domains=DomainLimits(5, 6, 0.25), cut_seconds=3600),
+    LedgerConfig(history=Certified(window_days=0.5), domains=DomainLimits(5, 6, 0.25), cut_seconds=3600),
 ]
 
 

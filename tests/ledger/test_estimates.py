@@ -1,4 +1,4 @@
-"""Estimates of pages: order, sums, newcomers, trends, windows in days, and waiting cash."""
+"""Estimates of pages: order, sums, newcomers, windows in days, and waiting cash."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from opicflow.pipelines.ledger import (
     START,
     Absorbing,
     All,
-    Certified,
     Fixed,
     History,
     ImprovedFixed,
@@ -28,8 +27,7 @@ from opicflow.pipelines.ledger import (
     TickEntry,
     Variable,
 )
-from opicflow.pipelines.web.crawl import DiscoveringCrawl, WebCrawl, announcements, visits
-from opicflow.pipelines.web.visit_orders import CycleOrder, RandomOrder
+from opicflow.pipelines.web.crawl import announcements, visits
 from opicflow.pipelines.web.webs import page_ids, power_law_web
 from opicflow.schemas.arrays import Floats, Ints
 from support.crawls import Crawl, exact_ranks
@@ -142,7 +140,7 @@ def test_before_a_page_has_spent_its_estimate_is_the_default_one() -> None:
     assert estimates.rate[1] == estimates.rate[2] > 0
 
 
-# Error factors and trends
+# Error factors
 
 
 @each_policy
@@ -162,97 +160,6 @@ def test_the_error_factor_falls_as_turns_grow(history: History) -> None:
         # It falls until a rate rests on the whole window, or on all measures kept, and stays there.
         assert all(later <= 1.05 * earlier for earlier, later in pairwise(factors))
         assert 1 / 20 < factors[-1] < 0.6 * factors[0]
-
-
-def growing_page(day: int, pages: int = 300) -> Graph:
-    """A web where page 0 gets ten more links every day from the third day on, and then for good."""
-    web = power_law_web(pages, seed=4, mean_links=8)
-    sources = np.repeat(np.arange(pages), web.out_degrees)
-    new = np.arange(1, 1 + 10 * max(0, day - 3))
-    ends = np.concatenate((web.targets.astype(int), np.zeros(len(new), int)))
-    return Graph.from_links(pages, np.concatenate((sources, new)), ends)
-
-
-def test_a_page_that_gains_links_day_by_day_has_a_trend_of_about_that_size() -> None:
-    ledger = Ledger(LedgerConfig(history=Interpolation(window_turns=4), trend_days=2))
-    crawl = Crawl(ledger, growing_page(0), "cycle", 4).run(6)
-    assert not ledger.estimate_all().trend_per_day.any()
-    ledger.apply(TickEntry(0))
-    assert ledger.estimate_all().trend_per_day == pytest.approx(0, abs=1e-9)
-    smoothed = ledger.estimate(crawl.ids).importance
-    for hour in range(1, 18 * 24):
-        if hour % 24 == 0:
-            crawl.graph = growing_page(hour // 24)
-        crawl.run(1 / 6)
-        smoothed += (1 - np.exp(-1 / 24 / 2)) * (ledger.estimate(crawl.ids).importance - smoothed)
-        ledger.apply(TickEntry(3600 * hour))
-        if hour == 3 * 24:
-            steady = ledger.estimate(crawl.ids[:1]).trend_per_day[0]
-    estimates = ledger.estimate(crawl.ids)
-    # The trend is the daily change of importance against its smoothed value of the last days.
-    assert estimates.trend_per_day == pytest.approx((estimates.importance - smoothed) / 2, rel=1e-3, abs=1e-7)
-
-    per_day = (exact_ranks(growing_page(17))[0] - exact_ranks(growing_page(14))[0]) / 3
-    # Measured 0.00339 where exact PageRank grows by 0.00331 a day.
-    assert abs(steady) < 0.1 * per_day
-    assert 0.6 * per_day < estimates.trend_per_day[0] < 1.4 * per_day
-    assert estimates.trend_per_day.argmax() == 0
-    # The gain of one page is the loss of the others.
-    assert abs(estimates.trend_per_day.sum()) < 0.1 * per_day
-
-
-@pytest.mark.parametrize(("history", "later"), [(Interpolation(), 0.2), (Certified(), 0.02)])
-def test_a_crawl_that_begins_is_no_movement(history: History, later: float) -> None:
-    """The trends of the seeds are small while the crawl finds the web, whose links never change.
-
-    Measured over eight seeds: up to 0.22 and 0.39 of their importance a day, where trends that begin with the first
-    tick are 2.6 and 3.3; after twelve days up to 0.15 and 0.005.
-    """
-    web = power_law_web(2000, seed=6)
-    ledger = Ledger(LedgerConfig(history=history, trend_days=2))
-    crawl = DiscoveringCrawl(ledger, page_ids(web.pages, 6), RandomOrder(web.pages, 6, 20), np.arange(20))
-    steepest = []
-    for hour in range(24 * 12):
-        crawl.run(web, (hour + 1) * web.pages // 24)
-        ledger.apply(TickEntry(3600 * hour))
-        estimates = ledger.estimate_all()
-        steepest.append(float(np.abs(estimates.trend_per_day / np.maximum(estimates.importance, 1e-12))[:20].max()))
-    assert max(steepest) < 0.45, max(steepest)
-    assert steepest[-1] < later
-
-
-@pytest.mark.parametrize("history", [Interpolation(), Certified()])
-def test_a_web_that_was_announced_whole_moves_little_while_it_is_read(history: History) -> None:
-    """Its links never change. Trends began with the first tick, at 7 (certified: 20) per cent of importance a day."""
-    web = power_law_web(2000, seed=6)
-    ids = page_ids(web.pages, 6)
-    ledger = Ledger(LedgerConfig(history=history, trend_days=3))
-    crawl = WebCrawl([ledger], ids, CycleOrder(web.pages, 6, 20), per_day=web.pages)
-    crawl.announce(ids)
-    for day in range(2, 8):
-        crawl.run(web, day * web.pages)
-        best = ledger.top(20)
-        assert float(np.abs(best.trend_per_day / best.importance).max()) < 0.05, day
-
-
-def test_trends_begin_again_when_the_graph_seen_has_grown() -> None:
-    ledger = Ledger(LedgerConfig(history=Certified(), trend_days=2))
-    web = power_law_web(300, seed=4)
-    crawl = Crawl(ledger, web, "cycle", 4).run(3)
-    ledger.apply(TickEntry(0))
-    crawl.graph = growing_page(6)
-    crawl.run(1)
-    ledger.apply(TickEntry(86_400))
-    before = ledger.estimate_all().trend_per_day
-    assert before[0] > 0
-    again = Ledger.restore(chunk.data for chunk in ledger.snapshot())
-    assert again.estimate_all().trend_per_day.tolist() == before.tolist()
-    writer = ItemWriter(LogPosition(10_000, 0))
-    for page in range(200):
-        writer.announcement(1 + page)
-    ledger.apply(writer.entry("sitemap", START))
-    ledger.apply(TickEntry(2 * 86_400))
-    assert ledger.estimate_all().trend_per_day == pytest.approx(0, abs=1e-8)
 
 
 # Sums

@@ -26,22 +26,22 @@ from opicflow.schemas.records import Policy
 from support.old_entries import encode_old_entry
 
 SNAPSHOTS = {
-    "all-1-links": "f7652269681bb7e7daa3617653435f8c",
-    "fixed-1-links": "30787d9746322099b37e7ef7a885d0e6",
-    "improved-fixed-1-links": "3acf69ef596bed838262e73db98b79f3",
-    "variable-1-links": "d7e2fe68ecbfd201344c2b9143d0ce22",
-    "paper-interpolation-1-links": "fb93e8a8b9c332eb083a3e5a6b810c84",
-    "interpolation-1-links": "de1e645260e4cac341441460885d735a",
-    "absorbing-1-links": "5f545cc2b653c88eb4f76641ca1592fc",
-    "all-4-plain": "17602f0437ac88bf3dfccdb25e6bd991",
-    "fixed-4-plain": "8a75cb8557c0bb93afb66d4be4862467",
-    "improved-fixed-4-plain": "658a6a40922e7cb18ccf68a2de75ae41",
-    "variable-4-plain": "39603d7c4ece1102d9d0342a77738d81",
-    "paper-interpolation-4-plain": "33e33ec48755534b08325689517a833c",
-    "interpolation-4-plain": "dca59f67e0378e61016d98cf9f495701",
-    "absorbing-4-plain": "3d5356d539ebad396c4af2864a3f90e5",
-    "interpolation-3-links": "ba988e456cc5f04a0e3210484915085c",
-    "interpolation-1-plain": "391e402d62218c35fd2648fe3e017b41",
+    "all-1-links": "5332195d555a04fc2162d860e1846c71",
+    "fixed-1-links": "5c7172df1fcade2961214c72b021da44",
+    "improved-fixed-1-links": "c98ca1fcf65fc5f6c0f45943cd431256",
+    "variable-1-links": "f581752d13a742873ab7b2e88f4798fc",
+    "paper-interpolation-1-links": "39d5067c5038e40945426072fc35e41f",
+    "interpolation-1-links": "cee606776507ecc8cd16e04bcdf28867",
+    "absorbing-1-links": "0a7174924c4b57017ccedf311b7c2513",
+    "all-4-plain": "abf3c9a86e9adbf65ebdc25e17e556fc",
+    "fixed-4-plain": "58cdbe296058c6f39d5a6e053cbb5f41",
+    "improved-fixed-4-plain": "1604f18acc1ee585bb5bb7a6e87ada37",
+    "variable-4-plain": "67b19f8189b56a2248ea6dc7ac6caedc",
+    "paper-interpolation-4-plain": "7d7d773588490e7dfac2b7bddf83b147",
+    "interpolation-4-plain": "fa1a94d8414c4bf37ba53ac2ecf84244",
+    "absorbing-4-plain": "063a23905485e0d70c8793742cddee8b",
+    "interpolation-3-links": "67338d7c9292b506a3f6a4488bb5b1da",
+    "interpolation-1-plain": "7fb64c3950336b45db6298b876b05b2b",
 }
 OLD_ENTRIES = {
     "crawl": "145188e885d07d0f95a4526ba9010653",
@@ -49,7 +49,7 @@ OLD_ENTRIES = {
     "policy": "12d50f8a8847d4c938654f74f669e22f",
     "policy of nothing": "9fd92aa976856e48d5ddec4e39e97d4d",
     "tick": "3b7247c4665a6327b5171007e59f88ec",
-    "control": "5151283711caa1399babbe10e9ece163",
+    "control": "d490d78efc724d11305f6cf559922200",
 }
 """Of entries in older logs."""
 ENTRIES = {
@@ -61,7 +61,7 @@ ENTRIES = {
     "tick": "905e67797b6c89286f8b0b82d8d538b7",
     "control": OLD_ENTRIES["control"],
 }
-PLANNED = "ab103fdc5bf0424a834ae4d829f239ce"
+PLANNED = "fc19e7edfc14ff4807ac9d8019d86391"
 
 
 def digest_of(chunks: Iterable[bytes]) -> str:
@@ -99,7 +99,7 @@ def planned() -> Ledger:
     """A ledger that has published, planned, evicted and taken policies up."""
     refresh = replace(OLD_DEFAULTS, bandwidth_per_day=40.0, host_fetches_per_day=20.0)
     two = {"class_weights": (16, 16, 32, 8), "link_bonus_per_1024": (0, 128)}
-    ledger = Ledger(LedgerConfig(refresh=refresh, max_pages=60, trend_days=3.0, **two), page_ids=PageIds.unkeyed())
+    ledger = Ledger(LedgerConfig(refresh=refresh, max_pages=60, **two), page_ids=PageIds.unkeyed())
     ledger.apply(TickEntry(86_400))
     entry = crawl(0, 1, 0, 250)
     ledger.apply(entry)

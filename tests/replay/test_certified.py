@@ -61,7 +61,7 @@ def test_two_replays_into_a_state_end_as_one(web: Graph, logs: list[Path], tmp_p
         ({}, "certified"),
         ({"counting": LedgerOptions(damping=0.7)}, "certified"),
         ({"counting": LedgerOptions(window_turns=4.0)}, "interpolation"),
-        ({"counting": LedgerOptions(window_days=4.0)}, "interpolation"),
+        ({"counting": LedgerOptions(window_days=4.0)}, "certified"),
         ({"counting": LedgerOptions(damping=1.0)}, "interpolation"),
         ({"counting": LedgerOptions(history="all")}, "all"),
         ({"focus": CashFocus(bonus={"other": 0.5})}, "interpolation"),

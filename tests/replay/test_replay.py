@@ -82,6 +82,9 @@ def test_a_replay_gives_the_results_of_a_ledger_that_is_used_directly(
     assert {record["url"] for record in records} >= {url(number) for number in log.visited}
     np.testing.assert_allclose([r["importance"] for r in records], expected.importance, rtol=1e-12, atol=0)
     np.testing.assert_allclose([r["history"] for r in records], expected.rate, rtol=1e-12, atol=0)
+    np.testing.assert_allclose(
+        [r["window_importance"] for r in records], expected.window_importance, rtol=1e-12, atol=0
+    )
     np.testing.assert_allclose([r["trend_per_day"] for r in records], expected.trend_per_day, rtol=1e-9, atol=1e-18)
     assert [r["cash"] for r in records] == expected.cash.tolist()
     assert [r["waiting_cash"] for r in records] == expected.waiting.tolist()

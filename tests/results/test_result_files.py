@@ -52,6 +52,7 @@ def packed(first: int, rows: int) -> bytes:
     columns = {
         "pages": number.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15),
         "importance": 1 / (number + 10.0),
+        "window_importance": 1 / (number + 11.0),
         "score": 70_000 / (number + 10.0),
         "trend_per_day": np.where(number % 2, -1e-300, 0.0),
         "cash": (number << 40) - (1 << 50),

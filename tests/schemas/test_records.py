@@ -72,7 +72,7 @@ PUBLISHED = {
     ("Importance", 1): (0xC5E0900A1F1846E8, "73b345c3b11baacd7a483ec212d7c1af6df49749be29e14ccb2c7a98b96703b7"),
     ("Importance", 2): (0x2E97F6AF4E7C731C, "c443af129963a2bff00704e99e0025c0ccd1812d2bb5339255e277118171695d"),
     ("Importance", 3): (0xF085B573DCACD52A, "4356ce02a10c3b9c694c9367d065905527d70f94b43d08aa1391025e29394a5d"),
-    ("Importance", 4): (0xE22237590BFD9FB9, "2cc03352f68abed793bd8d3ad9a0c0e7c0fbe1f5bb73e40db04df7df28b2bd92"),
+    ("Importance", 4): (0xCFFDEBC9FF8EA973, "dd52ed4fddb56ffab456340c16f6a6f0dfdf37194aa587c919b0290215844a22"),
     ("Policy", 1): (0x168512476606AFAD, "c296adc04e1d1c856d6a9b2e217c294db3e93e437b821399b8c96771c1920bef"),
     ("Policy", 2): (0x221BF672A6736AD7, "17fb6d5eb0329138b821a8de4a9c7a1c381ba1dbbd891e9ef0730ada15eccb5a"),
     ("Policy", 3): (0x15584013E8483BB0, "7dcd0e10f19dda907217eded9d83780e2f2661f5f0d286ad934d6ebfdaae391d"),
@@ -123,6 +123,7 @@ EXAMPLES: dict[str, Record] = {
         cut=77,
         certificate=0.03125,
         settled=False,
+        window_importance=0.3125,
     ),
     "SiteImportance": SiteImportance(
         site="example.org",

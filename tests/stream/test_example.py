@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from opicflow.connectors.files.log_reader import FileRange, format_of
-from opicflow.pipelines.ledger import Certified, LedgerConfig, TickEntry
+from opicflow.pipelines.cli.stream_options import default_origin
+from opicflow.pipelines.ledger import TickEntry
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.replay.known_pages import pages_of_logs
 from opicflow.pipelines.stream.keeper import LogKeeper
 from opicflow.pipelines.stream.log_settings import Origin
-from opicflow.pipelines.stream.origin import new_page_ids
 from opicflow.pipelines.transforms.decode import decode_range
 from opicflow.pipelines.transforms.decoded_batch import route_rows
 from opicflow.pipelines.transforms.outputs import REJECTS, TRANSFERS
@@ -22,7 +23,6 @@ from opicflow.pipelines.transforms.route import Seen
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.pipelines.transforms.shard import Sharder, SourceState
 from opicflow.schemas.message_columns import MessageBatch
-from opicflow.schemas.shards import ShardRanges
 from support.logs import records_of, run
 from support.paths import TOP
 
@@ -90,10 +90,12 @@ def replayed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
     ],
 )
 def test_the_example_log_has_the_importance_of_its_replay(replayed: dict[str, float], shards: int, even: bool) -> None:
-    rules = Rules(page_ids=new_page_ids())
-    known = pages_of_logs(str(LOG), rules)
-    ranges = known.ranges(shards, "pages") if even else ShardRanges.equal(shards)
-    stream = Stream(Origin(LedgerConfig(history=Certified()), ranges, rules))
+    """Both with the settings that they have without any option, but that the clock of the test is any."""
+    origin = replace(default_origin(shards), most_ahead_hours=None)
+    rules = origin.rules
+    if even:
+        origin = replace(origin, ranges=pages_of_logs(str(LOG), rules).ranges(shards, "pages"))
+    stream = Stream(origin)
     stream.read(rules)
     for _ in range(_MOST_TICKS if shards > 1 else 0):  # one shard pushes with its visits: nothing comes from others
         if stream.certificate() <= 1.5e-4:

@@ -35,6 +35,7 @@ def table_of(urls: Sequence[str], seed: int = 1) -> PageTable:
     columns = {
         "pages": ids,
         "importance": importance,
+        "window_importance": importance,
         "score": importance * count,
         "trend_per_day": importance * random.normal(0, 0.02, count),
         "visits": visits,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opicflow.pipelines.ledger import Ledger, LedgerConfig
+from opicflow.pipelines.ledger import Certified, Ledger, LedgerConfig
 from opicflow.pipelines.results.record_columns import pages_of, ranked_sites, site_columns
 from opicflow.pipelines.transforms.publish import everything
 from opicflow.pipelines.transforms.publish_sites import pack_sites, sites_of_removed
@@ -26,8 +26,8 @@ def on_hosts(page: int) -> str:
     return f"https://{host[page % 7]}/{page}"
 
 
-def crawled(pages: int = 150) -> Crawl:
-    crawl = Crawl(LedgerConfig(), name=on_hosts)
+def crawled(pages: int = 150, config: LedgerConfig | None = None) -> Crawl:
+    crawl = Crawl(config or LedgerConfig(), name=on_hosts)
     crawl.tick(T0)
     crawl.see(range(pages))
     for day in range(12):
@@ -64,7 +64,7 @@ def test_sites_are_the_sums_over_their_pages_and_all_sites_together_are_everythi
 
 
 def test_changes_and_trends_are_sums_over_the_pages() -> None:
-    ledger = crawled().ledger
+    ledger = crawled(config=LedgerConfig(history=Certified())).ledger
     plan = ledger.preview()
     estimates = ledger.estimate(plan.survey.pages)
     changes: dict[str, float] = defaultdict(float)

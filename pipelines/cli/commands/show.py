@@ -105,7 +105,7 @@ def run(options: argparse.Namespace) -> int:
             ("quality", f"{value:.3g}  (of 1: it is fetched as if its importance were so many times as large)")
             for value in quality
         ),
-        ("trend", f"{e['trend_per_day']:+.3g} a day"),
+        ("trend", f"{e['trend_per_day']:+.3g} a day  (mean of the window: {e['window_importance']:.9f})"),
         ("history", f"{e['rate']:.6g}  ({'measured' if e['measured'] else 'the default: it was not visited twice'})"),
         ("cash", counted(e["cash"], "unit")),
         ("waiting cash", f"{counted(e['waiting'], 'unit')} since its last visit"),

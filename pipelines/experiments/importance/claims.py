@@ -487,17 +487,16 @@ def of_stated(rows: Rows) -> list[Claim]:
         return mean(rows, name, order=order, history=history, day=day)
 
     orders, days = ("greedy", "cycle"), (11, 12, 13, 14, 16, 18, 20)
-    which = [(order, history) for order in orders for history in ("default", CERTIFIED)]
-    best = {one: max(at("trend_rank", one[0], day, one[1]) for day in days) for one in which}
-    sign = {one: max(at("trend_sign", one[0], day, one[1]) for day in days) for one in which}
+    best = {order: max(at("trend_rank", order, day, CERTIFIED) for day in days) for order in orders}
+    sign = {order: max(at("trend_sign", order, day, CERTIFIED) for day in days) for order in orders}
     return [
         Claim(
-            "The published trend shows which pages rise and which fall.",
+            "The trend of certified shows which pages rise and which fall.",
             "docs/decisions/trend.md",
             "; ".join(
-                f"{order}, {history}: rank correlation with the true move up to {short(best[order, history])}, right "
-                f"sign for up to {short(sign[order, history])} %"
-                for order, history in which
+                f"{order}: rank correlation with the true move up to {short(best[order])}, right sign for up to "
+                f"{short(sign[order])} %"
+                for order in orders
             ),
             min(best.values()) > 0.5 and min(sign.values()) > 75,
         ),
@@ -519,48 +518,36 @@ def of_trends(rows: Rows) -> list[Claim]:
     """The share of the highest trends that are of pages that really rose, and the share of such pages found."""
     orders, days = ("cycle", "greedy", "random"), (12, 16, 20)
 
-    def over_days(name: str, web: str, order: str, history: str) -> float:
-        found = where(rows, web=web, order=order, history=history)
-        return mean([row for row in found if row["day"] in days], name)
-
-    def judged(name: str, history: str) -> dict[tuple[str, str], float]:
+    def over_days(name: str) -> dict[tuple[str, str], float]:
         return {
-            (web, order): over_days(name, web, order, history) for web in ("changing", "growing") for order in orders
+            (web, order): mean([row for row in where(rows, web=web, order=order) if row["day"] in days], name)
+            for web in ("changing", "growing")
+            for order in orders
         }
 
-    made = []
-    for history in ("default", CERTIFIED):
-        precision, recall, rose = (judged(name, history) for name in ("precision", "recall", "rose"))
-        made.append(
-            Claim(
-                f"{history}: pages with a high trend have risen, far more often than any page.",
-                "docs/decisions/trend.md",
-                "; ".join(
-                    f"{web}, {order}: {short(value)} % of the highest trends, where {short(rose[web, order])} % of all "
-                    f"pages rose, and {short(recall[web, order])} % of those that rose most"
-                    for (web, order), value in precision.items()
-                )
-                + " (means of days 12, 16 and 20)",
-                all(100 - value < (100 - rose[one]) / 2 for one, value in precision.items()),
+    precision, recall, rose = (over_days(name) for name in ("precision", "recall", "rose"))
+    still = max(
+        mean(rows, "steepest", web="changing", order=order, day=day)
+        for order in ("cycle", "greedy")
+        for day in (2, 3, 5)
+    )
+    return [
+        Claim(
+            "Pages with a high trend have risen, far more often than any page.",
+            "docs/decisions/trend.md",
+            "; ".join(
+                f"{web}, {order}: {short(value)} % of the highest trends, where {short(rose[web, order])} % of all "
+                f"pages rose, and {short(recall[web, order])} % of those that rose most"
+                for (web, order), value in precision.items()
             )
-        )
-    still = {
-        history: max(
-            mean(rows, "steepest", web="changing", order=order, history=history, day=day)
-            for order in ("cycle", "greedy")
-            for day in (2, 3, 5)
-        )
-        for history in ("default", CERTIFIED)
-    }
-    made.append(
+            + " (means of days 12, 16 and 20)",
+            all(100 - value < (100 - rose[one]) / 2 for one, value in precision.items()),
+        ),
         Claim(
             "How a crawl begins is not published as movement.",
             "docs/decisions/trend.md",
             "the mean size of the trends of the most important hundredth while nothing changes, read by cycle or "
-            "greedy, is at most "
-            + " and ".join(f"{short(value)} ({history})" for history, value in still.items())
-            + " % of their importance a day",
-            max(still.values()) < 1,
-        )
-    )
-    return made
+            f"greedy, is at most {short(still)} % of their importance a day",
+            still < 1,
+        ),
+    ]

@@ -51,7 +51,7 @@ GROWN_AFTER = 5
 UNREADABLE, BLOCKED = 0.6, 0.05
 MOVED, MOVED_AFTER = 0.1, 3
 ROUNDS_OF_MOVED = (0.25, 0.5, 1.0, 1.1, 2.0, 3.0)
-TREND_DAYS, STILL_DAYS, DAYS_OF_TRENDS = 3.0, 5, 20
+WINDOW_DAYS, STILL_DAYS, DAYS_OF_TRENDS = 3.0, 5, 20
 
 
 def _leaders(history: str) -> list[Ledger]:
@@ -180,13 +180,14 @@ def trouble(
 def stated(pages: int, seed: int, order: str, history: str) -> list[Row]:
     """How good the published trend and error factor are, N visits a day for 20 days.
 
-    On day 10 the in-degrees of 5 % of the pages are halved or doubled. For the changed pages, day by day: how far their
-    trends and the changes of their exact importance agree in rank, and the share of trends with the right sign. For all
-    pages: how far error factors and errors agree in rank, and the share of pages that are off by no more than theirs
-    (`certified` has no error factor, but a certificate).
+    On day 10 the in-degrees of 5 % of the pages are halved or doubled. Under `certified`, for the changed pages, day by
+    day: how far their trends and the changes of their exact importance agree in rank, and the share of trends with the
+    right sign. Under the other histories, for all pages: how far error factors and errors agree in rank, and the share
+    of pages that are off by no more than theirs (`certified` has no error factor, but a certificate).
     """
     web, ids = power_law_web(pages, seed), page_ids(pages, seed)
-    ledger = Ledger(LedgerConfig(history=HISTORIES[history], damping=DAMPING, trend_days=TREND_DAYS))
+    windows = {**HISTORIES, CERTIFIED: Certified(window_days=WINDOW_DAYS)}
+    ledger = Ledger(LedgerConfig(history=windows[history], damping=DAMPING))
     greedy = ExactGreedyOrder(web, DAMPING)
     chosen: VisitOrder = greedy if order == "greedy" else CycleOrder(pages, seed, max(1, pages // 256))
     crawl = WebCrawl([*_leaders(history), ledger], ids, chosen, per_day=pages)
@@ -211,7 +212,7 @@ def stated(pages: int, seed: int, order: str, history: str) -> list[Row]:
             row |= {"factor_rank": correlation(bound, off) if factors else float("nan")}
             row |= {"within_factor": float((off <= bound).mean()) * 100.0 if factors else float("nan")}
             move, trend = (now - before)[went], estimates.trend_per_day[went]
-            after_change = day > 10
+            after_change = day > 10 and ledger.is_certified
             row |= {
                 "trend_rank": correlation(trend, move) if after_change else float("nan"),
                 "trend_sign": float((np.sign(trend) == np.sign(move)).mean()) * 100.0 if after_change else float("nan"),
@@ -222,20 +223,20 @@ def stated(pages: int, seed: int, order: str, history: str) -> list[Row]:
     return rows
 
 
-def trends(pages: int, seed: int, web: str, order: str, history: str) -> list[Row]:
-    """Measure published trends against those of exact ranks, day by day, N visits a day for 20 days.
+def trends(pages: int, seed: int, web: str, order: str) -> list[Row]:
+    """Measure the trends of `certified` against those of exact ranks, day by day, N visits a day for 20 days.
 
     The web does not change for five days. Then, every day, the in-degrees of 1 % of its pages are halved or doubled
-    (`changing`), or a fiftieth of the first pages is added (`growing`). The exact trend of a page is the published
-    trend, computed from the exact scores at the end of each day. `precision` is the share of the pages with the
-    highest hundredth of trends whose exact trend is above 0, where that of `rose` of all pages is; `recall` the share
-    of the pages with the highest hundredth of exact trends that are among those with the highest hundredth of
+    (`changing`), or a fiftieth of the first pages is added (`growing`). The exact trend of a page is its exact
+    importance against the mean over the window, updated at the end of each day. `precision` is the share of the pages
+    with the highest hundredth of trends whose exact trend is above 0, where that of `rose` of all pages is; `recall`
+    the share of the pages with the highest hundredth of exact trends that are among those with the highest hundredth of
     published ones. All in per cent. `steepest` is the mean size of the published trends of the most important
     hundredth, in per cent of their importance.
     """
     whole, ids = power_law_web(pages, seed), page_ids(pages, seed)
     random = np.random.Generator(np.random.PCG64([seed, 11]))
-    ledger = Ledger(LedgerConfig(history=HISTORIES[history], damping=DAMPING, trend_days=TREND_DAYS))
+    ledger = Ledger(LedgerConfig(history=Certified(window_days=WINDOW_DAYS), damping=DAMPING))
     first = round(pages / (1 + (DAYS_OF_TRENDS - STILL_DAYS) / 50)) if web == "growing" else pages
     there, batch = first, max(1, pages // 256)
     graph = induced_web(whole, np.arange(pages) < there)
@@ -245,19 +246,18 @@ def trends(pages: int, seed: int, web: str, order: str, history: str) -> list[Ro
         "random": lambda: RandomOrder(there, seed, batch),
     }
     chosen = orders[order]()
-    crawl = WebCrawl([*_leaders(history), ledger], ids, chosen, per_day=pages)
+    crawl = WebCrawl([*_leaders(CERTIFIED), ledger], ids, chosen, per_day=pages)
     crawl.announce(ids[:there])
-    share = 1.0 - float(np.exp(-1.0 / TREND_DAYS))
-    anchors = np.full(pages, np.nan)
+    means = np.full(pages, np.nan)
     rows: list[Row] = []
     for day in range(1, DAYS_OF_TRENDS + 1):
         crawl.run(graph, day * pages)
-        scores = exact_importance(Graph(graph.starts[: there + 1], graph.targets, graph.weights)) * there
-        known = anchors[:there]
-        known[:] = np.where(np.isnan(known), scores, known + share * (scores - known))
+        exact = exact_importance(Graph(graph.starts[: there + 1], graph.targets, graph.weights))
+        mean = means[:there]
+        mean[:] = np.where(np.isnan(mean), exact, mean + (exact - mean) / WINDOW_DAYS)
         estimates = ledger.estimate(ids[:there])
-        row: Row = {"seed": seed, "web": web, "order": order, "history": history, "day": day}
-        rows.append(row | _trends_found(estimates, (scores - known) / TREND_DAYS) | _proven(ledger))
+        row: Row = {"seed": seed, "web": web, "order": order, "day": day}
+        rows.append(row | _trends_found(estimates, (exact - mean) / WINDOW_DAYS) | _proven(ledger))
         if day >= STILL_DAYS and web == "changing":
             graph = changed(graph, 0.01, random)
         elif day >= STILL_DAYS:

@@ -49,6 +49,7 @@ from opicflow.pipelines.ledger.kernels.spending import (
     spend,
 )
 from opicflow.pipelines.ledger.kernels.url_arena import has_other_url, keep_url
+from opicflow.pipelines.ledger.kernels.window import certified_importance, keep_importance
 from opicflow.pipelines.ledger.layout import (
     CIRCULATED,
     LINKS_KNOWN,
@@ -152,6 +153,8 @@ def look_ahead(table: Table, book: Book, scratch: Scratch, items: Any, i: Int) -
                 prefetch(table.url_start, slot)
             if table.spans.shape[0] > 0:
                 prefetch(table.spans, slot)
+            if table.window.shape[0] > 0:
+                prefetch(table.window, slot)
         for j in range(items.link_starts[i + 2], items.link_starts[i + 3]):
             prefetch(table.id_index, home(table.id_index, items.link_pages[j]))
     if i + 1 < rows:
@@ -333,6 +336,7 @@ def pay_certified(table: Table, book: Book, scratch: Scratch, items: Any, i: Int
             pay_all(table, book, scratch, slot)
     elif had > 0:
         push(table, book, scratch, slot)
+    keep_importance(table, book, slot, certified_importance(table, book, slot))
 
 
 @lean_kernel

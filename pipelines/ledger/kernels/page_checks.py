@@ -30,7 +30,6 @@ PAGE_PROBLEMS = (
     "a page has seen dividends that never were",
     "a page was visited before 1970",
     "a page has an opening balance out of bounds",
-    "a page has an anchor out of bounds",
     "a page has spent before its first transfer",
     "a page was published with a score out of bounds",
     "a page has a share out of bounds",
@@ -77,21 +76,19 @@ def find_page_problem(table: Table, book: Book, most_measures: Int) -> Int:
             return 10
         if (row.flags & at.SPENT) == 0 and not 0 <= row.opening <= limit:
             return 11
-        if np.isinf(row.anchor):
-            return 12
         if (row.flags & at.SPENT) != 0 and table.hot[slot, 1] < 0:
-            return 13
+            return 12
         if not 0.0 <= row.published < np.inf:
-            return 14
+            return 13
         refresh = table.refresh[table.refresh_row[slot]]
         if not 0.0 <= refresh.share <= MOST_SHARE:
-            return 15
+            return 14
         if refresh.notes & ~_NOTES:
-            return 16
+            return 15
         if refresh.run_length >= (MOST_CODE + 1) << 8 or (refresh.run > 0 and refresh.run_length < 1 << 8):
-            return 17
+            return 16
         if refresh.run > 0 and (refresh.intervals & ALL_CHANGED) != ALL_CHANGED:
-            return 17
+            return 16
         if refresh.earlier > MOST_EARLIER:
-            return 18
+            return 17
     return -1 if live == table.pages.shape[0] - table.free.shape[0] else 0

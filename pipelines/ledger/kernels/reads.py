@@ -1,4 +1,4 @@
-"""Rates, estimates and totals over the columns of a ledger; anchors and published scores are written, too."""
+"""Rates, estimates and totals over the columns of a ledger; published scores are written, too."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
-from opicflow.pipelines.ledger.kernels.certified import page_base
 from opicflow.pipelines.ledger.kernels.history import rate_and_span
 from opicflow.pipelines.ledger.kernels.spending import cash_of
-from opicflow.pipelines.ledger.layout import P_ABSORBING, P_CERTIFIED, SPENT, Book, Bool, Float, Int, Table
+from opicflow.pipelines.ledger.kernels.window import certified_rate, keep_importance, window_importance
+from opicflow.pipelines.ledger.layout import P_ABSORBING, P_CERTIFIED, SPENT, Book, Float, Int, Table
 from opicflow.schemas.arrays import Array
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
@@ -26,14 +25,6 @@ def unread_cash(table: Table, book: Book, slot: Int) -> Int:
 
 
 @inlined_kernel
-def certified_rate(table: Table, book: Book, slot: Int, scale: Float) -> Float:
-    """Return the income of a page and of one more step along its links, in units of `ResidualSums.scale`."""
-    base = page_base(table, book, slot)
-    carried = table.totals[slot] + table.hot[slot, 1] - base
-    return (np.float64(base) + scale * np.float64(carried)) / UNITS_PER_PAGE
-
-
-@inlined_kernel
 def certified_waiting(table: Table, slot: Int) -> Int:
     """The cash that a visit would bring into circulation: all that an unread page has, the residual of another."""
     residual = table.hot[slot, 1]
@@ -42,7 +33,7 @@ def certified_waiting(table: Table, slot: Int) -> Int:
 
 @lean_kernel
 def read_estimates(
-    table: Table, book: Book, slots: Array, scale: Float, per_rate: Float, pages: Int, trend_days: Float, out: Any
+    table: Table, book: Book, slots: Array, scale: Float, per_rate: Float, pages: Int, window_days: Float, out: Any
 ) -> None:
     """Fill the columns of `Estimates` for the pages at `slots`; rows of slot NOWHERE stay as they are, zero."""
     theta = book.clocks[0].theta
@@ -64,7 +55,8 @@ def read_estimates(
         out.rate[i] = rate
         out.importance[i] = importance
         out.score[i] = importance * pages
-        out.trend_per_day[i] = 0.0 if np.isnan(row.anchor) else (importance - row.anchor / pages) / trend_days
+        out.window_importance[i] = window_importance(table, book, slot, importance) if certified else importance
+        out.trend_per_day[i] = (importance - out.window_importance[i]) / window_days
         out.error_factor[i] = 1.0 / span
         out.cash[i] = cash
         out.waiting[i] = waiting
@@ -108,29 +100,6 @@ def read_waiting(table: Table, book: Book, slots: Array, waiting: Array) -> None
 
 
 @lean_kernel
-def smooth_anchors(
-    table: Table, book: Book, rates: Array, per_rate: Float, share: Float, begins_again: Bool, least_span: Float
-) -> None:
-    """Move every page's anchor towards its score (rate * per_rate) by `share`.
-
-    A page without an anchor gets its score, once its rate rests on so many turns; all pages do if this begins again.
-    """
-    theta = book.clocks[0].theta
-    certified = book.modes[0].policy == P_CERTIFIED
-    for slot in range(book.counts[0].slots):
-        row = table.pages[slot]
-        if row.flags == 0:
-            continue
-        score = rates[slot] * per_rate
-        if not begins_again and not np.isnan(row.anchor):
-            row.anchor += share * (score - row.anchor)
-        elif certified or rate_and_span(table, book, slot, unread_cash(table, book, slot), theta)[1] >= least_span:
-            row.anchor = score
-        else:
-            row.anchor = np.nan
-
-
-@lean_kernel
 def sum_cash(table: Table, book: Book) -> tuple[Int, Int, Int]:
     """Return the cash of all pages, their uncollected dividends, and opening balances of pages that never spent."""
     cash, uncollected, openings = np.int64(0), np.int64(0), np.int64(0)
@@ -160,8 +129,10 @@ def read_movements(table: Table, rates: Array, per_rate: Float, least: Float, ou
 
 
 @lean_kernel
-def mark_published(table: Table, slots: Array, scores: Array) -> None:
-    """Keep these scores as the published ones."""
+def mark_published(table: Table, book: Book, slots: Array, importance: Array, scores: Array) -> None:
+    """Keep these scores as the published ones, and update the windows of their pages."""
     for i in range(slots.shape[0]):
         if slots[i] >= 0:
-            table.pages[slots[i]].published = np.float32(scores[i])
+            table.pages[slots[i]].published = scores[i]
+            if book.modes[0].policy == P_CERTIFIED:
+                keep_importance(table, book, slots[i], importance[i])

@@ -150,8 +150,7 @@ def give_birth(table: Table, book: Book, page: Int, category: Int, parent_rate: 
     row.last_visit_ms = 0
     row.theta = book.clocks[0].theta
     row.visits = 0
-    row.anchor = np.float32(np.nan)
-    row.published = np.float32(0.0)
+    row.published = 0.0
     row.class_ = class_
     row.flags = LIVE | CIRCULATED  # the crawl has one round's time to read it before the round spends for it
     row.outcome = 0
@@ -160,6 +159,7 @@ def give_birth(table: Table, book: Book, page: Int, category: Int, parent_rate: 
     if book.modes[0].policy == P_CERTIFIED:
         base = base_of(book, class_)
         row.opening = 0
+        table.window[slot, 0] = table.window[slot, 1] = 0.0
         if has_limits(book):
             base = take_base(book, page, base)
             row.opening = base
