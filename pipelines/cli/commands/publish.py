@@ -33,7 +33,7 @@ from opicflow.pipelines.replay.state_reader import canonical_url
 from opicflow.pipelines.results.policy_words import SECONDS_PER_DAY, in_words
 from opicflow.schemas.errors import interrupted_after
 from opicflow.schemas.json_events import time_ms_of
-from opicflow.schemas.policy_json import PolicyRefused, policies_of, rules_needed
+from opicflow.schemas.policy_json import PolicyRefused, policies_of
 from opicflow.schemas.records import Policy
 
 if TYPE_CHECKING:
@@ -311,7 +311,6 @@ def _policy_of(options: argparse.Namespace, published_at_ms: int) -> Policy:
         longest_interval_seconds=_span_seconds("--longest", options.longest),
         expires_at_ms=None if options.expires is None else _time("--expires", options.expires),
     )
-    policy = replace(policy, rules_version=rules_needed(policy))
     check(policy, most_categories(policy))
     return policy
 
