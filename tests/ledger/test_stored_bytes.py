@@ -25,22 +25,22 @@ from opicflow.schemas.pages import PageIds
 from opicflow.schemas.records import Policy
 
 SNAPSHOTS = {
-    "all-1-links": "f7652269681bb7e7daa3617653435f8c",
-    "fixed-1-links": "30787d9746322099b37e7ef7a885d0e6",
-    "improved-fixed-1-links": "3acf69ef596bed838262e73db98b79f3",
-    "variable-1-links": "d7e2fe68ecbfd201344c2b9143d0ce22",
-    "paper-interpolation-1-links": "fb93e8a8b9c332eb083a3e5a6b810c84",
-    "interpolation-1-links": "de1e645260e4cac341441460885d735a",
-    "absorbing-1-links": "5f545cc2b653c88eb4f76641ca1592fc",
-    "all-4-plain": "17602f0437ac88bf3dfccdb25e6bd991",
-    "fixed-4-plain": "8a75cb8557c0bb93afb66d4be4862467",
-    "improved-fixed-4-plain": "658a6a40922e7cb18ccf68a2de75ae41",
-    "variable-4-plain": "39603d7c4ece1102d9d0342a77738d81",
-    "paper-interpolation-4-plain": "33e33ec48755534b08325689517a833c",
-    "interpolation-4-plain": "dca59f67e0378e61016d98cf9f495701",
-    "absorbing-4-plain": "3d5356d539ebad396c4af2864a3f90e5",
-    "interpolation-3-links": "ba988e456cc5f04a0e3210484915085c",
-    "interpolation-1-plain": "391e402d62218c35fd2648fe3e017b41",
+    "all-1-links": "7edc835dc976707f0f4003e4b5c04671",
+    "fixed-1-links": "5b8c0320f84e83386629e46d44ff03fd",
+    "improved-fixed-1-links": "5124ebee8ca537d22710a3c6c278bc26",
+    "variable-1-links": "3a2a2f878b70d5b15f5d68f7d5c3a29a",
+    "paper-interpolation-1-links": "4c063c05970ef2d0a5e1849165d7f63f",
+    "interpolation-1-links": "c00abfb3a0148e2d091fcf3e1453149a",
+    "absorbing-1-links": "c6b7a282333a5b2d3350ddba5eca7656",
+    "all-4-plain": "1e70b367fab1a1ed9609b67a2c0fe571",
+    "fixed-4-plain": "8e357a4f5b21eda72a1f196fddb86a80",
+    "improved-fixed-4-plain": "75411530830849262c758ea02315f3e3",
+    "variable-4-plain": "e3c672907e81becfc35bf8e441009ede",
+    "paper-interpolation-4-plain": "72aa80a5a7b7690d1b1368041339f623",
+    "interpolation-4-plain": "a1e10c09ebab2ef61a27cdd81a8cdf75",
+    "absorbing-4-plain": "942bec4d332efe9f93d5089e28a2d69b",
+    "interpolation-3-links": "fe1bbfc7e44491c7d8588dbc1a1f3745",
+    "interpolation-1-plain": "42fd1efccfe3eb2f303fa19dedcb9694",
 }
 ENTRIES = {
     "crawl": "c939e6abb3250b7986b56b8b59719e71",
@@ -49,9 +49,9 @@ ENTRIES = {
     "policy": "12d50f8a8847d4c938654f74f669e22f",
     "policy of nothing": "9fd92aa976856e48d5ddec4e39e97d4d",
     "tick": "c2890e1f0fd8d70f8b0548bab4c26c41",
-    "control": "5151283711caa1399babbe10e9ece163",
+    "control": "45d9d19de551922236e6256abbfd109c",
 }
-PLANNED = "ab103fdc5bf0424a834ae4d829f239ce"
+PLANNED = "93cadcf67bd6f74ceea3b764ca303e61"
 
 
 def digest_of(chunks: Iterable[bytes]) -> str:
