@@ -16,7 +16,6 @@ from opicflow.pipelines.cli.options import (
     add_kafka_options,
     add_logs,
     add_quiet,
-    add_renamed,
     add_rule_options,
     connection_of,
     natural,
@@ -86,7 +85,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     statement.add_argument("--bandwidth", type=float, metavar="N", help="fetches a day of the whole crawl")
     statement.add_argument("--discovery-share", type=float, metavar="S", help="of the bandwidth, for unread pages")
     statement.add_argument("--refresh-strategy", metavar="NAME", help="thesis, freshness, harmonic, importance, …")
-    add_renamed(statement, "--refresh-policy", "--refresh-strategy", "refresh_strategy")
     statement.add_argument("--default", action="store_true", help="withdraw the policy of the named pages")
     note = policy.add_argument_group("when, and by whom")
     note.add_argument("--expires", metavar="TIME", help="the end of the policy, such as 2026-12-31T00:00:00Z")
