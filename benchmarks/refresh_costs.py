@@ -171,7 +171,7 @@ def crawl(
     offset = entry.end.offset
     if rates_are_published:
         stated = tuple(
-            Policy(rules_version=2, url=url.decode(), changes_per_day=rate)
+            Policy(url=url.decode(), changes_per_day=rate)
             for url, rate in zip(web.urls, web.rates.tolist(), strict=True)
         )
         ledger.apply(PolicyEntry("people", START, LogPosition(1, 0), policies=stated))

@@ -9,13 +9,12 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import fields, replace
+from dataclasses import fields
 from difflib import get_close_matches
 from functools import cache
 from types import NoneType
 from typing import Any, NamedTuple, get_args, get_type_hints
 
-from opicflow.schemas import published_schemas
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.json_events import time_ms_of
 from opicflow.schemas.records import Policy, to_avro
@@ -40,7 +39,7 @@ def policies_of(lines: Iterable[bytes], source: str) -> list[Policy]:
 
 
 def policy_from_json(value: object) -> Policy:
-    """Return the policy of a JSON value. One without `rules_version` gets the least version that it needs."""
+    """Return the policy of a JSON value."""
     if not isinstance(value, dict):
         raise PolicyRefused("it is no JSON object: write one policy a line, in braces")
     known = _fields()
@@ -49,8 +48,7 @@ def policy_from_json(value: object) -> Policy:
             near = get_close_matches(str(name), known, 1)
             advice = f"did you mean {near[0]}?" if near else "leave it out, or correct it by the schema Policy"
             raise PolicyRefused(f"{str(name)[:40]!r} is no field of a policy: {advice}")
-    policy = Policy(**{known[name].attribute: known[name].read(given) for name, given in value.items()})
-    return policy if "rules_version" in value else replace(policy, rules_version=rules_needed(policy))
+    return Policy(**{known[name].attribute: known[name].read(given) for name, given in value.items()})
 
 
 def policy_to_json(policy: Policy) -> dict[str, Any]:
@@ -61,18 +59,6 @@ def policy_to_json(policy: Policy) -> dict[str, Any]:
         for name, value in to_avro(policy).items()
         if name == "rules_version" or value != known[name].default
     }
-
-
-def rules_needed(policy: Policy) -> int:
-    """The version of the rules that a reader must know, lest it take the policy for something else."""
-    needed = set(policy_to_json(policy))
-    versions = published_schemas.versions("Policy")
-    return next(version for version in versions if needed <= _names_in(version))
-
-
-@cache
-def _names_in(version: int) -> frozenset[str]:
-    return frozenset(field["name"] for field in published_schemas.schema("Policy", version)["fields"])
 
 
 class _Field(NamedTuple):

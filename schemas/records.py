@@ -123,7 +123,6 @@ class Policy:
     published_at_ms: int | None = None
     publisher: str | None = None
     url: str | None = None
-    url_pattern: str | None = None
     category: int | None = None
     changes_per_day: float | None = None
     refresh_interval_seconds: float | None = None

@@ -30,7 +30,7 @@ def decode_avro(container: Container, blocks: Sequence[AvroBlock], source: str) 
         if block.detail:
             rejects.add(block.reason, block.detail, block.offset, block.damaged)
     whole = [block for block in blocks if not block.detail]
-    if container.version:
+    if container.is_plain:
         events = _decode_plain(container, whole, others, rejects)
     else:
         for block in whole:
@@ -85,9 +85,7 @@ def _decode_plain(
     ends = np.cumsum(sizes)
     offsets = np.array([block.offset for block in blocks], np.int64)
     records = np.array([records_with_offset(block) for block in blocks], np.int64)
-    scan, read_to, done = scan_avro(
-        text, ends - sizes, ends, offsets, records, version=container.version, ascii_only=False
-    )
+    scan, read_to, done = scan_avro(text, ends - sizes, ends, offsets, records, ascii_only=False)
     plain = scan.events(text)
     for offset, begin, end in scan.odd():
         walk = container.writer.walk(text, begin, end, 1)

@@ -22,7 +22,7 @@ from fastavro.schema import to_parsing_canonical_form
 from opicflow.connectors.files.opening import Block, Damage
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, Reason
 from opicflow.schemas.errors import UserError
-from opicflow.schemas.published_schemas import breaks, schema, versions
+from opicflow.schemas.published_schemas import breaks, schema
 from opicflow.schemas.varint import MOST_BYTES, decode_signed
 from opicflow.schemas.writer_schema import SchemaRefused, WriterSchema
 
@@ -51,13 +51,13 @@ class WrongSchema(UserError, ValueError):
 
 @dataclass(frozen=True)
 class Container:
-    """The head of a container file. `version`: of the published schema whose layout its records have; 0 = of none."""
+    """The head of a container file. `is_plain`: its records have the layout of the published schema."""
 
     writer: WriterSchema
     sync: bytes
     unpack: Callable[[Data], Data]
     size: int
-    version: int
+    is_plain: bool
 
 
 class AvroBlock(NamedTuple):
@@ -93,18 +93,12 @@ def read_header(first: bytes) -> Container:
     problem_of_schema = _why_not(writer.parsed)
     if problem_of_schema:
         raise WrongSchema(problem_of_schema)
-    return Container(writer, header["sync"], _CODECS[codec], stream.tell(), plain_version(writer))
+    return Container(writer, header["sync"], _CODECS[codec], stream.tell(), is_plain(writer))
 
 
-def plain_version(writer: WriterSchema) -> int:
-    """The version of the published schema with the layout of this one; 0 = none: the kernel cannot read its records.
-
-    The writer's schema keeps its times.
-    """
-    if _has_other_times(writer.parsed):
-        return 0
-    form = to_parsing_canonical_form(writer.parsed)
-    return next((one for one in versions("CrawlEvent") if to_parsing_canonical_form(event_schema(one)) == form), 0)
+def is_plain(writer: WriterSchema) -> bool:
+    """Whether a schema, with its times, has the layout of the published one: then the kernel can read its records."""
+    return not _has_other_times(writer.parsed) and to_parsing_canonical_form(writer.parsed) == _canonical_form()
 
 
 def read_blocks(container: Container, pieces: Iterable[Block | Damage], start: int) -> Iterator[AvroBlock]:
@@ -137,9 +131,14 @@ def read_blocks(container: Container, pieces: Iterable[Block | Damage], start: i
 
 
 @cache
-def event_schema(version: int | None = None) -> Any:
-    """The published schema of crawl events, as fastavro takes it; the newest version by default."""
-    return WriterSchema(schema("CrawlEvent", version)).parsed
+def event_schema() -> Any:
+    """The published schema of crawl events, as fastavro takes it."""
+    return WriterSchema(schema("CrawlEvent")).parsed
+
+
+@cache
+def _canonical_form() -> str:
+    return to_parsing_canonical_form(event_schema())
 
 
 def _has_other_times(written: Any) -> bool:

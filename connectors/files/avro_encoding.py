@@ -1,4 +1,4 @@
-"""Crawl events from Avro container files to Avro of the latest published schema, without an object for each.
+"""Crawl events from Avro container files to Avro of the published schema, without an object for each.
 
 A record that was written as `encode_event` writes it is copied. Others are encoded one by one, with the same result:
 those with numbers or arrays in a longer form, with texts that are not ASCII, or with values that `encode_event` omits.
@@ -13,7 +13,7 @@ import numpy as np
 
 from opicflow.connectors.files.avro import decode_avro, records_at, records_with_offset
 from opicflow.connectors.files.avro_container import AvroBlock, Container
-from opicflow.connectors.files.avro_scan import LEAST_RECORD_BYTES, WITH_QUALITY, WITH_RETRY, is_ascii
+from opicflow.connectors.files.avro_scan import LEAST_RECORD_BYTES, is_ascii
 from opicflow.connectors.files.decoded import with_rejects
 from opicflow.connectors.files.event_encoding import EncodedEvents, encode_items, merge
 from opicflow.schemas.arrays import Ints
@@ -41,16 +41,16 @@ def _copy(
     text = np.frombuffer(b"".join(block.data for block in blocks), np.uint8)
     sizes = np.array([len(block.data) for block in blocks], np.int64)
     records = np.array([records_with_offset(block) for block in blocks], np.int64)
-    rows = int(np.minimum(records, sizes // LEAST_RECORD_BYTES + 1).sum()) if container.version else 0
+    rows = int(np.minimum(records, sizes // LEAST_RECORD_BYTES + 1).sum()) if container.is_plain else 0
     columns = np.empty((5, rows), np.int64)
     hashes = np.empty(rows, np.uint64)
-    out = np.empty(len(text) + rows * (len(prefix) + 2), np.uint8)
+    out = np.empty(len(text) + rows * len(prefix), np.uint8)
     if rows:
         ends = np.cumsum(sizes)
         offsets = np.array([block.offset for block in blocks], np.int64)
         before = np.frombuffer(prefix, np.uint8)
-        at, version = np.zeros(4, np.int64), container.version
-        rows = copy_records(text, ends - sizes, ends, offsets, records, version, before, at, columns, hashes, out)
+        at = np.zeros(4, np.int64)
+        rows = copy_records(text, ends - sizes, ends, offsets, records, before, at, columns, hashes, out)
     found = columns[:, :rows]
     kept = np.isin(found[0], wanted, assume_unique=True)
     offset, url_starts, url_lengths, starts, lengths = found[:, kept]
@@ -75,7 +75,6 @@ def copy_records(
     block_ends: Any,
     block_offsets: Any,
     records: Any,
-    version: Any,
     prefix: Any,
     at: Any,
     columns: Any,
@@ -94,7 +93,7 @@ def copy_records(
         for number in range(records[block]):
             begin = at[0]
             at[1] = 0
-            _pass_record(text, at, block_ends[block], version)
+            _pass_record(text, at, block_ends[block])
             if at[1] >= _DAMAGED or row >= columns.shape[1]:
                 break
             if at[1] == 0:
@@ -105,17 +104,13 @@ def copy_records(
                 hashes[row] = hash_bytes(text, at[2], at[2] + at[3])
                 end = put_bytes(out, end, prefix, 0, prefix.shape[0])
                 end = put_bytes(out, end, text, begin, at[0])
-                for added in (WITH_RETRY, WITH_QUALITY):
-                    if version < added:
-                        out[end] = 0
-                        end += 1
                 columns[4, row] = end - columns[3, row]
                 row += 1
     return row
 
 
 @lean_kernel
-def _pass_record(text: Any, at: Any, end: Any, version: Any) -> None:
+def _pass_record(text: Any, at: Any, end: Any) -> None:
     """Pass a record, and note whether it is another one than `encode_event` writes."""
     kind = _next_number(text, at, end)
     _expect(at, 0 <= kind <= 1)
@@ -164,10 +159,10 @@ def _pass_record(text: Any, at: Any, end: Any, version: Any) -> None:
                 if at[1] >= _DAMAGED:
                     return
         _expect(at, lists <= 1)
-    if version >= WITH_RETRY and _next_branch(text, at, end):
+    if _next_branch(text, at, end):
         seconds = _next_number(text, at, end)
         _expect(at, 0 < seconds <= LONGEST_RETRY_SECONDS)
-    if version >= WITH_QUALITY and _next_branch(text, at, end):
+    if _next_branch(text, at, end):
         if end - at[0] < 8:
             at[1] = _DAMAGED
         else:

@@ -33,14 +33,10 @@ from opicflow.schemas.varint import read_signed
 LEAST_RECORD_BYTES, _USUAL_LINK_BYTES = 11, 12
 _DAMAGED, _ODD, _FULL = -1, -2, -3
 _NO_NUMBER = -(1 << 63)
-WITH_RETRY = 2
-"""The version of the schema that added `retry_after`, as the last field."""
-WITH_QUALITY = 3
-"""The version that added `quality` behind it."""
 
 
 def scan_avro(
-    text: Bytes, begins: Ints, ends: Ints, offsets: Ints, records: Ints, version: int, ascii_only: bool
+    text: Bytes, begins: Ints, ends: Ints, offsets: Ints, records: Ints, ascii_only: bool
 ) -> tuple[Scan, Ints, Ints]:
     """Decode blocks of records of a published schema; also returns the end and the number of records read of each.
 
@@ -49,7 +45,7 @@ def scan_avro(
     sizes = ends - begins
     rows = int(np.minimum(records, sizes // LEAST_RECORD_BYTES + 1).sum())
     read_to, done = np.zeros(len(offsets), np.int64), np.zeros(len(offsets), np.int64)
-    at = np.array([0, 0, 0 if ascii_only else -1, version], np.int64)
+    at = np.array([0, 0, 0 if ascii_only else -1], np.int64)
     size = int(sizes.sum())
     for links in (size // _USUAL_LINK_BYTES, size):
         scan = new_scan(rows, FIRST_HOP * rows + links)
@@ -74,8 +70,7 @@ def scan_records(
     """Decode records into rows. Records with unsupported values are listed; a block ends at a damaged one.
 
     `read_to` and `done_of` receive the end of reading of every block, in bytes and in records. `at` has the position,
-    the end of the block, whether a text of the record is not ASCII (1 = yes, -1 = not checked), and the version of the
-    schema.
+    the end of the block, and whether a text of the record is not ASCII (1 = yes, -1 = not checked).
     """
     rows = np.int64(0)
     urls = np.int64(0)
@@ -302,26 +297,24 @@ def _scan_record(text: Any, at: Any, out: Scan, row: Any, first_url: Any) -> Any
     elif branch != 0:
         return _DAMAGED
     out.retry_seconds[row] = 0
-    if at[3] >= WITH_RETRY:
-        branch = _number(text, at)
-        if branch == 1:
-            begin = at[0]
-            seconds = _number(text, at)
-            if at[0] == begin:
-                return _DAMAGED
-            out.retry_seconds[row] = min(max(seconds, 0), LONGEST_RETRY_SECONDS)
-        elif branch != 0:
+    branch = _number(text, at)
+    if branch == 1:
+        begin = at[0]
+        seconds = _number(text, at)
+        if at[0] == begin:
             return _DAMAGED
+        out.retry_seconds[row] = min(max(seconds, 0), LONGEST_RETRY_SECONDS)
+    elif branch != 0:
+        return _DAMAGED
     out.quality[row] = 0
-    if at[3] >= WITH_QUALITY:
-        branch = _number(text, at)
-        if branch == 1:
-            if at[1] - at[0] < 8:
-                return _DAMAGED
-            out.quality[row] = step_of_number(_as_double(word_at(text, at[0])))
-            at[0] += 8
-        elif branch != 0:
+    branch = _number(text, at)
+    if branch == 1:
+        if at[1] - at[0] < 8:
             return _DAMAGED
+        out.quality[row] = step_of_number(_as_double(word_at(text, at[0])))
+        at[0] += 8
+    elif branch != 0:
+        return _DAMAGED
     return _ODD if odd else url
 
 

@@ -7,13 +7,12 @@ one, as Avro single objects otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
-from opicflow.connectors.files.avro_container import plain_version
+from opicflow.connectors.files.avro_container import is_plain
 from opicflow.connectors.files.avro_scan import scan_avro
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Decoded, RejectWriter
 from opicflow.connectors.files.json_scan import scan_json
@@ -80,16 +79,18 @@ def decode_messages(messages: MessageBatch, source: str, writer_of: WriterOf) ->
         events.append(scan.events(text))
     writers = _writers(writer_of)
     for kind, is_kind in ((FrameKind.SINGLE_OBJECT, is_single), (FrameKind.CONFLUENT, is_confluent)):
-        for version, rows in _plain_rows(messages, text, kind, is_kind, writers):
-            bodies = begins[rows] + _BODY_STARTS[kind]
-            offsets, ones = messages.offsets[rows], np.ones(len(rows), np.int64)
-            scan, read_to, done = scan_avro(text, bodies, ends[rows], offsets, ones, version, ascii_only=True)
-            odd[rows] = (done == 0) | (read_to != ends[rows])
-            decoded = scan.events(text)
-            if odd[rows].any():
-                decoded = decoded.take(np.flatnonzero(~odd[_rows_at(messages, decoded.offset)]))
-            odd[_rows_at(messages, scan.odd_offsets[: scan.counts[2]])] = True
-            events.append(decoded)
+        rows = _plain_rows(messages, text, kind, is_kind, writers)
+        if len(rows) == 0:
+            continue
+        bodies = begins[rows] + _BODY_STARTS[kind]
+        offsets, ones = messages.offsets[rows], np.ones(len(rows), np.int64)
+        scan, read_to, done = scan_avro(text, bodies, ends[rows], offsets, ones, ascii_only=True)
+        odd[rows] = (done == 0) | (read_to != ends[rows])
+        decoded = scan.events(text)
+        if odd[rows].any():
+            decoded = decoded.take(np.flatnonzero(~odd[_rows_at(messages, decoded.offset)]))
+        odd[_rows_at(messages, scan.odd_offsets[: scan.counts[2]])] = True
+        events.append(decoded)
     others, rejects = EventWriter(), RejectWriter(source)
     for row in np.flatnonzero(odd).tolist():
         offset, unread = int(messages.offsets[row]), messages.unread(row)
@@ -131,25 +132,25 @@ class _Writers:
     def __init__(self, writer_of: WriterOf) -> None:
         self.decoder = Decoder("CrawlEvent", writer_of)
         self._writer_of = writer_of
-        self._readable: dict[Frame, tuple[bool, int]] = {}
+        self._readable: dict[Frame, tuple[bool, bool]] = {}
 
-    def readable(self, frame: Frame) -> tuple[bool, int]:
-        """Return whether messages with this frame can be decoded as crawl events, and their `plain_version`."""
+    def readable(self, frame: Frame) -> tuple[bool, bool]:
+        """Return whether messages with this frame can be decoded as crawl events, and whether the kernel can do it."""
         known = self._readable.get(frame)
         if known is not None:
             return known
         try:
             writer = self._writer_of(frame)
         except FramingRefused:  # the decoder raises it again, as the reason of the reject
-            return False, 0
+            return False, False
         if writer is None:
-            return False, 0  # not cached: the schema may be published later
+            return False, False  # not cached: the schema may be published later
         try:
             checked = WriterSchema(writer, keep_times=True)
             is_readable = not breaks(checked.parsed, schema("CrawlEvent"))
-            found = (True, plain_version(checked)) if is_readable else (False, 0)
+            found = is_readable, is_readable and is_plain(checked)
         except Exception:  # it exceeds a bound; and fastavro raises many types for a malformed schema
-            found = False, 0
+            found = False, False
         self._readable[frame] = found
         return found
 
@@ -159,20 +160,18 @@ def _writers(writer_of: WriterOf) -> _Writers:
     return _Writers(writer_of)
 
 
-def _plain_rows(
-    messages: MessageBatch, text: Bytes, kind: FrameKind, is_kind: Bools, writers: _Writers
-) -> Iterator[tuple[int, Ints]]:
-    """Yield the rows of a frame kind whose bodies the kernel can decode, by the version of their schema."""
+def _plain_rows(messages: MessageBatch, text: Bytes, kind: FrameKind, is_kind: Bools, writers: _Writers) -> Ints:
+    """Return the rows of a frame kind whose bodies the kernel can decode."""
     sizes = messages.ends - messages.begins
     rows = np.flatnonzero(is_kind & (sizes >= _BODY_STARTS[kind]) & (sizes <= MOST_EVENT_BYTES))
     if len(rows) == 0:
-        return
+        return rows
     positions = messages.begins[rows, None] + np.arange(_NUMBER_STARTS[kind], _BODY_STARTS[kind])
     order = "<u8" if kind is FrameKind.SINGLE_OBJECT else ">u4"
     numbers, which = np.unique(np.ascontiguousarray(text[positions]).view(order)[:, 0], return_inverse=True)
-    versions = np.array([writers.readable(Frame(kind, number))[1] for number in numbers.tolist()])[which]
-    for version in np.unique(versions[versions > 0]).tolist():
-        yield version, rows[versions == version]
+    plain = np.array([writers.readable(Frame(kind, number))[1] for number in numbers.tolist()], bool)[which]
+    found: Ints = rows[plain]
+    return found
 
 
 # -- one by one --------------------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from opicflow.connectors.files.opening import InputRefused
-from opicflow.pipelines.cli.parser import Renamed
 
 if TYPE_CHECKING:
     from opicflow.connectors.files.reading import Reading
@@ -401,7 +400,6 @@ def add_refresh_options(parser: argparse.ArgumentParser, strategy: str) -> None:
         metavar="NAME",
         help="thesis, freshness, harmonic, importance, greedy or uniform",
     )
-    add_renamed(group, strategy.replace("strategy", "policy"), strategy, "refresh_strategy")
     group.add_argument("--cycle", type=float, metavar="HOURS", help="the time between two sets of orders (24)")
     group.add_argument("--discovery-share", type=float, metavar="S", help="of the bandwidth, for unread pages (0.25)")
     group.add_argument(
@@ -410,7 +408,6 @@ def add_refresh_options(parser: argparse.ArgumentParser, strategy: str) -> None:
         help="which unread pages first: learnt (the default: by importance, siblings, and what exploring has brought), "
         "importance, cash, found (the first found first)",
     )
-    add_renamed(group, "--discover-by", "--discovery-by", "discovery_by")
     group.add_argument("--rate-prior", metavar="NAME", help="of change rates: learnt (from the crawl) or fixed")
     group.add_argument("--domain-fetches", type=float, metavar="N", help="of a registrable domain a day at most")
     group.add_argument("--domain-discovery", type=float, metavar="S", help="of discovery, for one domain at most")
@@ -419,11 +416,6 @@ def add_refresh_options(parser: argparse.ArgumentParser, strategy: str) -> None:
     group.add_argument("--crawl-delay", type=float, metavar="SECONDS", help="between two fetches of a host")
     group.add_argument("--shortest-interval", type=float, metavar="SECONDS", help="between two fetches (3600)")
     group.add_argument("--longest-interval", type=float, metavar="DAYS", help="between two fetches (365)")
-
-
-def add_renamed(group: Any, old: str, new: str, dest: str) -> None:
-    """Add the old name of an option: hidden, with a warning."""
-    group.add_argument(old, dest=dest, action=Renamed, new=new, default=argparse.SUPPRESS)
 
 
 def refresh_fields_of(options: argparse.Namespace) -> dict[str, Any]:

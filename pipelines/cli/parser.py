@@ -1,4 +1,4 @@
-"""The parser of the command line: help in groups, suggestions, old names of options.
+"""The parser of the command line: help in groups, suggestions.
 
 The module of a command is imported only if its name is on the command line: help, completion and mistakes take no time.
 """
@@ -95,21 +95,6 @@ class Parser(argparse.ArgumentParser):
 
         near = get_close_matches(word, known, 1)
         return f"unknown option {word}" + (f": do you mean {near[0]}?" if near else "")
-
-
-class Renamed(argparse.Action):
-    """The old name of an option, which still works for one version and prints a warning."""
-
-    def __init__(self, new: str, **settings: Any) -> None:
-        super().__init__(**{**settings, "help": argparse.SUPPRESS})
-        self._new = new
-
-    def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option: str | None = None) -> None:
-        """Set the option, and print its new name."""
-        print_lines(
-            f"opicflow: {option} is now {self._new}: the next version accepts the new name only", file=sys.stderr
-        )
-        setattr(namespace, self.dest, self.const if self.nargs == 0 else values)
 
 
 def build_parser(arguments: Sequence[str]) -> Parser:

@@ -27,9 +27,7 @@ def print_plan(plan: dict[str, Any]) -> None:
 
 
 def _how_sure(plan: dict[str, Any]) -> str:
-    """Return the range of the freshness in words; nothing for the plan of an older state."""
-    if "freshness_low" not in plan:
-        return ""
+    """Return the range of the freshness in words."""
     low, high = plan["freshness_low"], plan["freshness_high"]
     return f" ({low:.0%} to {high:.0%})"
 

@@ -220,8 +220,6 @@ class DomainLimits:
 DISCOVERIES = ("learnt", "importance", "cash", "found")
 """The values by which discovery may order unread pages: the first found comes first, or the highest value."""
 
-_OLD_DISCOVERIES = {"estimate": "importance"}  # in configurations that older versions have stored
-
 _LASTING = ("estimator", "alpha", "gone_days", "gone_visits")
 """The fields of `RefreshConfig` that observations and removals rest on: they hold for as long as a ledger does."""
 
@@ -257,7 +255,7 @@ class LedgerConfig:
     `max_pages`, or a host has more than `max_unread_per_host` pages that were never read, the next tick removes the
     unread pages with the least waiting cash. `domains` limits unread pages by registrable domain. Between ticks so far
     apart, few amounts wait before they are sent to another shard; with `cut_seconds` 0 every tick sends a message to
-    every shard, as in older logs.
+    every shard.
     """
 
     history: History = field(default_factory=Interpolation)
@@ -331,26 +329,19 @@ class LedgerConfig:
             "policy": history_name(self.history),
             **_encode(self.history, _STORED_HISTORIES[type(self.history)]),
         }
-        later = {name: value for name, value in _encode(self.refresh, _LATER_REFRESH).items() if value is not None}
-        values["refresh"] = _encode(self.refresh, _STORED_REFRESH) | later
-        if self.cut_seconds:
-            values["cut_seconds"] = self.cut_seconds
-        if self.domains.limit_anything:
-            values["domains"] = _encode(self.domains, _STORED_DOMAINS)
+        values["refresh"] = _encode(self.refresh, _STORED_REFRESH)
+        values["domains"] = _encode(self.domains, _STORED_DOMAINS)
         return values
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> LedgerConfig:
         """The configuration that `to_json` wrote; `ConfigRefused` for anything else."""
         try:
-            fields, history = _decode(values, _STORED | _same("domains", "cut_seconds")), dict(values["history"])
-            if "domains" in fields:
-                fields["domains"] = DomainLimits(**_decode(fields["domains"], _STORED_DOMAINS))
+            fields, history = _decode(values, _STORED), dict(values["history"])
+            fields["domains"] = DomainLimits(**_decode(fields["domains"], _STORED_DOMAINS))
             kind = HISTORIES[history.pop("policy")]
             fields["history"] = kind(**_decode(history, _STORED_HISTORIES[kind]))
-            refresh = _decode(values["refresh"], _STORED_REFRESH | _LATER_REFRESH)
-            refresh["discovery_by"] = _OLD_DISCOVERIES.get(refresh["discovery_by"], refresh["discovery_by"])
-            fields["refresh"] = RefreshConfig(**refresh)
+            fields["refresh"] = RefreshConfig(**_decode(values["refresh"], _STORED_REFRESH))
             for name in ("class_weights", "link_bonus_per_1024"):
                 fields[name] = tuple(fields[name])
             return cls(**fields)
@@ -379,32 +370,32 @@ _STORED = _same(
     "refresh",
     "max_pages",
     "max_unread_per_host",
+    "domains",
+    "cut_seconds",
 )
-_STORED_REFRESH = {
-    "policy": "strategy",
-    **_same("estimator", "alpha", "bandwidth_per_day", "discovery_share"),
-    "discover_by": "discovery_by",
-    **_same(
-        "cycle_hours",
-        "shortest_interval_seconds",
-        "longest_interval_days",
-        "host_fetches_per_day",
-        "order_timeout_hours",
-        "retry_hours",
-        "longest_retry_days",
-        "gone_days",
-        "gone_visits",
-        "rate_prior",
-    ),
-}
-_LATER_REFRESH = _same(
+_STORED_REFRESH = _same(
+    "strategy",
+    "estimator",
+    "alpha",
+    "bandwidth_per_day",
+    "discovery_share",
+    "discovery_by",
+    "cycle_hours",
+    "shortest_interval_seconds",
+    "longest_interval_days",
+    "host_fetches_per_day",
+    "order_timeout_hours",
+    "retry_hours",
+    "longest_retry_days",
+    "gone_days",
+    "gone_visits",
+    "rate_prior",
     "host_fetches_per_hour",
     "crawl_delay_seconds",
     "domain_fetches_per_day",
     "domain_discovery_share",
     "first_cycle_minutes",
 )
-"""Stored only where they are given: older configurations do not have them."""
 _STORED_DOMAINS = _same("most_unread", "most_announced", "most_share")
 _STORED_HISTORIES: dict[type, dict[str, str]] = {
     All: {},

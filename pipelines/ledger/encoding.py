@@ -17,9 +17,8 @@ with a bit for each that has anything but its default; the others take no byte.
 with the links, or of the id before; these sites; and the other six bytes of every id. Most links stay on their site,
 and the ids of transfers are sorted. Amounts are varints.
 
-An entry has one form, and other bytes are refused. Policies and controls are rare: they are packed columns, as all
-entries were in older logs, which are read (packed_entries.py). So older code can read the entry that announces the form
-above, and ends there.
+An entry has one form, and other bytes are refused. Policies and controls are rare: they are packed columns
+(packed_entries.py).
 """
 
 from __future__ import annotations
@@ -68,8 +67,6 @@ from opicflow.schemas.columns import MAGIC, ColumnsRefused
 from opicflow.schemas.number_lists import decode_numbers, encode_numbers
 from opicflow.schemas.varint import MOST_BYTES
 
-ENTRY_FORM = 2
-"""The version that is written. Entries of version 1 are packed columns."""
 _MARK = b"OE"
 _START = struct.Struct("<2sQBB")
 _CHECKED_FROM = 10
@@ -110,8 +107,6 @@ def encode_entry(entry: LogEntry, note: dict[str, Any] | None = None) -> bytes:
     """
     if isinstance(entry, PolicyEntry | ControlEntry):
         return pack_entry(entry, note or {})
-    if entry.version != ENTRY_VERSION:
-        raise ValueError(f"an entry of version {shown(entry.version)} is not written")
     stored_note = orjson.dumps(note, default=list) if note else b""
     match entry:
         case CrawlEntry():
@@ -120,7 +115,7 @@ def encode_entry(entry: LogEntry, note: dict[str, Any] | None = None) -> bytes:
             kind, (numbers, *parts) = _Kind.TRANSFERS, _encode_transfers(entry)
         case TickEntry():
             kind, numbers, parts = _Kind.TICK, [entry.second], []
-    head = bytes((ENTRY_FORM, kind)) + encode_numbers([len(stored_note), *numbers]) + stored_note
+    head = bytes((ENTRY_VERSION, kind)) + encode_numbers([len(stored_note), *numbers]) + stored_note
     digest = xxhash.xxh64(head)
     for part in parts:
         digest.update(part)
@@ -139,7 +134,7 @@ def decode_entry(data: bytes) -> DecodedEntry:
     _, digest, version, kind = _START.unpack_from(data)
     if xxhash.xxh64_intdigest(memoryview(data)[_CHECKED_FROM:]) != digest:
         raise ColumnsRefused("the entry was damaged: its checksum does not fit")
-    if version != ENTRY_FORM or kind not in _DECODERS:
+    if version != ENTRY_VERSION or kind not in _DECODERS:
         raise EntryUnknown(f"an entry of kind {kind} and version {version}: update opicflow")
     try:
         (size, *numbers), at = decode_numbers(data, _START.size)

@@ -193,7 +193,6 @@ class CrawlEntry:
     items: CrawlItems
     visits_total: int | None = None
     counted_from: int = 0
-    version: int = ENTRY_VERSION
 
 
 @dataclass(frozen=True)
@@ -213,7 +212,6 @@ class PolicyEntry:
     drop: tuple[int, ...] = ()
     forget: tuple[int, ...] = ()
     policies: tuple[Policy, ...] = ()
-    version: int = ENTRY_VERSION
 
 
 @dataclass(frozen=True)
@@ -221,7 +219,6 @@ class TickEntry:
     """Time passes: the second of the clock. A tick that is not later than the last one changes nothing."""
 
     second: int
-    version: int = ENTRY_VERSION
 
 
 @dataclass(frozen=True)
@@ -260,7 +257,7 @@ class Gossip:
     residuals: ResidualSums | None = None
     """Under `certified`, and only there."""
     second: int = -1
-    """The shard's last tick; -1 if there was none, or the shard ran an older opicflow."""
+    """The shard's last tick; -1 if there was none."""
 
 
 @dataclass(frozen=True)
@@ -282,7 +279,6 @@ class TransfersEntry:
     sent_total: int
     sent_digest: int
     gossip: Gossip | None
-    version: int = ENTRY_VERSION
 
     @property
     def start(self) -> LogPosition:
@@ -335,7 +331,6 @@ class ControlEntry:
 
     source: str
     values: dict[str, Any]
-    version: int = ENTRY_VERSION
 
 
 LogEntry = Entry | ControlEntry

@@ -17,7 +17,6 @@ from opicflow.pipelines.ledger.config import (
     shown,
 )
 from opicflow.pipelines.ledger.entries import (
-    ENTRY_VERSION,
     ITEM_COLUMNS,
     CrawlEntry,
     CrawlItems,
@@ -49,13 +48,9 @@ _LAST_KIND, _LAST_OUTCOME = int(max(Kind)), int(max(Outcome))
 
 
 def check_kind(entry: LogEntry) -> None:
-    """Refuse anything but an entry of this version of the rules."""
+    """Refuse anything but an entry."""
     if type(entry) not in (CrawlEntry, PolicyEntry, TickEntry, TransfersEntry):
         raise EntryRefused(f"{shown(entry)} is no entry of a shard log")
-    if not is_whole(entry.version, ENTRY_VERSION, ENTRY_VERSION):
-        raise EntryRefused(
-            f"the entry has version {shown(entry.version)}, this code reads version {ENTRY_VERSION}: update opicflow"
-        )
 
 
 def check_source(entry: CrawlEntry | PolicyEntry) -> None:

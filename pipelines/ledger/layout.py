@@ -57,9 +57,6 @@ REFRESH_ROW = np.dtype(
     ]
 )
 
-FIRST_REFRESH_ROW = np.dtype([(name, REFRESH_ROW[name]) for name in (REFRESH_ROW.names or ())[:10]])
-"""The rows of older snapshots: columns that they lack are 0."""
-
 # Notes of a page that concern its refreshing.
 MISTRUST = np.uint8(15)  # how much its dates of change are mistrusted
 RATE_SET = np.uint8(64)  # a policy sets its change rate
@@ -196,9 +193,6 @@ SUMS = _accounts(
     "received",  # what links of other shards carry to pages of this one, as far as it has arrived
 )
 """The sums of the policy `certified`."""
-
-SUMS_OF_ONE_SHARD = 8
-"""The number of columns in older snapshots."""
 
 STORE = _accounts(
     np.int64,

@@ -683,16 +683,12 @@ class Ledger:
             **{name: columns[name].view(kind) for name, kind in at.ACCOUNTS.items()},
         }
         if self.is_certified:
-            sums = columns["sums"]
-            if len(sums) == at.SUMS_OF_ONE_SHARD:  # an older snapshot
-                sums = np.append(sums, np.zeros(len(at.SUMS.names or ()) - len(sums), np.int64))
-            columns["sums"] = sums.view(at.SUMS)
+            columns["sums"] = columns["sums"].view(at.SUMS)
         stored = columns.pop("links")
-        if snapshots.ANNOUNCED_COLUMNS[0] in columns:
-            sites, counts = (columns.pop(name) for name in snapshots.ANNOUNCED_COLUMNS)
-            snapshots.refuse(announced_problem(room.book, sites, counts))
-            room.book.announced[sites] = counts
-        quality = columns.pop(snapshots.QUALITY_COLUMN, snapshots.NO_QUALITIES)
+        sites, counts = (columns.pop(name) for name in snapshots.ANNOUNCED_COLUMNS)
+        snapshots.refuse(announced_problem(room.book, sites, counts))
+        room.book.announced[sites] = counts
+        quality = columns.pop(snapshots.QUALITY_COLUMN)
         no_limits_yet = room.book.domains
         room.adopt_columns(columns, contents.urls)
         latest, before = (columns[name] for name in snapshots.RECENT_COLUMNS)

@@ -162,10 +162,8 @@ def new_state(shard: int, shards: int, page_ids: PageIds) -> LedgerState:
 def encode_state(state: LedgerState, config: LedgerConfig, shard: int, ranges: ShardRanges) -> dict[str, Any]:
     """The state as plain values, for the manifest of a snapshot.
 
-    Ranges of equal width are left out, hosts that ask to wait if there are none, and reviews if discovery is not
-    learnt, as in older snapshots.
+    Ranges of equal width are left out, and reviews if discovery is not learnt.
     """
-    busy = [[host, *wait] for host, wait in sorted(state.busy_hosts.items())]
     whole = state.whole_cut
     return {
         "config": config.to_json(),
@@ -182,7 +180,7 @@ def encode_state(state: LedgerState, config: LedgerConfig, shard: int, ranges: S
         "publications": state.policies.to_json(),
         "published_budget": state.budget,
         "url_generation": state.url_generation,
-        **({"busy_hosts": busy} if busy else {}),
+        "busy_hosts": [[host, *wait] for host, wait in sorted(state.busy_hosts.items())],
         **({"whole_cut": [whole.second, _encode_gossip(whole.gossip)]} if config.cut_seconds else {}),
         **({"reviews": _encode_reviews(state.reviews)} if config.learns_discovery else {}),
     }
@@ -201,7 +199,7 @@ def decode_state(values: dict[str, Any], page_ids: PageIds) -> LedgerState:
         policies=Policies.from_json(values["publications"], page_ids),
         budget=dict(values["published_budget"]),
         url_generation=values["url_generation"],
-        busy_hosts={host: HostWait(*wait) for host, *wait in values.get("busy_hosts", ())},
+        busy_hosts={host: HostWait(*wait) for host, *wait in values["busy_hosts"]},
         reviews=_decode_reviews(values["reviews"]) if "reviews" in values else Reviews(),
         whole_cut=_decode_whole_cut(*values["whole_cut"]) if "whole_cut" in values else WholeCut(),
     )
@@ -216,13 +214,8 @@ def _decode_whole_cut(second: int, gossip: list[Any] | None) -> WholeCut:
 
 
 def _encode_mark(mark: Mark) -> list[Any]:
-    """The numbers of a mark; older ones have no count of their own, and no ranges that are ahead."""
-    values: list[Any] = [*mark.position, mark.total, mark.digest]
-    if mark.counted_from or mark.ahead:
-        values += [mark.counted_from, mark.uncounted]
-    if mark.ahead:
-        values.append([[first_id, last_id, *position] for first_id, last_id, position in mark.ahead])
-    return values
+    ahead = [[first_id, last_id, *position] for first_id, last_id, position in mark.ahead]
+    return [*mark.position, mark.total, mark.digest, mark.counted_from, mark.uncounted, ahead]
 
 
 def _decode_mark(
@@ -230,9 +223,9 @@ def _decode_mark(
     within: int,
     total: int,
     digest: int,
-    counted_from: int = 0,
-    uncounted: int = 0,
-    ahead: Sequence[Sequence[int]] = (),
+    counted_from: int,
+    uncounted: int,
+    ahead: Sequence[Sequence[int]],
 ) -> Mark:
     ranges = (Ahead(first_id, last_id, LogPosition(*position)) for first_id, last_id, *position in ahead)
     return Mark(LogPosition(offset, within), total, digest, counted_from, uncounted, tuple(ranges))
@@ -240,8 +233,7 @@ def _decode_mark(
 
 def decode_gossip(values: list[Any]) -> Gossip:
     """The gossip that a snapshot stores as a list."""
-    advance, minted, pages, weighted_pages, rate_sum, shares, *later = values
-    residuals = later[0] if later else None
+    advance, minted, pages, weighted_pages, rate_sum, shares, residuals, second = values
     return Gossip(
         advance=advance,
         minted=minted,
@@ -250,7 +242,7 @@ def decode_gossip(values: list[Any]) -> Gossip:
         rate_sum=rate_sum,
         shares=shares,
         residuals=decode_residual_sums(residuals),
-        second=later[1] if len(later) > 1 else -1,
+        second=second,
     )
 
 
@@ -258,10 +250,7 @@ def _encode_gossip(gossip: Gossip | None) -> list[Any] | None:
     if gossip is None:
         return None
     values = [gossip.advance, gossip.minted, gossip.pages, gossip.weighted_pages, gossip.rate_sum, gossip.shares]
-    residuals = gossip.residuals and _encode_residual_sums(gossip.residuals)
-    if gossip.second >= 0:
-        return [*values, residuals, gossip.second]
-    return [*values, residuals] if residuals else values
+    return [*values, gossip.residuals and _encode_residual_sums(gossip.residuals), gossip.second]
 
 
 def decode_residual_sums(values: list[Any] | None) -> ResidualSums | None:
@@ -335,12 +324,7 @@ def _decode_reviews(values: dict[str, Any]) -> Reviews:
 
 
 def _encode_times(times: Times) -> dict[str, Any]:
-    """The times as a snapshot stores them. What a ledger has not begun to note is left out, as in older snapshots."""
-    later = {
-        "visits_by": times.visits_by or None,
-        "ahead_theta": times.ahead_theta,
-        "first_planned_second": times.first_planned_second if times.first_planned_second >= 0 else None,
-    }
+    """The times as a snapshot stores them."""
     return {
         "tick_second": times.tick_second,
         "sweep_second": times.sweep_second,
@@ -349,7 +333,9 @@ def _encode_times(times: Times) -> dict[str, Any]:
         "first_tick_second": times.first_tick_second,
         "planned_second": times.planned_second,
         "sweep_received": times.sweep_received,
-        **{name: value for name, value in later.items() if value is not None},
+        "visits_by": times.visits_by,
+        "ahead_theta": times.ahead_theta,
+        "first_planned_second": times.first_planned_second,
     }
 
 
@@ -361,8 +347,8 @@ def _decode_times(values: dict[str, Any]) -> Times:
         days=[(second, theta) for second, theta in values["days"]],
         first_tick_second=values["first_tick_second"],
         planned_second=values["planned_second"],
-        sweep_received=values.get("sweep_received", 0),  # older snapshots do not have these
-        visits_by=[(second, visits) for second, visits in values.get("visits_by", ())],
-        ahead_theta=values.get("ahead_theta"),
-        first_planned_second=values.get("first_planned_second", -1),
+        sweep_received=values["sweep_received"],
+        visits_by=[(second, visits) for second, visits in values["visits_by"]],
+        ahead_theta=values["ahead_theta"],
+        first_planned_second=values["first_planned_second"],
     )

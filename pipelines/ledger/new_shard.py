@@ -37,6 +37,7 @@ from opicflow.pipelines.ledger.snapshot import (
     ANNOUNCED_COLUMNS,
     BOOK_COLUMNS,
     CERTIFIED_COLUMNS,
+    NO_QUALITIES,
     QUALITY_COLUMN,
     RECENT_COLUMNS,
     SnapshotContent,
@@ -131,11 +132,11 @@ class NewShard:
         return np.concatenate(found)
 
     def _quality(self) -> dict[str, Array]:
-        """Return the column of qualities, unless all are 1."""
+        """Return the column of qualities, which is empty if all are 1."""
         of_old = [(one, one.slots(self.number)) for one in self._old]
         steps = [one.quality[slots] if len(one.quality) else np.zeros(len(slots), np.uint8) for one, slots in of_old]
         column = np.concatenate(steps)
-        return {QUALITY_COLUMN: column} if column.any() else {}
+        return {QUALITY_COLUMN: column if column.any() else NO_QUALITIES}
 
     def _urls(self) -> tuple[Array, Any, int]:
         """Return the starts of URLs, their arena, and its length."""
@@ -298,7 +299,7 @@ class NewShard:
         counts[too_many, :IN_USE] *= (MOST_COUNTED / counted[too_many])[:, None].astype(np.float32)
         counts[:, IN_USE] = np.minimum(counts[:, IN_USE], 1)
         sites = np.flatnonzero(counts.any(axis=1))
-        return dict(zip(ANNOUNCED_COLUMNS, (sites.astype(np.int32), counts[sites]), strict=True)) if len(sites) else {}
+        return dict(zip(ANNOUNCED_COLUMNS, (sites.astype(np.int32), counts[sites]), strict=True))
 
     def _domains(self, book: Book, columns: dict[str, Array]) -> Ints:
         """Return what unread pages of domains may be and hold: a divided domain shares it by page ids."""

@@ -44,8 +44,7 @@ _DIGEST_BYTES = 16
 _NO_WORDS = np.zeros(0, np.int64)
 _WORD = np.dtype(np.int64)
 _SLOTS_AT_ONCE = 1 << 16
-_ROWS = {at.PAGE_ROW: "page-row-2", at.REFRESH_ROW: "refresh-row-2", at.FIRST_REFRESH_ROW: "refresh-row-1"}
-_OLDER = {at.REFRESH_ROW: (at.FIRST_REFRESH_ROW,)}
+_ROWS = {at.PAGE_ROW: "page-row-1", at.REFRESH_ROW: "refresh-row-1"}
 _ANY = -1  # the checksum of a chunk that is not known
 WRONG_VALUES = (ArithmeticError, AttributeError, LedgerError, LookupError, MemoryError, TypeError, ValueError)
 """The errors that values of a wrong type or size cause where they are used: a snapshot may contain anything."""
@@ -65,11 +64,11 @@ BOOK_COLUMNS = (
 )
 CERTIFIED_COLUMNS = ("sums", "lost_ids", "lost_amounts")
 ANNOUNCED_COLUMNS = ("announced_sites", "announced_counts")
-"""The worth of announcements. Older snapshots, and crawls without announcements, do not have it."""
+"""The worth of announcements."""
 JUDGED_COLUMNS = ("judged_pages", "judged_explored", "judged_own", "judged_siblings")
 """The pages by which discovery learns; there only where it does, as is the order of URLs."""
 QUALITY_COLUMN = "quality"
-"""The steps of the qualities of pages. Older snapshots, and crawls without qualities below 1, do not have it."""
+"""The steps of the qualities of pages; empty without qualities below 1."""
 NO_QUALITIES = np.zeros(0, np.uint8)
 RECENT_COLUMNS = ("recent_visits", "recent_visits_before")
 
@@ -148,12 +147,6 @@ def read(chunks: Iterable[bytes], space: Space = in_memory) -> SnapshotContent:
         config = LedgerConfig.from_json(state["config"])
         book = new_book(config)
         empty = _columns(config, new_table(config), book, judged_columns(Reviews()), NO_QUALITIES)
-        if ANNOUNCED_COLUMNS[0] in manifest["columns"]:
-            limited = {"domains": empty.pop("domains")} if "domains" in empty else {}
-            empty |= _announced_columns(book) | limited
-        if QUALITY_COLUMN in manifest["columns"]:
-            empty[QUALITY_COLUMN] = NO_QUALITIES
-        kinds = {name: _kind(words, empty[name]) for name, words in manifest["columns"].items()}
         shapes = {name: _shape(words, empty[name]) for name, words in manifest["columns"].items()}
         checksums, url_checksums = list(manifest["column_chunks"]), list(manifest["url_chunks"])
         url_bytes = manifest["url_bytes"]
@@ -161,7 +154,7 @@ def read(chunks: Iterable[bytes], space: Space = in_memory) -> SnapshotContent:
         raise _no_ledger(f"its manifest cannot be read: {shown(problem)}") from None
     if list(shapes) != list(empty) or len(manifest) != 5 or not is_whole(url_bytes, 0, 1 << 50):
         raise _no_ledger("its columns are not those of its configuration")
-    room = {name: math.prod(shape) * kinds[name].itemsize for name, shape in shapes.items()}
+    room = {name: math.prod(shape) * empty[name].itemsize for name, shape in shapes.items()}
     needed = sum(_chunks_for(size) for size in room.values())
     if (needed, _chunks_for(url_bytes)) != (len(checksums), len(url_checksums)):
         raise _no_ledger("its columns do not have the chunks that they need")
@@ -169,9 +162,8 @@ def read(chunks: Iterable[bytes], space: Space = in_memory) -> SnapshotContent:
     of_pages = {"links", *stored_columns(config)}
     for name, shape in shapes.items():
         its_space = space if name in of_pages else in_memory
-        columns[name] = _room_for(its_space(np.empty((0, *shape[1:]), kinds[name])), shape[0])
+        columns[name] = _room_for(its_space(np.empty((0, *shape[1:]), empty[name].dtype)), shape[0])
         number = _fill(columns[name], source, _COLUMN, number, checksums)
-        columns[name] = _widened(columns[name], empty[name].dtype)
     urls = space(np.empty(0, np.uint8))
     _fill(_room_for(urls, url_bytes), source, _URLS, 0, url_checksums)
     if next(source, None) is not None:
@@ -216,30 +208,12 @@ def _read_manifest(source: Iterator[bytes]) -> dict[str, Any]:
     return parsed
 
 
-def _kind(words: Any, empty: Array) -> np.dtype[Any]:
-    """The type of a column in a manifest: that of the empty one, or one that older snapshots have."""
-    kinds: tuple[np.dtype[Any], ...] = (empty.dtype, *_OLDER.get(empty.dtype, ()))
-    for kind in kinds:
-        if words[0] == _dtype_words(kind):
-            return kind
-    raise ValueError(f"a column is {shown(words)}")
-
-
-def _widened(column: Array, kind: np.dtype[Any]) -> Array:
-    """A column of rows with all fields of this type; those that it does not have are 0."""
-    if column.dtype == kind:
-        return column
-    rows = np.zeros(column.shape, kind)
-    for name in column.dtype.names or ():
-        rows[name] = column[name]
-    return rows
-
-
 def _shape(words: Any, empty: Array) -> tuple[int, ...]:
-    """The shape of a column in a manifest, where it has the inner shape of the empty one."""
-    _, shape = words
+    """The shape of a column in a manifest, where it has the type and the inner shape of the empty one."""
+    kind, shape = words
     if (
-        type(shape) is not list
+        kind != _dtype_words(empty.dtype)
+        or type(shape) is not list
         or not all(is_whole(size, 0, 1 << 50) for size in shape)
         or shape[1:] != list(empty.shape[1:])
         or len(shape) != empty.ndim
@@ -295,9 +269,9 @@ def _columns(
         "free": table.free[: int(counts.free)],
         **{name: getattr(table, name)[: int(counts.slots)] for name in stored_columns(config)},
         **({"url_order": book.url_order, **judged} if config.learns_discovery else {}),
-        **(_announced_columns(book) if book.announced.any() else {}),
+        **_announced_columns(book),
         **({"domains": book.domains} if len(book.domains) else {}),
-        **({QUALITY_COLUMN: quality} if len(quality) else {}),
+        QUALITY_COLUMN: quality,
     }
 
 

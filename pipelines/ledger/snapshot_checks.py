@@ -77,21 +77,27 @@ _STATE = {
     "publications",
     "published_budget",
     "url_generation",
+    "busy_hosts",
 }
-_TIMES = {"tick_second", "sweep_second", "sweep_rate_sum", "days", "first_tick_second", "planned_second"}
-_REVIEWS = {"second", "read", "share", "seen", "followed", "credits", "waiting"}
-_LATER_TIMES = {
+_TIMES = {
+    "tick_second",
+    "sweep_second",
+    "sweep_rate_sum",
+    "days",
+    "first_tick_second",
+    "planned_second",
     "sweep_received",
     "visits_by",
     "ahead_theta",
     "first_planned_second",
-}  # older snapshots do not have them
+}
+_REVIEWS = {"second", "read", "share", "seen", "followed", "credits", "waiting"}
 
 
 def state_problem(state: dict[str, Any], config: LedgerConfig, shard: int, shards: int) -> str:
     """The first problem of the state that is not columns; empty if there is none."""
     has = {"reviews": config.learns_discovery, "whole_cut": config.cut_seconds > 0}
-    if set(state) - {"first_ids", "busy_hosts", *has} != _STATE or any((one in state) != has[one] for one in has):
+    if set(state) - {"first_ids", *has} != _STATE or any((one in state) != has[one] for one in has):
         return "its state has other parts"
     if not (is_whole(state["cut"], 0, _MOST) and is_whole(state["url_generation"], 0, _MOST)):
         return "its cut or generation is no number"
@@ -120,7 +126,7 @@ def state_problem(state: dict[str, Any], config: LedgerConfig, shard: int, shard
         _times_problem(state["times"])
         or _policies_problem(state["publications"], config.categories)
         or _budget_problem(state["published_budget"], config.categories)
-        or _busy_problem(state.get("busy_hosts", []))
+        or _busy_problem(state["busy_hosts"])
         or _reviews_problem(state.get("reviews"))
     )
 
@@ -189,13 +195,15 @@ def lost_problem(book: Book, ids: Array, amounts: Array) -> str:
 def _is_mark(mark: Any) -> bool:
     return (
         type(mark) is list
-        and len(mark) in (5, 7, 8)
+        and len(mark) == 8
         and type(mark[0]) is str
         and mark[0].isprintable()
         and all(is_whole(value, 0, _MOST) for value in mark[1:4])
         and is_whole(mark[4], 0, _WRAP - 1)
-        and (len(mark) == 5 or (is_whole(mark[5], int(len(mark) == 7), _MOST) and is_whole(mark[6], -_MOST, _MOST)))
-        and (len(mark) < 8 or (mark[7] != [] and _are_lists(mark[7], 4) and all(map(_is_ahead, mark[7]))))
+        and is_whole(mark[5], 0, _MOST)
+        and is_whole(mark[6], -_MOST, _MOST)
+        and _are_lists(mark[7], 4)
+        and all(map(_is_ahead, mark[7]))
     )
 
 
@@ -233,11 +241,11 @@ def _is_stored_gossip(gossip: Any, shards: int, is_certified: bool) -> bool:
 
 
 def _times_problem(times: Any) -> str:
-    if type(times) is not dict or set(times) - _LATER_TIMES != _TIMES:
+    if type(times) is not dict or set(times) != _TIMES:
         return "its times have other parts"
-    if not is_whole(times.get("sweep_received", 0), 0, MOST_CASH):
+    if not is_whole(times["sweep_received"], 0, MOST_CASH):
         return "the cash received is out of bounds"
-    readings, ahead = times.get("visits_by", []), times.get("ahead_theta")
+    readings, ahead = times["visits_by"], times["ahead_theta"]
     if not (_are_lists(readings, 2) and all(is_whole(one, 0, _MOST) for row in readings for one in row)):
         return "its visits by second are out of bounds"
     if ahead is not None and not is_whole(ahead, 0, _WRAP - 1):

@@ -134,8 +134,7 @@ class Recorder:
             self._damaged_bytes = self._inbox.damaged_bytes
 
     def _announce(self, event: dict[str, Any]) -> None:
-        pages = event["pages"] if "pages" in event else {event["url"]: event.get("quality")}  # of older crawls
-        for url, quality in pages.items():
+        for url, quality in event["pages"].items():
             try:
                 self._frontier.announce([url], quality)
             except NotAPage as problem:

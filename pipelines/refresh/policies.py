@@ -32,8 +32,8 @@ from opicflow.schemas.policy_json import PolicyRefused, policy_from_json, policy
 from opicflow.schemas.records import Policy
 from opicflow.schemas.urls import LONGEST_URL, NotAPage, canonical, host
 
-RULES_VERSION = 3
-"""The latest version of the rules that this code can read."""
+RULES_VERSION = 1
+"""The version of the rules that this code can read."""
 MOST_IN_FORCE = 100_000
 MOST_FACTOR = 1e6
 LONGEST_INTERVAL_SECONDS = 100 * 365.25 * 86400
@@ -82,9 +82,9 @@ _Statement = tuple[str, str, "str | int"]
 # -- checks ------------------------------------------------------------------------------------------------------------
 
 
-def check(policy: Policy, categories: int, rules_version: int = RULES_VERSION) -> None:
+def check(policy: Policy, categories: int) -> None:
     """Raise `PolicyRefused`, with a reason of one line, for a policy that contradicts itself or is out of range."""
-    problem = next(_problems(policy, categories, rules_version), None)
+    problem = next(_problems(policy, categories), None)
     if problem:
         raise PolicyRefused(problem)
 
@@ -96,11 +96,9 @@ def most_categories(policy: Policy) -> int:
     return len(policy.link_bonus_per_1024) if policy.link_bonus_per_1024 else _MOST_CATEGORIES
 
 
-def _problems(policy: Policy, categories: int, rules_version: int) -> Iterator[str]:
-    if not 1 <= policy.rules_version <= rules_version:
-        yield f"rules_version is {policy.rules_version}, and this version reads 1 to {rules_version}: update opicflow"
-    if policy.url_pattern is not None:
-        yield "url_pattern: policies have no patterns: name a url, host, url_prefix or category"
+def _problems(policy: Policy, categories: int) -> Iterator[str]:
+    if policy.rules_version != RULES_VERSION:
+        yield f"rules_version is {policy.rules_version}, and this version reads {RULES_VERSION}: update opicflow"
     targets = [name for name in ("url", "host", "url_prefix", "category") if getattr(policy, name) is not None]
     if len(targets) > 1:
         yield f"{' and '.join(targets)} are given: write one policy for each"

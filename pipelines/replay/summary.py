@@ -59,7 +59,6 @@ def summary_of(state: State, empty_files: Sequence[str], input_ranges: Sequence[
         "policies": counts.get("policies", 0),
         "policies_refused": len(refused_policies(state.run)),
         "pages_removed": removed,
-        "pages_let_go": removed,  # the old name, for one version
         "plan": last["plan"],
         "history": state.config["ledger"]["history"]["policy"],
         **{name: last[name] for name in ("certificate", "not_learnt") if name in last},

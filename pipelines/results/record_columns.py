@@ -130,7 +130,7 @@ def order_columns(pages: Pages) -> Columns:
         "shard": np.full(rows, pages.moment["shard"]),
         "not_before": _times(np.where(second == 0, 0, c["not_before_second"])),
         "host": hosts_of(pages.texts),
-        "by": NumberedWords(c["by"], BY) if "by" in c else NumberedWords.same("", rows),  # older states have none
+        "by": NumberedWords(c["by"], BY),
     }
 
 

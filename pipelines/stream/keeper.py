@@ -34,7 +34,6 @@ from opicflow.pipelines.ledger import (
     TransfersEntry,
 )
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
-from opicflow.pipelines.ledger.entries import ENTRY_VERSION
 from opicflow.pipelines.ledger.errors import EntryUnknown
 from opicflow.pipelines.ledger.window import SECONDS_PER_DAY
 from opicflow.pipelines.stream.log_head import LogHead
@@ -334,7 +333,7 @@ class LogKeeper:
             yield self._reject(Reason.REFUSED, why, offset, value)
 
     def _control(self, entry: ControlEntry, offset: int, value: bytes) -> Iterator[Output]:
-        if entry.version != ENTRY_VERSION or not isinstance(entry.values, dict):
+        if not isinstance(entry.values, dict):
             raise self._unknown(offset)
         if "origin" in entry.values:
             origin = Origin.of(entry)
@@ -350,8 +349,6 @@ class LogKeeper:
             elif self.origin != origin:
                 why = "the log began with other settings, and the settings of a ledger never change"
                 yield self._reject(Reason.REFUSED, why, offset, value)
-            elif origin.entry_form > self.origin.entry_form:
-                self.origin, self._notes.origin = origin, dict(entry.values)
             return
         if Placement.of(entry) is not None:  # its content is in the settings, too
             return

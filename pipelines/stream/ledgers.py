@@ -210,7 +210,6 @@ def record_metrics(keeper: Keeper) -> None:
     assert isinstance(keeper, LogKeeper)
     for name, number in keeper.counts.items():
         count(name, number)
-    count("let_go", keeper.counts["removed"])  # the old name, for one version
     keeper.counts.clear()
     if keeper.has_audited:
         keeper.has_audited = False

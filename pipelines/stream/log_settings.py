@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
 
 from opicflow.pipelines.ledger import ConfigRefused, ControlEntry, LedgerConfig, LogEntry
-from opicflow.pipelines.ledger.encoding import ENTRY_FORM, encode_entry
+from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.pages import PageIds
@@ -107,8 +107,6 @@ class Origin:
     """The logs of other shards that these continue. None: the ledgers begin without a page."""
     most_ahead_hours: int | None = None
     """A visit whose time is further ahead of the log counts without it. None: routers reject it, as in older logs."""
-    entry_form: int = field(default=ENTRY_FORM, compare=False)
-    """The newest form of the entries in the log: an opicflow that does not know it ends here, before it meets one."""
 
     def for_new_logs(self) -> Origin:
         """Return the settings, with those that older logs lack and that are no options."""
@@ -142,8 +140,7 @@ class Origin:
             **({} if self.continues is None else {"continues": asdict(self.continues)}),
             **({} if self.most_ahead_hours is None else {"most_ahead_hours": self.most_ahead_hours}),
             **self.placement.to_json(),
-            **({} if CANONICAL_VERSION == 1 else {"canonical": CANONICAL_VERSION}),
-            "entry_form": ENTRY_FORM,
+            "canonical": CANONICAL_VERSION,
         }
         return encode_entry(ControlEntry("stream", {"origin": values}))
 
@@ -153,8 +150,7 @@ class Origin:
         try:
             assert isinstance(entry, ControlEntry)
             values = dict(entry.values["origin"])
-            _check_canonical(values.pop("canonical", 1))
-            _check_form(values.setdefault("entry_form", 1))
+            _check_canonical(values.pop("canonical"))
             placement = Placement.from_json(values)
             for name in Placement.STORED_AS:
                 values.pop(name, None)
@@ -178,12 +174,6 @@ def _check_canonical(version: Any) -> None:
             f"the pages of the log have ids by version {str(version)[:20]} of canonical URLs, and this opicflow has "
             f"version {CANONICAL_VERSION}: use the release that the stream began with, or rebuild with this one"
         )
-
-
-def _check_form(form: Any) -> None:
-    """Refuse logs with entries that this code cannot read."""
-    if type(form) is not int or not 1 <= form <= ENTRY_FORM:
-        raise LogRefused(f"the log has entries of form {str(form)[:20]}, and not up to {ENTRY_FORM}: update opicflow")
 
 
 def _check_hours(hours: Any) -> None:

@@ -11,7 +11,7 @@ from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.partitions import PartitionRange, partitions_of_topic, record_at, resolve
 from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.topics import Finding, TopicSpec, findings, names, read_cluster, specs
-from opicflow.pipelines.ledger.encoding import ENTRY_FORM, decode_entry
+from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.stream.log_settings import LogRefused, Origin, Placement
 from opicflow.pipelines.stream.snapshot_reader import origin_of_shard
 from opicflow.pipelines.stream.snapshot_store import Snapshots
@@ -121,9 +121,7 @@ def reserve_logs(connection: Connection, topic: str, placement: Placement) -> No
 def begin_logs(connection: Connection, topic: str, origin: Origin, snapshots: Snapshots | None = None) -> Origin:
     """Write the origin into every log of a topic without one. Returns the origin of the logs: an older one stays.
 
-    Logs that were reserved for a placement keep it. A log that has entries of older forms alone gets its origin again:
-    it names the form of the entries from here on, so an older opicflow refuses the origin and not the entries behind
-    it.
+    Logs that were reserved for a placement keep it.
     """
     _, partitions = partitions_of_topic(connection, topic)
     if partitions != origin.shards:
@@ -138,8 +136,7 @@ def begin_logs(connection: Connection, topic: str, origin: Origin, snapshots: Sn
             origin = replace(origin, rules=rules, ranges=reserved.ranges)
     with Publisher(connection) as publisher:
         for log in resolve(connection, topic):
-            begun = _beginning(connection, topic, log, snapshots).origin
-            if begun is None or begun.entry_form < ENTRY_FORM:
+            if _beginning(connection, topic, log, snapshots).origin is None:
                 publisher.send(topic, None, (existing or origin).entry(), log.partition)
         publisher.flush()
     return existing or origin

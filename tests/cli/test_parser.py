@@ -112,21 +112,6 @@ def test_a_wrong_word_gives_one_line_with_a_suggestion(
     assert command(*arguments) == (2, "", f"{message}\n")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "old", "new"),
-    [
-        (["schedule", "--state", "none"], "--policy", "--strategy"),
-        (["replay", "none.jsonl"], "--refresh-policy", "--refresh-strategy"),
-        (["publish", "policy", "--brokers", "localhost:1"], "--refresh-policy", "--refresh-strategy"),
-    ],
-)
-def test_an_old_option_name_works_with_a_warning(arguments: list[str], old: str, new: str) -> None:
-    result = command(*arguments, old, "harmonic")
-    warning = f"opicflow: {old} is now {new}: the next version accepts the new name only\n"
-    assert result.err.startswith(warning) and "unknown option" not in result.err
-    assert old not in output_of(arguments[0], "--help").replace(new, "")
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_nul_character_in_an_argument_gives_one_line(name: str) -> None:
     for arguments in ([name, "a\0b"], [name, "--state", "a\0b"], ["--config", "a\0b", name]):

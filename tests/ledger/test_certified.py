@@ -27,7 +27,6 @@ from opicflow.pipelines.ledger import (
     PolicyEntry,
     TickEntry,
     room,
-    snapshot,
 )
 from opicflow.pipelines.ledger.balance import bases_of
 from opicflow.pipelines.ledger.config import MOST_CASH
@@ -596,21 +595,6 @@ def test_entries_with_residuals_are_stored_and_read() -> None:
     decoded = decode_entry(encode_entry(entry)).entry
     assert isinstance(decoded, TransfersEntry)
     assert (decoded.gossip, decoded.amounts.tolist()) == (entry.gossip, [-3, 1 << 40])
-
-
-def test_a_snapshot_from_before_shards_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
-    crawl = Crawl(CONFIG, 1)
-    for _ in crawl.run(20):
-        pass
-    whole = crawl.ledger.snapshot()
-    columns = snapshot._certified_columns
-    monkeypatch.setattr(
-        snapshot, "_certified_columns", lambda book: {**columns(book), "sums": columns(book)["sums"][:8]}
-    )
-    older = crawl.ledger.snapshot()
-    assert older != whole
-    monkeypatch.undo()
-    assert Ledger.restore(chunk.data for chunk in older).snapshot() == whole
 
 
 def test_pages_above_the_limit_that_no_link_leads_to_may_be_removed_again_and_again() -> None:

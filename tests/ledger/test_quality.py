@@ -9,16 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opicflow.pipelines.ledger import ItemWriter, Ledger, LedgerConfig, LogPosition, PolicyEntry, SnapshotRefused
+from opicflow.pipelines.ledger import Ledger, LedgerConfig, LogPosition, PolicyEntry, SnapshotRefused
 from opicflow.pipelines.ledger import snapshot as snapshots
-from opicflow.pipelines.ledger.encoding import decode_entry
-from opicflow.pipelines.ledger.errors import EntryUnknown
 from opicflow.pipelines.ledger.planner import Planned
 from opicflow.schemas.arrays import Floats
-from opicflow.schemas.columns import ColumnsRefused, pack, unpack
 from opicflow.schemas.event_columns import BEST_QUALITY, NO_QUALITY, UNKNOWN_QUALITY, quality_of, quality_step
 from opicflow.schemas.records import Policy
-from support.old_entries import encode_old_entry
 from support.thorough import crossed
 from support.written_crawls import DAY, T0, Crawl, url_of, with_refresh
 
@@ -223,23 +219,6 @@ def test_a_snapshot_with_qualities_that_cannot_be_is_refused(damage: str) -> Non
     with pytest.raises(SnapshotRefused) as refused:
         Ledger.restore(chunks)
     assert "qualit" in str(refused.value)
-
-
-def test_entries_of_older_logs_have_a_version_if_they_have_a_quality() -> None:
-    plain = ItemWriter().visit(5, [6], url=b"http://a.example/").announcement(7)
-    data = encode_old_entry(plain.entry())
-    assert "quality" not in unpack(data).columns and unpack(data).values["version"] == 1
-    assert not decode_entry(data).entry.items.quality.any()  # type: ignore[union-attr]
-    rated = ItemWriter().visit(5, [6], url=b"http://a.example/").announcement(7, quality=LOW)
-    data = encode_old_entry(rated.entry())
-    packed = unpack(data)
-    assert packed.values["version"] == 2
-    assert decode_entry(data).entry.items.quality.tolist() == [0, LOW]  # type: ignore[union-attr]
-    wrong = pack(packed.kind, {**packed.values, "version": 1}, packed.columns)
-    with pytest.raises(ColumnsRefused):
-        decode_entry(wrong)
-    with pytest.raises(EntryUnknown):
-        decode_entry(pack(packed.kind, {**packed.values, "version": 3}, packed.columns))
 
 
 # -- steps -------------------------------------------------------------------------------------------------------------

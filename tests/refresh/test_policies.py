@@ -28,7 +28,7 @@ from opicflow.pipelines.refresh.policies import (
     prefixes_of,
 )
 from opicflow.schemas.pages import page_id
-from opicflow.schemas.policy_json import PolicyRefused, policies_of, policy_from_json, policy_to_json, rules_needed
+from opicflow.schemas.policy_json import PolicyRefused, policies_of, policy_to_json
 from opicflow.schemas.records import Policy
 from opicflow.schemas.urls import canonical
 
@@ -500,9 +500,9 @@ def test_the_number_of_policies_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
         {"category": 2, "importance_factor": 0.0},
         {"url_prefix": "https://example.org/", "shortest_interval_seconds": 1.0, "longest_interval_seconds": 1.0},
         {"damping": 0.85, "class_weights": (16,) * 6, "link_bonus_per_1024": (0, 0, 1024), "refresh_policy": "thesis"},
-        {"fetches_per_second": 1.5, "discovery_share": 0.0, "host_fetches_per_day": 100.0, "rules_version": 2},
+        {"fetches_per_second": 1.5, "discovery_share": 0.0, "host_fetches_per_day": 100.0},
         {"host_fetches_per_day": 100.0, "expires_at_ms": 2, "published_at_ms": 1},
-        {"host": "a.example", "host_fetches_per_hour": 60.0, "crawl_delay_seconds": 1.0, "rules_version": 3},
+        {"host": "a.example", "host_fetches_per_hour": 60.0, "crawl_delay_seconds": 1.0},
     ],
 )
 def test_possible_policies_are_accepted(fields: dict[str, Any]) -> None:
@@ -512,9 +512,8 @@ def test_possible_policies_are_accepted(fields: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"rules_version": 4, "url": URL}, "rules_version is 4, and this version reads 1 to 3: update"),
+        ({"rules_version": 2, "url": URL}, "rules_version is 2, and this version reads 1: update opicflow"),
         ({"rules_version": 0, "url": URL}, "rules_version is 0"),
-        ({"url_pattern": "https://example.org/*"}, "url_pattern: policies have no patterns"),
         ({"url": URL, "category": 0}, "url and category are given: write one policy for each"),
         ({"host": "a.example", "url_prefix": URL, "category": 0}, "host and url_prefix and category are given"),
         ({"category": 3, "fetch_now": True}, "category is 3: give a number from 0 to 2"),
@@ -600,12 +599,6 @@ def test_impossible_policies_are_refused_with_a_reason_of_one_line(fields: dict[
     assert "\n" not in str(refused.value) and len(str(refused.value)) < 250
 
 
-def test_the_highest_rules_version_can_be_given() -> None:
-    check(Policy(url=URL, rules_version=3), CATEGORIES, rules_version=3)
-    with pytest.raises(PolicyRefused, match="this version reads 1 to 1"):
-        check(Policy(url=URL, rules_version=2), CATEGORIES, rules_version=1)
-
-
 @given(st.text(max_size=30), st.sampled_from(["http://", "https://", ""]))
 def test_canonical_urls_and_their_hosts_are_accepted(text: str, scheme: str) -> None:
     try:
@@ -631,9 +624,9 @@ def test_policies_are_read_from_json_lines() -> None:
     moment = 1_038_355_200_500
     assert policies_of(lines, "news.jsonl") == [
         Policy(url="https://example.org/a", refresh_interval_seconds=60.0, publisher="Größe"),
-        Policy(rules_version=2, host="a.example", forget=True, expires_at_ms=moment),
+        Policy(host="a.example", forget=True, expires_at_ms=moment),
         Policy(class_weights=(16, 32), published_at_ms=moment),
-        Policy(rules_version=2, url="https://example.org/", expires_at_ms=moment - 500),
+        Policy(url="https://example.org/", expires_at_ms=moment - 500),
     ]
 
 
@@ -722,10 +715,3 @@ def test_any_line_is_read_or_refused(line: bytes) -> None:
         policies_of([line, b'{"category":' + line + b"}"], "x")
     except PolicyRefused as refusal:
         assert "\n" not in str(refusal)
-
-
-def test_a_policy_that_older_readers_would_take_for_another_needs_newer_rules() -> None:
-    assert rules_needed(Policy(url=URL, importance_factor=2.0)) == 1
-    assert rules_needed(Policy(host="a.example", importance_factor=2.0)) == 2
-    assert policy_from_json({"host": "a.example", "rules_version": 1}).rules_version == 1
-    assert policy_from_json({"host": "a.example", "crawl_delay_seconds": 2}).rules_version == 3

@@ -20,7 +20,7 @@ from support.logs import FIRST_MS, WebLog, json_line, run, url
 FAST = f"""
 import sys
 from opicflow.pipelines.cli.main import main
-for command in (["top"], ["top", "--host"], ["top", "--unread"], ["schedule"], ["show", "{url(1)}"]):
+for command in (["top"], ["top", "--by", "host"], ["top", "--unread"], ["schedule"], ["show", "{url(1)}"]):
     assert main([*command, "--state", sys.argv[1]]) == 0
 slow = {{"numba", "scipy", "apache_beam", "pyarrow", "fastavro", "kafka"}} & set(sys.modules)
 sys.exit("imported: " + ", ".join(slow) if slow else 0)

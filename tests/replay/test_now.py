@@ -36,7 +36,7 @@ def write(path: Path, events: list[dict[str, Any]]) -> Path:
 def state(tmp_path: Path) -> Path:
     """A state whose whole crawl was made within a minute."""
     log = write(tmp_path / "first.jsonl", fetches([f"http://site{n}.com/" for n in range(PAGES)], 0))
-    budget = ["--bandwidth", "10", "--discovery-share", "0", "--refresh-policy", "uniform"]
+    budget = ["--bandwidth", "10", "--discovery-share", "0", "--refresh-strategy", "uniform"]
     assert command("replay", log, "--state", tmp_path / "state", "--quiet", *budget).code == 0
     return tmp_path / "state"
 

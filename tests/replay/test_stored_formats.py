@@ -1,4 +1,4 @@
-"""What a replay stores of its keeper has the same bytes, whatever fields are called in the code."""
+"""What a replay stores of its keeper keeps its bytes."""
 
 from __future__ import annotations
 

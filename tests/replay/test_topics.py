@@ -599,7 +599,7 @@ def test_any_consumer_and_any_avro_reader_can_read_importance(
     create_topics(kafka.brokers, topic_prefix)
     replay(published.topic, tmp_path, topic_prefix)
     expected = [(page["url"], page["importance"]) for page in records_of(tmp_path / "importance.jsonl")]
-    file = TOP / "schemas" / "published" / "Importance-4.avsc"
+    file = TOP / "schemas" / "published" / "Importance-1.avsc"
     alone = json.loads(file.read_bytes())
     mark = b"\xc3\x01" + int(
         fastavro.schema.fingerprint(fastavro.schema.to_parsing_canonical_form(alone), "CRC-64-AVRO"), 16
@@ -641,13 +641,11 @@ def test_a_plain_json_producer_of_ten_lines_is_all_a_crawler_needs(
     assert scores["https://a.example/"] == max(scores.values())
 
 
-def old(name: str, record: Any, version: int) -> tuple[Any, bytes]:
-    """Return an old version of a schema, and the body of a record that was written with it."""
-    writer = schema(name, version)
-    values = to_avro(record)
+def written(record: Any, writer: Any) -> bytes:
+    """Return the body of a record that was written with a schema."""
     body = io.BytesIO()
-    fastavro.schemaless_writer(body, writer, {field["name"]: values[field["name"]] for field in writer["fields"]})
-    return writer, body.getvalue()
+    fastavro.schemaless_writer(body, writer, to_avro(record))
+    return body.getvalue()
 
 
 def registered(kafka: LocalKafka, topic: str, writer: Any) -> int:
@@ -666,17 +664,18 @@ def registered(kafka: LocalKafka, topic: str, writer: Any) -> int:
         ("policies", Policy(published_at_ms=FIRST_MS, url=url(1), refresh_interval_seconds=60.0)),
     ],
 )
-def test_records_of_old_and_new_writers_are_read_from_one_topic(
+def test_records_of_this_version_and_of_a_newer_one_are_read_from_one_topic(
     kafka: LocalKafka, topic_prefix: str, stream: str, record: Any
 ) -> None:
     create_topics(kafka.brokers, topic_prefix)
     name, topic = type(record).__name__, topic_prefix + stream
     with producing(kafka) as producer:
-        for version in (1, 2, 1):
-            writer, body = old(name, record, version)
+        now = schema(name)
+        newer = {**now, "fields": [*now["fields"], {"name": "added", "type": "int", "default": 7}]}
+        for writer in (now, newer, now):
             number = registered(kafka, topic, writer)
-            producer.send(topic, b"\x00" + number.to_bytes(4, "big") + body, b"key")
-            producer.send(topic, b"\xc3\x01" + fingerprint(name, version).to_bytes(8, "little") + body, b"key")
+            producer.send(topic, b"\x00" + number.to_bytes(4, "big") + written(record, writer), b"key")
+            producer.send(topic, b"\xc3\x01" + fingerprint(name).to_bytes(8, "little") + written(record, now), b"key")
     connection = Connection(kafka.brokers, registry=kafka.registry)
     assert [one.record for one in records(connection, stream, prefix=topic_prefix)] == [record] * 6
 
@@ -739,7 +738,7 @@ def test_compaction_keeps_the_newest_record_of_each_page_and_none_of_a_removed_o
     produce(kafka, topic.topic, numbered_events(range(120)))
     replay(topic, None, topic_prefix, state=tmp_path / "state")
     produce(kafka, topic.topic, numbered_events(range(120, 240)))
-    gone = Policy(rules_version=2, published_at_ms=FIRST_MS + 180 * 60_000, url=url(7), forget=True)
+    gone = Policy(published_at_ms=FIRST_MS + 180 * 60_000, url=url(7), forget=True)
     result = replay(topic, tmp_path / "out", topic_prefix, state=tmp_path / "state", policies=(gone,))
     assert [sent.tombstones for sent in result.published] == [1, 0, 1, 0, 0, 0]
     for name, file in zip(names, ("importance.jsonl", "refresh-schedule.jsonl"), strict=True):
@@ -763,7 +762,7 @@ def test_a_published_page_that_was_dropped_has_tombstones_at_the_end(kafka: Loca
     events = numbered_events(range(120))
     lone = CrawlEvent("https://lone.example/", fetched_at_ms=FIRST_MS + 90_000, links=())
     produce(kafka, topic.topic, [*events[:2], lone, *events[2:]])
-    gone = Policy(rules_version=2, published_at_ms=FIRST_MS + 60 * 60_000, url=lone.url, drop=True)
+    gone = Policy(published_at_ms=FIRST_MS + 60 * 60_000, url=lone.url, drop=True)
     replay(topic, None, topic_prefix, publications=True, policies=(gone,))
     for stream in ("importance", "refresh-schedule"):
         newest: dict[bytes | None, Arrived] = {

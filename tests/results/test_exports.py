@@ -129,19 +129,6 @@ def test_tables_have_all_columns_of_the_files_or_those_that_are_named(kind: str,
     assert list(csv.reader(io.StringIO(chosen, newline="")))[1:] == [[row["importance"], row["url"]] for row in read]
 
 
-def test_columns_that_an_older_version_did_not_write_are_empty(tmp_path: Path) -> None:
-    new = {"certificate", "settled"}
-    for ending in ("jsonl", "parquet"):
-        path = write(tmp_path / f"old.{ending}", "importance", IMPORTANCE[:1])
-        if ending == "jsonl":
-            record = json.loads(path.read_text())
-            path.write_text(json.dumps({name: value for name, value in record.items() if name not in new}))
-        else:
-            pq.write_table(pq.read_table(path).drop_columns(list(new)), path)
-        out = exported_by_command("importance", path, "jsonl", "--columns", "url,settled,certificate")
-        assert json.loads(out) == {"url": HOSTILE[0], "settled": None, "certificate": None}
-
-
 def test_nutch_injects_every_page_with_its_score_and_interval() -> None:
     def lines(kind: str) -> list[Any]:
         return [injected(line) for line in re.split(r"\r\n|\n|\r", exported("nutch", kind, ROWS[kind][:-1]).decode())]

@@ -116,12 +116,10 @@ def test_pages_are_chosen_after_all_that_was_reported_and_only_wanted_ones(begin
     assert list((crawl.folder / "inbox").iterdir()) == []
 
 
-def test_pages_are_announced_together_and_those_of_an_older_crawl_one_by_one(
-    begin: Callable[[], Crawl], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_pages_are_announced_with_their_qualities(begin: Callable[[], Crawl], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     crawl = begin()
-    for event in ({"url": url(0), "quality": 0.5}, {"pages": {url(1): None, "https://": 0.5, url(2): 0.25}}):
+    for event in ({"pages": {url(0): 0.5}}, {"pages": {url(1): None, "https://": 0.5, url(2): 0.25}}):
         crawl.inbox.append(Report(ANNOUNCEMENT, json.dumps(event).encode()))
     assert sorted(crawl.chosen(5)) == [url(0), url(1), url(2)]
     assert crawl.end() and caplog.text.count("https:// is not announced: ") == 1

@@ -91,7 +91,7 @@ def test_what_is_there_and_what_arrives_is_shown(topics: Topics) -> None:
 
 def test_policies_are_shown_by_hand_as_json_or_in_avro(topics: Topics) -> None:
     topics.publish("importance", page(1, 0.5))
-    forbidden = Policy(host="h1.example", refresh_forbidden=True, rules_version=2)
+    forbidden = Policy(host="h1.example", refresh_forbidden=True)
     with Publisher(topics.connection) as publisher:
         for value in (
             f'{{"url": "{url(1)}", "importance_factor": 3}}'.encode(),

@@ -38,7 +38,6 @@ from opicflow.schemas.records import Policy
 from opicflow.schemas.shards import ShardRanges
 from opicflow.schemas.urls import UrlRules
 from support.fuzz.stored_inputs import sealed_entry
-from support.old_entries import encode_old_entry
 from support.stream_state import POISON
 from support.thorough import thorough
 
@@ -238,7 +237,7 @@ CORRUPT = [
     POISON,
     b"\xff" * 70_000,
     encode_entry(TickEntry(1))[:-1],
-    pack("transfers", {"note": {}}, {}),
+    pack("policy", {"note": {}, "version": 1}, {}),
 ]
 REFUSED = [
     encode_entry(ItemWriter().visit(ELSEWHERE[0]).entry("kafka/y/0")),  # a page of another shard
@@ -246,13 +245,12 @@ REFUSED = [
     encode_entry(ItemWriter().visit(HERE[0]).entry("kafka/y/0", visits_total=7)),
     encode_entry(replace(EMPTY_TRANSFERS, sent_total=5)),
     encode_entry(replace(EMPTY_TRANSFERS, source_shard=0)),
-    encode_old_entry(replace(EMPTY_TRANSFERS, cut="x", source_shard="y")),  # type: ignore[arg-type]
 ]
 UNSUPPORTED = [
     pack("soup", {"note": {}}, {}),
-    encode_old_entry(TickEntry(1, version=2)),
-    sealed_entry(b"\3" + encode_entry(TickEntry(1))[11:]),
-    sealed_entry(b"\2\x09" + encode_entry(TickEntry(1))[12:]),
+    pack("control", {"source": "audit", "values": {}, "version": 2, "note": {}}, {}),
+    sealed_entry(b"\2" + encode_entry(TickEntry(1))[11:]),
+    sealed_entry(b"\1\x09" + encode_entry(TickEntry(1))[12:]),
 ]
 
 
@@ -332,22 +330,6 @@ def test_a_repeated_origin_changes_nothing_and_another_one_is_rejected() -> None
     assert same[0].fingerprint() == other[0].fingerprint()
 
 
-def test_a_log_names_the_form_of_its_entries_before_the_first_one() -> None:
-    values = decode_entry(ORIGIN.entry()).entry.values["origin"]  # type: ignore[union-attr]
-    assert ORIGIN.entry().startswith(b"OPFC\1\0"), "every opicflow can read the entry with the form"
-    old = encode_entry(ControlEntry("stream", {"origin": {k: v for k, v in values.items() if k != "entry_form"}}))
-    keeper, outputs = kept([old, *entries()[1:4]])
-    assert keeper.origin is not None and keeper.origin.entry_form == 1
-    again, more = kept([old, *entries()[1:4], ORIGIN.entry(), *entries()[4:6], old])
-    assert not rejects_of(outputs) + rejects_of(more)
-    first_chunk = next(iter(again.chunks()))
-    stored = LogKeeper.origin_in(first_chunk)
-    assert stored is not None and stored.entry_form == 2, "a snapshot has it, too"
-    newer = encode_entry(ControlEntry("stream", {"origin": {**values, "entry_form": 3}}))
-    with pytest.raises(LogRefused, match=r"has entries of form 3, .*: update opicflow"):
-        kept([*entries()[:4], newer])
-
-
 DAY_MS = 86_400_000
 TIMED = replace(ORIGIN, most_ahead_hours=24)
 
@@ -420,7 +402,6 @@ def test_an_origin_is_read_back_from_its_entry() -> None:
     [
         ControlEntry("somebody", {"rules": 9}),
         ControlEntry("audit", {"fingerprint": True, "more": 1}),
-        ControlEntry("audit", {"fingerprint": True}, version=2),
         ControlEntry("audit", None),  # type: ignore[arg-type]
     ],
 )
@@ -536,14 +517,14 @@ def test_a_source_that_begins_again_behind_a_shards_mark_is_counted_and_reported
     assert rejects_of(outputs) == [], "a shard without entries of a source begins where the source does"
 
 
-@pytest.mark.parametrize("leap", [YEAR, -YEAR, 601, -601, (1 << 62)])
+@pytest.mark.parametrize("leap", [YEAR, -YEAR, 601, -601, -(1 << 62)])
 def test_ticks_are_refused_while_the_clocks_of_broker_and_sender_differ(leap: int) -> None:
     values, second = entries()[:4], FIRST_MS // 1000 + 1_000_000
 
     def take_ticks(keeper: LogKeeper, ticks: Sequence[tuple[int, int]]) -> list[Output]:
         """Take ticks with the time of the broker and that of the sender."""
         first = keeper.head.next
-        sent = [(encode_entry if second >= 0 else encode_old_entry)(TickEntry(second)) for _, second in ticks]
+        sent = [encode_entry(TickEntry(second)) for _, second in ticks]
         rows = [
             (first + number, 1000 * at, data) for number, ((at, _), data) in enumerate(zip(ticks, sent, strict=True))
         ]

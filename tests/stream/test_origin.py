@@ -16,13 +16,13 @@ from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
-from opicflow.connectors.kafka.partitions import PartitionRange, record_at, resolve
+from opicflow.connectors.kafka.partitions import PartitionRange, resolve
 from opicflow.connectors.kafka.polls import NO_END, WatchedTopic
 from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.source import read_range
 from opicflow.pipelines.cli.boundaries import chosen_ranges
 from opicflow.pipelines.cli.main import parse
-from opicflow.pipelines.ledger import ControlEntry, ItemWriter, LedgerConfig
+from opicflow.pipelines.ledger import ItemWriter, LedgerConfig
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.stream import log_settings, origin
 from opicflow.pipelines.stream.keeper import LogKeeper
@@ -252,20 +252,3 @@ def test_partitions_with_different_boundaries_are_refused(kafka: LocalKafka, top
         publisher.flush()
     with pytest.raises(LogRefused, match="its partitions begin with different settings"):
         origin_of(connection, topic)
-
-
-def test_older_logs_say_that_entries_of_another_form_come(kafka: LocalKafka, topic_prefix: str) -> None:
-    create(kafka, topic_prefix)
-    connection, topic = Connection(kafka.brokers), f"{topic_prefix}page-ledger"
-    values = decode_entry(ORIGIN.entry()).entry.values["origin"]  # type: ignore[union-attr]
-    del values["entry_form"]
-    with Publisher(connection) as publisher:
-        publisher.send(topic, None, encode_entry(ControlEntry("stream", {"origin": values})), 0)
-        publisher.send(topic, None, ORIGIN.entry(), 1)
-        publisher.flush()
-    assert begin_logs(connection, topic, ORIGIN) == ORIGIN
-    logs = {log.partition: log for log in resolve(connection, topic)}
-    assert [logs[number].end for number in range(3)] == [2, 1, 1]
-    for number in range(3):
-        last = record_at(connection, topic, number, logs[number].end - 1)
-        assert Origin.of(decode_entry(last or b"").entry).entry_form == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,7 +28,6 @@ from opicflow.schemas.errors import Interrupted
 from support.fake_flink import fake_flink
 from support.fake_job_server import fake_job_server
 from support.operator_ids import ENVIRONMENTS, operator_id
-from support.stored_stream import ARCHIVES, HISTORIES, contents
 
 STATES = {
     "Stream/RouteEvents": {"source"},
@@ -140,17 +138,6 @@ def test_flink_finds_the_state_of_every_stage_by_ids_that_do_not_change(pipeline
     for kind, expected in OPERATORS.items():
         found = {label: operator_id(f"{name}/{ENVIRONMENTS[kind]}:0").hex() for label, name in read.items()}
         assert found == expected, kind
-
-
-@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda archive: archive.name)
-@pytest.mark.parametrize("name", HISTORIES)
-def test_savepoints_of_earlier_versions_have_these_ids_and_names_of_states(archive: Path, name: str) -> None:
-    files = contents(archive, f"savepoints/{name}/")
-    metadata = files.pop("_metadata")
-    assert [label for label, operator in OPERATORS["PROCESS"].items() if bytes.fromhex(operator) not in metadata] == []
-    names = {state: len(state).to_bytes(2, "big") + state.encode() for states in STATES.values() for state in states}
-    found = [{state for state, stored in names.items() if stored in file} for file in files.values()]
-    assert all(states in found for states in STATES.values()) and all(states in STATES.values() for states in found)
 
 
 def test_beam_starts_a_job_server_for_the_flink_that_runs_and_all_jobs_have_as_many_groups_of_keys(

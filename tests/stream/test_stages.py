@@ -505,13 +505,13 @@ def test_a_log_that_does_not_lead_to_the_head_is_refused(logged: Logged) -> None
             logged.apply(3, 4, "another process")
 
 
-def test_removed_pages_are_counted_under_the_new_and_the_old_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removed_pages_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     counted: Counter[str] = Counter()
     monkeypatch.setattr(ledgers, "count", lambda name, number: counted.update({name: number}))
     keeper = LogKeeperFactory().new(0)
     keeper.counts["removed"] = 3
     ledgers.record_metrics(keeper)
-    assert counted == {"removed": 3, "let_go": 3}
+    assert counted == {"removed": 3}
     assert not keeper.counts
 
 

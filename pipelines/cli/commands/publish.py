@@ -16,7 +16,6 @@ from opicflow.pipelines.cli.options import (
     add_kafka_options,
     add_logs,
     add_quiet,
-    add_renamed,
     add_rule_options,
     connection_of,
     natural,
@@ -33,7 +32,7 @@ from opicflow.pipelines.replay.state_reader import canonical_url
 from opicflow.pipelines.results.policy_words import SECONDS_PER_DAY, in_words
 from opicflow.schemas.errors import interrupted_after
 from opicflow.schemas.json_events import time_ms_of
-from opicflow.schemas.policy_json import PolicyRefused, policies_of, rules_needed
+from opicflow.schemas.policy_json import PolicyRefused, policies_of
 from opicflow.schemas.records import Policy
 
 if TYPE_CHECKING:
@@ -86,7 +85,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     statement.add_argument("--bandwidth", type=float, metavar="N", help="fetches a day of the whole crawl")
     statement.add_argument("--discovery-share", type=float, metavar="S", help="of the bandwidth, for unread pages")
     statement.add_argument("--refresh-strategy", metavar="NAME", help="thesis, freshness, harmonic, importance, …")
-    add_renamed(statement, "--refresh-policy", "--refresh-strategy", "refresh_strategy")
     statement.add_argument("--default", action="store_true", help="withdraw the policy of the named pages")
     note = policy.add_argument_group("when, and by whom")
     note.add_argument("--expires", metavar="TIME", help="the end of the policy, such as 2026-12-31T00:00:00Z")
@@ -311,7 +309,6 @@ def _policy_of(options: argparse.Namespace, published_at_ms: int) -> Policy:
         longest_interval_seconds=_span_seconds("--longest", options.longest),
         expires_at_ms=None if options.expires is None else _time("--expires", options.expires),
     )
-    policy = replace(policy, rules_version=rules_needed(policy))
     check(policy, most_categories(policy))
     return policy
 

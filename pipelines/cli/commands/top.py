@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from opicflow.connectors.files.opening import STDIN, InputRefused
 from opicflow.pipelines.cli.options import add_json, add_list_form, add_site_kind, add_state_options, natural, state_of
 from opicflow.pipelines.cli.output_files import check_output, file_or_stdout
-from opicflow.pipelines.cli.parser import Renamed
 from opicflow.pipelines.cli.text import counted, print_lines
 from opicflow.pipelines.cli.text_tables import first_rows, print_pages
 from opicflow.pipelines.replay.state_reader import read_answers
@@ -35,7 +34,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_state_options(parser)
     parser.add_argument("-n", "--top", type=natural, metavar="N", help="how many (10; all of a list)")
     add_site_kind(parser, "hosts or registrable domains instead of pages, by the sum of their pages")
-    parser.add_argument("--host", action=Renamed, new="--by host", nargs=0, dest="by", const="host")
     parser.add_argument("--rank", default="importance", metavar="NAME", help="the column of FILE (%(default)s)")
     parser.add_argument("--unread", action="store_true", help="only pages that were never read")
     add_list_form(parser)

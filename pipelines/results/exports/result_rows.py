@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import cache, cached_property, partial
-from itertools import islice, repeat
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -81,10 +81,9 @@ _COLUMNS_OF: dict[str, Callable[[bytes], Columns]] = {
 
 
 class ColumnType(NamedTuple):
-    """The types that the values of a column have, and the value where a file of an older version has no such column."""
+    """The types that the values of a column have."""
 
     types: tuple[type, ...]
-    default: Any
     is_time: bool
     """Whether it is milliseconds since 1970."""
 
@@ -98,7 +97,7 @@ def _column_types(record: type[Any]) -> dict[str, ColumnType]:
         if get_origin(hint) is Literal or name == "page":  # words, and a number that is written as digits
             types = (str,)
         types = (*types, int) if float in types else types
-        found[name] = ColumnType(types, one.default, one.name.endswith("_ms"))
+        found[name] = ColumnType(types, one.name.endswith("_ms"))
     return found
 
 
@@ -231,20 +230,19 @@ def _line(name: str, lines: LineBlock, first: int, row: int) -> str:
 def _parquet_rows(name: str, file: Any, kind: str, row_type: Any) -> Iterator[list[Any]]:
     try:
         table = pq.ParquetFile(file)
-        present = [column for column in row_type._fields if column in table.schema_arrow.names]
-        missing = {column: _default(kind, name, column) for column in row_type._fields if column not in present}
+        wanted = row_type._fields
+        if missing := [column for column in wanted if column not in table.schema_arrow.names]:
+            raise _refusal(kind, name, missing[0])
         for group in range(
             table.num_row_groups
         ):  # one by one: Arrow keeps all that it reads until the end of an iterator
-            for batch in table.iter_batches(_ROWS_AT_ONCE, [group], columns=present, use_threads=False):
-                columns: dict[str, Iterable[Any]] = {
-                    column: repeat(value, batch.num_rows) for column, value in missing.items()
-                }
-                for column in present:
-                    columns[column] = values = plain_values(batch.column(column))
+            for batch in table.iter_batches(_ROWS_AT_ONCE, [group], columns=wanted, use_threads=False):
+                columns = []
+                for column in wanted:
+                    columns.append(values := plain_values(batch.column(column)))
                     if set(map(type, values)) - set(COLUMN_TYPES[kind][column].types):
                         raise _refusal(kind, name, column)
-                yield [row_type(*values) for values in zip(*map(columns.__getitem__, row_type._fields), strict=True)]
+                yield [row_type(*values) for values in zip(*columns, strict=True)]
     except InputRefused:
         raise
     except _DAMAGED as problem:
@@ -275,20 +273,11 @@ def _rows(kind: str, row_type: Any, objects: list[Any], where: Callable[[int], s
     for number, values in enumerate(objects):
         found: list[Any] = []
         for name, types in columns:
-            value = values[name] if name in values else _default(kind, where(number), name)
-            if type(value) not in types:
+            if name not in values or type(values[name]) not in types:
                 raise _refusal(kind, where(number), name)
-            found.append(value)
+            found.append(values[name])
         rows.append(row_type(*found))
     return rows
-
-
-def _default(kind: str, where: str, name: str) -> Any:
-    """Return the value of a column that older versions did not write."""
-    value = COLUMN_TYPES[kind][name].default
-    if value is MISSING:
-        raise _refusal(kind, where, name)
-    return value
 
 
 def _refusal(kind: str, where: str, name: str) -> InputRefused:

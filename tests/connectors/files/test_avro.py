@@ -94,7 +94,7 @@ def blocks_of(data: bytes, start: int = 0, piece: int = 1000, container: Contain
 
 def with_the_kernel(data: bytes) -> Outcome:
     container = read_header(data)
-    assert container.version == 3
+    assert container.is_plain
     blocks = blocks_of(data)
     found = outcome([decode_avro(container, blocks, "f")])
     one_by_one = outcome(decode_avro(container, [block], "f") for block in blocks)
@@ -103,7 +103,7 @@ def with_the_kernel(data: bytes) -> Outcome:
 
 
 def without_the_kernel(data: bytes) -> Outcome:
-    container = replace(read_header(data), version=0)
+    container = replace(read_header(data), is_plain=False)
     return outcome([decode_avro(container, blocks_of(data), "f")])
 
 
@@ -146,20 +146,17 @@ def test_the_kernel_returns_what_fastavro_returns(given: list[CrawlEvent], codec
 @pytest.mark.slow
 @pytest.mark.thorough
 @settings(max_examples=thorough(60, 500), suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(events, max_size=12), st.sampled_from([1, 100, 16_000]), st.sampled_from([1, 2, 3]))
-@example([CrawlEvent("a", links=(Link("b", 0.1, "ugc"),), retry_after=5, quality=0.3), CrawlEvent("é")], 100, 3)
-@example([CrawlEvent("a", status=2**31 - 1, failure="dns"), CrawlEvent("b", status=2**20, failure="dns")], 100, 1)
-def test_records_are_encoded_as_their_events_are(
-    tmp_path: Path, given: list[CrawlEvent], a_block: int, version: int
-) -> None:
-    in_a_file(written(given, a_block=a_block, schema=schema("CrawlEvent", version)), tmp_path)
+@given(st.lists(events, max_size=12), st.sampled_from([1, 100, 16_000]))
+@example([CrawlEvent("a", links=(Link("b", 0.1, "ugc"),), retry_after=5, quality=0.3), CrawlEvent("é")], 100)
+@example([CrawlEvent("a", status=2**31 - 1, failure="dns"), CrawlEvent("b", status=2**20, failure="dns")], 100)
+def test_records_are_encoded_as_their_events_are(tmp_path: Path, given: list[CrawlEvent], a_block: int) -> None:
+    in_a_file(written(given, a_block=a_block), tmp_path)
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
-def test_ordinary_records_are_copied(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ordinary_records_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise every record could be encoded one by one, with the same result and ten times the time."""
     given = [replace(event, fetched_at_ms=1_700_000_000_000 + n, status=200) for n, event in enumerate(some(60))]
-    data = written(given, a_block=1000, schema=schema("CrawlEvent", version))
+    data = written(given, a_block=1000)
     monkeypatch.setattr(avro, "read_record", None)
     found = avro_encoding.encode_avro(read_header(data), blocks_of(data), "f", b"")
     assert list(found.values) == [encode_event(event) for event in given]
@@ -206,7 +203,7 @@ def test_a_content_type_determines_the_kind_of_content() -> None:
     }
     data = written([CrawlEvent("a", content_type=given) for given in kinds])
     for plain in (True, False):
-        decoded = decode_avro(replace(read_header(data), version=3 if plain else 0), blocks_of(data), "f")
+        decoded = decode_avro(replace(read_header(data), is_plain=plain), blocks_of(data), "f")
         assert decoded.events.media.tolist() == list(kinds.values())
 
 
@@ -268,7 +265,7 @@ def test_arrays_may_be_in_blocks_with_sizes() -> None:
 @pytest.mark.parametrize("plain", [True, False])
 def test_records_of_less_than_a_byte_are_rejected_and_counted(plain: bool) -> None:
     data = written([CrawlEvent("a")] * 4643 + [CrawlEvent("b")], "deflate", 65_000)
-    container = replace(read_header(data), version=3 if plain else 0)
+    container = replace(read_header(data), is_plain=plain)
     blocks = blocks_of(data)
     (rejected,) = [block for block in blocks if block.records >= block.end - block.offset]
     rows, rejects = outcome([decode_avro(container, blocks, "f")])
@@ -318,28 +315,15 @@ FEW = {"type": "record", "name": "CrawlEvent", "fields": [{"name": "url", "type"
         "a union turned",
     ],
 )
-def test_files_with_other_versions_of_the_schema_are_read(writer: dict[str, Any], plain: bool, tmp_path: Path) -> None:
+def test_files_with_other_forms_of_the_schema_are_read(writer: dict[str, Any], plain: bool, tmp_path: Path) -> None:
     given = [replace(event, digest=None) for event in some(50)]
     file = BytesIO()
     scale = 1000 if "micros" in str(writer) else 1
     values = [{**to_avro(event), "fetched_at": event.fetched_at_ms and event.fetched_at_ms * scale} for event in given]
     fastavro.writer(file, writer, values, sync_interval=500)
-    assert (read_header(file.getvalue()).version > 0) == plain
+    assert read_header(file.getvalue()).is_plain == plain
     rows, rejects = in_a_file(file.getvalue(), tmp_path)
     assert not rejects and [row[1:] for row in rows] == [row[1:] for row in with_the_kernel(written(given))[0]]
-
-
-@settings(max_examples=50)
-@given(st.lists(events, max_size=12))
-def test_the_kernel_reads_files_of_older_versions(given: list[CrawlEvent]) -> None:
-    without = [replace(event, quality=None) for event in given]
-    for version, events_then in (2, without), (1, [replace(event, retry_after=None) for event in without]):
-        data = written(given, schema=schema("CrawlEvent", version))
-        assert read_header(data).version == version
-        found = outcome([decode_avro(read_header(data), blocks_of(data), "f")])
-        assert found == without_the_kernel(data)
-        latest = with_the_kernel(written(events_then))
-        assert [row[1:] for row in found[0]] == [row[1:] for row in latest[0]]
 
 
 def test_a_url_alone_is_an_event(tmp_path: Path) -> None:
@@ -412,7 +396,7 @@ def test_only_damaged_blocks_are_lost(codec: str, seed: int) -> None:
         for block in whole:
             if block.end <= first or block.offset > last:
                 assert found.get(block.offset) == rows[block.offset], (first, last)
-        slow = decode_avro(replace(container, version=0), blocks, "f")
+        slow = decode_avro(replace(container, is_plain=False), blocks, "f")
         assert (np.diff(slow.events.offset) > 0).all()
 
 
@@ -471,7 +455,7 @@ def test_damaged_records_raise_nothing(seed: int) -> None:
         odd = block._replace(data=bytes(damaged), records=chance.choice([12, 12, 0, 1, 13, 1 << 30]))
         for plain in (True, False):
             arguments = (
-                replace(container, version=3 if plain else 0),
+                replace(container, is_plain=plain),
                 [odd, block._replace(offset=block.end, end=2 * block.end)],
                 "f",
             )
@@ -488,7 +472,7 @@ def test_damaged_records_raise_nothing(seed: int) -> None:
 def test_a_wrong_number_of_records_is_a_reject(records: int, plain: bool) -> None:
     data = written(some(12))
     (block,) = blocks_of(data)
-    decoded = decode_avro(replace(read_header(data), version=3 if plain else 0), [block._replace(records=records)], "f")
+    decoded = decode_avro(replace(read_header(data), is_plain=plain), [block._replace(records=records)], "f")
     assert len(decoded.events) == min(records, 12)
     assert [reject.reason for reject in decoded.rejects] == [Reason.CORRUPT]
 

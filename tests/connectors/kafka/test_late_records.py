@@ -100,7 +100,7 @@ def prefix(kafka: LocalKafka, topic_prefix: str) -> str:
     return topic_prefix
 
 
-@pytest.mark.parametrize(("stream", "name"), [("importance", "Importance-4"), ("site-importance", "SiteImportance-1")])
+@pytest.mark.parametrize(("stream", "name"), [("importance", "Importance-1"), ("site-importance", "SiteImportance-1")])
 def test_readers_leave_out_what_a_worker_sends_after_another_took_over(
     kafka: LocalKafka, prefix: str, stream: str, name: str
 ) -> None:

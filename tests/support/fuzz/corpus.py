@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 import zstandard
 
 from opicflow.connectors.files.event_encoding import encode_event
-from opicflow.schemas import published_schemas
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.published_schemas import schema
 from opicflow.schemas.records import to_avro
@@ -171,23 +170,22 @@ CODECS = {
 
 
 def event_schema(draw: random.Random) -> Any:
-    """Return a writer's schema of crawl events: a published one, or one that is altered."""
-    version = draw.choice(published_schemas.versions("CrawlEvent"))
-    written = json.loads(json.dumps(schema("CrawlEvent", version)))
+    """Return a writer's schema of crawl events: the published one, or one that is altered."""
+    written = json.loads(json.dumps(schema("CrawlEvent")))
     return altered(written, draw) if draw.random() < 0.25 else written
 
 
 @cache
-def _parsed(version: int) -> Any:
-    return fastavro.parse_schema(schema("CrawlEvent", version))
+def _parsed() -> Any:
+    return fastavro.parse_schema(schema("CrawlEvent"))
 
 
-def event_body(draw: random.Random, version: int | None = None) -> bytes:
-    """Return an event in Avro, without a frame, of a version of the schema."""
-    if version is None:
+def event_body(draw: random.Random) -> bytes:
+    """Return an event in Avro, without a frame, as opicflow or as fastavro writes it."""
+    if draw.random() < 0.5:
         return encode_event(event(draw))
     out = io.BytesIO()
-    fastavro.schemaless_writer(out, _parsed(version), to_avro(event(draw)))
+    fastavro.schemaless_writer(out, _parsed(), to_avro(event(draw)))
     return out.getvalue()
 
 

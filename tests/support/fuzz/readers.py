@@ -180,15 +180,10 @@ def _check_log(data: bytes, format: Format) -> Counts:
 
 def _make_avro(draw: random.Random) -> bytes:
     written = corpus.event_schema(draw)
-    version = draw.choice(published_schemas.versions("CrawlEvent"))
-    if written not in [schema("CrawlEvent", one) for one in published_schemas.versions("CrawlEvent")]:
-        version = draw.choice([version, None])
-    else:
-        version = next(one for one in published_schemas.versions("CrawlEvent") if schema("CrawlEvent", one) == written)
     codec = draw.choice(["null", "null", "deflate", "zstandard", "bzip2", "xz"])
     blocks = []
     for _ in range(draw.choice([1, 1, 2])):
-        bodies = [corpus.event_body(draw, version) for _ in range(draw.choice([1, 2, 5]))]
+        bodies = [corpus.event_body(draw) for _ in range(draw.choice([1, 2, 5]))]
         body = b"".join(bodies)
         if draw.random() < 0.5:
             body = spoilt(body, draw)
@@ -289,11 +284,10 @@ def _check_compressed(data: bytes, draw: random.Random) -> Counts:
 
 
 def _framed(draw: random.Random) -> bytes:
-    version = draw.choice(published_schemas.versions("CrawlEvent"))
-    mark = published_schemas.fingerprint("CrawlEvent", version).to_bytes(8, "little")
+    mark = published_schemas.fingerprint("CrawlEvent").to_bytes(8, "little")
     if draw.random() < 0.05:
         mark = draw.randbytes(8)
-    body = corpus.event_body(draw, version)
+    body = corpus.event_body(draw)
     if draw.random() < 0.6:
         body = spoilt(body, draw)
     return b"\xc3\x01" + mark + body

@@ -35,7 +35,6 @@ from opicflow.pipelines.ledger.entries import START, ItemWriter, ResidualSums
 from opicflow.pipelines.ledger.errors import EntryUnknown
 from opicflow.schemas.columns import pack, unpack
 from support.hostile_values import altered, one_line
-from support.old_entries import encode_old_entry
 
 NAMES = ["interpolation", "certified", "variable"]
 
@@ -165,9 +164,9 @@ def head_of(data: bytes) -> tuple[Any, bytes]:
 
 @cache
 def sound_columns() -> list[bytes]:
-    """Packed columns, and entries of older logs."""
+    """Packed columns, and an entry of packed values."""
     plain = pack("kind", {"a": [1, None]}, {"same": np.full(30, 7), "rows": np.arange(30), "real": np.ones(3) / 3})
-    return [encode_old_entry(crawl(0, 20)), encode_old_entry(TickEntry(5)), plain]
+    return [encode_entry(PolicyEntry("rules", LogPosition(1, 0), LogPosition(2, 0), 0.8, (16, 8))), plain]
 
 
 def other_columns(draw: random.Random) -> bytes:
@@ -215,7 +214,7 @@ def other_entry(draw: random.Random) -> bytes:
             data[at] = draw.choice([0, 1, 2, 8, 9, 128, 255])
         else:
             data[at] ^= 1 << draw.randrange(8)
-        data = data or bytearray(b"\2")
+        data = data or bytearray(b"\1")
     return sealed_entry(bytes(data))
 
 
