@@ -22,10 +22,11 @@ NAMES = ("importance.jsonl", "refresh-schedule.jsonl", "crawl-orders.jsonl", "si
 @pytest.mark.slow
 def test_flink_replays_a_log_to_the_bytes_of_this_process(flink_kafka: LocalCluster, tmp_path: Path) -> None:
     log = written_log(tmp_path)
-    for runner, options in ((LOCAL, ()), ("PortableRunner", tuple(options_of(flink_kafka, tmp_path, "replay")))):
+    job = ("--job_name=replay", "--parallelism=1", f"--job_endpoint={flink_kafka.job_server}")
+    for runner, options in ((LOCAL, ()), ("FlinkRunner", job)):
         run([log], tmp_path / runner, runner=runner, beam_options=options)
     for name in NAMES:
-        assert (tmp_path / LOCAL / name).read_bytes() == (tmp_path / "PortableRunner" / name).read_bytes()
+        assert (tmp_path / LOCAL / name).read_bytes() == (tmp_path / "FlinkRunner" / name).read_bytes()
     assert [job.state for job in flink_kafka.flink.jobs("replay")] == ["FINISHED"]
 
 

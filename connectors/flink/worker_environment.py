@@ -1,7 +1,8 @@
-"""The program that TaskManagers start as a Python worker."""
+"""The program that TaskManagers start as a Python worker, and the options of Beam that name it."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -18,3 +19,9 @@ def worker_command() -> str:
             "opicflow-worker is not on the path: give its path on the TaskManagers with --worker-command"
         )
     return found
+
+
+def worker_options(command: str | None = None) -> list[str]:
+    """Return the options of Beam by which TaskManagers start workers, with the command of this machine by default."""
+    config = json.dumps({"command": command or worker_command()})
+    return ["--environment_type=PROCESS", f"--environment_config={config}"]

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 SEGMENT_BYTES = 512 << 20
 DIRECT_RUNNER = "DirectRunner"
 """The runner with this name is Beam's in-process FnApi runner, and never the Prism that Beam would download."""
+FLINK_RUNNER = "FlinkRunner"
 LOCAL = "local"
 """No runner of Beam: threads of this process."""
 IN_PROCESS = (DIRECT_RUNNER, LOCAL)
@@ -105,7 +106,7 @@ class SegmentRunner:
         segments = [
             Segment(number, (one,), _UNLIMITED_BYTES, ends_input=number == last) for number, one in enumerate(ranges)
         ] or [Segment(0, (), _UNLIMITED_BYTES, ends_input=True)]
-        self._run_pipeline(segments, Replay(self._settings), self.runner)
+        self._run_pipeline(segments, Replay(self._settings), *self._runner_and_workers())
         for segment in segments:
             try:
                 report = read_report(self.work, segment.number)
@@ -124,13 +125,24 @@ class SegmentRunner:
     def _compresses(self) -> bool:
         return self.config.space is not in_memory
 
-    def _run_pipeline(self, segments: list[Segment], replay: PTransform, runner: Any) -> None:
+    def _runner_and_workers(self) -> tuple[str, list[str]]:
+        """Return the runner of Beam, and the options of its workers: Flink behind a job server takes portable jobs."""
+        given = [option.partition("=")[0] for option in self.beam_options]
+        if self.runner != FLINK_RUNNER or "--job_endpoint" not in given:
+            return self.runner, []
+        from opicflow.connectors.flink.worker_environment import worker_options
+
+        return "PortableRunner", [] if "--environment_type" in given else worker_options()
+
+    def _run_pipeline(
+        self, segments: list[Segment], replay: PTransform, runner: Any, workers: Sequence[str] = ()
+    ) -> None:
         import apache_beam as beam
         from apache_beam.options.pipeline_options import PipelineOptions
 
         from opicflow.pipelines.replay.pipeline import SavePart
 
-        pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(list(self.beam_options)))
+        pipeline = beam.Pipeline(runner=runner, options=PipelineOptions([*self.beam_options, *workers]))
         created = pipeline | "ListSegments" >> beam.Create(segments, reshuffle=self.runner != DIRECT_RUNNER)
         outputs = created | "Replay" >> replay
         for name, output in outputs.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ import xxhash
 
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.rank_reader import read_ranks
-from opicflow.connectors.flink.worker_environment import worker_command
+from opicflow.connectors.flink.worker_environment import worker_options
 from opicflow.pipelines.graph.hosts import weights_of_hosts
 from opicflow.pipelines.graph.parallel import solve_with_workers
 from opicflow.pipelines.graph.solver import (
@@ -163,12 +162,10 @@ class Ranker:
         given = self.options
         if not given.job_server:
             return [f"--runner={given.runner}", *given.beam_options]
-        command = json.dumps({"command": given.worker_command or worker_command()})
         return [
             "--runner=PortableRunner",
             f"--job_endpoint={given.job_server}",
-            "--environment_type=PROCESS",
-            f"--environment_config={command}",
+            *worker_options(given.worker_command),
             "--job_name=opicflow-rank",
             *given.beam_options,
         ]
