@@ -453,7 +453,7 @@ def run_with_faults(
 
 
 def run_with_any_faults(
-    cluster: LocalCluster, folder: Path, prefix: str, seed: int, history: str | None = None
+    cluster: LocalCluster, folder: Path, prefix: str, seed: int, history: str = "certified"
 ) -> tuple[LocalStream, Ledgers]:
     """Cause each kind of fault once, in an order and with storage that depend on the seed."""
     faults = list(FAULTS)

@@ -113,10 +113,10 @@ class LocalStream:
         shards: int,
         state_backend: str = "rocksdb",
         snapshot_mb: float = 16.0,
-        history: str | None = None,
+        history: str = "certified",
         snapshots: Path | None = None,
     ) -> None:
-        """Create the topics. `history` is the history policy, if not the default; `snapshots` their folder."""
+        """Create the topics. `history` is the history policy; `snapshots` their folder."""
         self.snapshots = snapshots
         self.state_backend, self.snapshot_mb, self.history = state_backend, snapshot_mb, history
         self.cluster, self.flink = cluster, cluster.flink
@@ -158,7 +158,7 @@ class LocalStream:
             *("--parallelism", "2"),
             *("--workers", "1"),
             *(("--snapshots", self.snapshots.as_uri(), "--keep-snapshot-hours", "0.01") if self.snapshots else ()),
-            *(("--history", self.history) if self.history else ()),
+            *(("--history", self.history) if self.history != "certified" else ()),
         ]
 
     def submit(self, *arguments: object, limit_seconds: float = _COMMAND_SECONDS) -> CommandResult:
