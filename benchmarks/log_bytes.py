@@ -1,6 +1,6 @@
 """Group `log_bytes`: the bytes of page-ledger an event, and those of a stream in which nothing happens.
 
-All shards are in this process, without a broker. The events are those of `stream.by_site`: 30 links each, 8 of 10
+All shards are in this process, without a broker. The events are those of `stream.few_shards`: 30 links each, 8 of 10
 within the host, ids by site. They come at a steady pace: routers send entries four times a second, the clock sends a
 tick when it is due, and what shards send each other arrives within the second. Every record is a batch of its own,
 compressed as publishers do it (LZ4): the most that the broker stores.
@@ -18,7 +18,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from benchmarks.harness import Figure, check, say
-from benchmarks.placement import PLACEMENTS, PlacedPages, WebOfSites
+from benchmarks.placement import PlacedPages, WebOfSites
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.messages import decode_messages, writer_of
 from opicflow.pipelines.cli.stream_options import for_new_logs
@@ -65,7 +65,7 @@ def measure(tiny: bool) -> Iterator[Figure]:
         lines = log.read_bytes().splitlines()
     histories: dict[str, History] = {"interpolation": Interpolation(), "certified": Certified()}
     for shards in sizes.shards:
-        placed = PlacedPages.by(web, PLACEMENTS["site"], shards)
+        placed = PlacedPages.by_site(web, shards)
         for name, history in histories.items():
             for per_second in sizes.per_second:
                 say(f"log_bytes: {shards} shards, {name}, {per_second} events a second")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import xxhash
 
 from benchmarks.harness import Figure, check, race, say, versus
 from opicflow.pipelines.graph.oracle import pagerank
@@ -21,10 +22,8 @@ from opicflow.pipelines.ledger import Certified, CrawlEntry, Ledger, LedgerConfi
 from opicflow.pipelines.web.crawl import START_SECOND, announcements, visits
 from opicflow.pipelines.web.webs import HostedWeb, hosted_web
 from opicflow.schemas.arrays import Floats, Ids, Ints
-from opicflow.schemas.columns import Texts, spans
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.shards import ShardRanges
-from opicflow.schemas.urls import Canonicaliser
 
 SEED = 1
 LINKS = 10
@@ -34,7 +33,6 @@ MOST_LATE = 4
 CRAWL_ROUNDS = 3
 BACKLOG_ROUNDS = 2
 TICKS_AFTER_BACKLOG = 40
-PLACEMENTS = {"url": PageIds.unkeyed(), "site": PageIds()}
 
 
 @dataclass(frozen=True)
@@ -44,18 +42,17 @@ class Sizes:
     pages: int = 100_000
     cuts_per_round: int = 100
     ids: int = 1_000_000
-    links: int = 1_000_000
     rounds: int = 10
 
 
-TINY = Sizes(1_000, 8, 1_000, 1_000, 2)
+TINY = Sizes(1_000, 8, 1_000, 2)
 
 
 def measure(tiny: bool) -> Iterator[Figure]:
     """Yield all figures of the group."""
     sizes = TINY if tiny else Sizes()
     web = WebOfSites.made_up(sizes.pages, LINKS)
-    placed = {name: PlacedPages.by(web, page_ids) for name, page_ids in PLACEMENTS.items()}
+    placed = {"url": PlacedPages.by_url(web), "site": PlacedPages.by_site(web)}
     say("placement: a crawl")
     yield from crawl(web, placed, sizes)
     say("placement: a backlog")
@@ -63,8 +60,6 @@ def measure(tiny: bool) -> Iterator[Figure]:
     yield from sizes_of_shards(placed["site"])
     say("placement: the shards of page ids")
     yield from find_shard(sizes)
-    say("placement: the page ids of links")
-    yield from page_ids(web, sizes)
 
 
 # -- a web, and the shards of its pages --------------------------------------------------------------------------------
@@ -124,12 +119,18 @@ class PlacedPages:
     ranges: ShardRanges
 
     @classmethod
-    def by(cls, web: WebOfSites, page_ids: PageIds, shards: int = SHARDS) -> PlacedPages:
-        """Assign pages to shards: even ranges if ids keep sites together, else equal ones."""
-        ids = page_ids.of_all(web.urls)
+    def by_site(cls, web: WebOfSites, shards: int = SHARDS) -> PlacedPages:
+        """Assign pages to shards by their page ids, which keep sites together: ranges are even."""
+        ids = PageIds().of_all(web.urls)
         check(len(np.unique(ids)) == len(ids), "page ids are different")
-        ranges = ShardRanges.even(ids, shards) if page_ids.by_site else ShardRanges.equal(shards)
-        return cls(page_ids, ids, ranges)
+        return cls(PageIds(), ids, ShardRanges.even(ids, shards))
+
+    @classmethod
+    def by_url(cls, web: WebOfSites, shards: int = SHARDS) -> PlacedPages:
+        """Assign pages to shards by a hash of the URL instead: ranges are equal. No entry may have a URL."""
+        ids = np.array([xxhash.xxh64_intdigest(url) for url in web.urls], np.uint64)
+        check(len(np.unique(ids)) == len(ids), "hashes are different")
+        return cls(PageIds(), ids, ShardRanges.equal(shards))
 
 
 class LateShards:
@@ -312,35 +313,3 @@ def shards_by_formula(ids: Ids, shards: int) -> Ints:
     half, low_half = np.uint64(32), np.uint64(2**32 - 1)
     carry = ((ids & low_half) * np.uint64(shards)) >> half
     return (((ids >> half) * np.uint64(shards) + carry) >> half).astype(np.int64)
-
-
-def page_ids(web: WebOfSites, sizes: Sizes) -> Iterator[Figure]:
-    """Make the links of visits canonical, with ids by site and with ids by URL."""
-    pages = linked_pages(web, sizes.links)
-    texts = Texts.of([url.encode() for url in web.urls])
-    parts, starts = spans(np.append(texts.starts, len(texts.text)), pages)
-    text = texts.text[parts]
-    rows = np.arange(len(pages))
-
-    def canonicalise(ids: PageIds) -> Ids:
-        return Canonicaliser(page_ids=ids).canonicalise(text, starts[:-1], starts[1:], rows).ids
-
-    for ids in PLACEMENTS.values():
-        check(np.array_equal(canonicalise(ids), ids.of_all(web.urls)[pages]), "links have the ids of their pages")
-
-    def by(ids: PageIds) -> Callable[[int], float]:
-        def work(number: int) -> float:
-            return len(canonicalise(ids))
-
-        return work
-
-    value, baseline = race(sizes.rounds, by(PLACEMENTS["site"]), by(PLACEMENTS["url"]))
-    how = f"{len(pages):,} links made canonical, {web.links_within:.0%} within the host, ids by site; ids by URL"
-    yield versus("placement.page_ids", value, "links/s", baseline, how)
-
-
-def linked_pages(web: WebOfSites, most: int) -> Ints:
-    """Return the targets of the links of pages in random order, page by page."""
-    graph = web.web.graph
-    links, _ = spans(graph.starts, web.random_round(0))
-    return graph.targets[links[:most]].astype(np.int64)

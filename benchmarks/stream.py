@@ -36,7 +36,7 @@ from apache_beam.coders import BytesCoder, VarIntCoder
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
 from benchmarks.harness import Figure, check, machine_seconds, say, versus
-from benchmarks.placement import PLACEMENTS, PlacedPages, WebOfSites
+from benchmarks.placement import PlacedPages, WebOfSites
 from benchmarks.replay import child, write_log
 from opicflow.connectors.flink.rest import FlinkCluster, Job
 from opicflow.connectors.kafka.connection import Connection
@@ -315,7 +315,7 @@ def _measured(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
     say("stream: broker and Flink without a job")
     without_job = _idle_cores(_IDLE_SECONDS)
     web = WebOfSites.made_up(sizes.pages, sizes.links, sizes.hosts)
-    placed = PlacedPages.by(web, PLACEMENTS["site"], SHARDS)
+    placed = PlacedPages.by_site(web, SHARDS)
     log, few, warm, scattered = (cluster.work / f"{name}.jsonl" for name in ("log", "few", "warm", "scattered"))
     web.write_log(log, sizes.events)
     web.write_log(few, sizes.keyed_events)
@@ -361,7 +361,7 @@ def _measured(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
     yield versus(
         "stream.vs_key_per_page", ours, "events/s", keyed.per_second, "cash as state of a key for every page, no cuts"
     )
-    yield from by_site(cluster, sizes, web, log)
+    yield from few_shards(cluster, sizes, web, log)
 
 
 def _cpu(name: str, by_stream: float, by_replay: float) -> Figure:
@@ -370,28 +370,25 @@ def _cpu(name: str, by_stream: float, by_replay: float) -> Figure:
     return Figure(name, 1e6 * by_stream, "µs/event", how, 1e6 * by_replay, by_stream / by_replay)
 
 
-def by_site(cluster: Cluster, sizes: Sizes, web: WebOfSites, log: Path) -> Iterator[Figure]:
-    """Compare many shards that keep sites together with shards by the hash of the URL, and with few shards, in turns.
+def few_shards(cluster: Cluster, sizes: Sizes, web: WebOfSites, log: Path) -> Iterator[Figure]:
+    """Compare few shards with many, in turns.
 
     All read the same log of the same web. Kernels were compiled by an earlier job.
     """
-    placed = {name: PlacedPages.by(web, page_ids, MANY_SHARDS) for name, page_ids in PLACEMENTS.items()}
-    placed["few"] = PlacedPages.by(web, PLACEMENTS["site"], SHARDS)
+    placed = {"few": PlacedPages.by_site(web, SHARDS), "many": PlacedPages.by_site(web, MANY_SHARDS)}
     rates: dict[str, list[float]] = {name: [] for name in placed}
     for number in range(sizes.turns):
         for name, pages in placed.items():
             run = f"{name}{number}"
-            say(f"stream: pages placed by {name}, turn {number + 1}")
+            say(f"stream: {name} shards, turn {number + 1}")
             make(cluster.connection, specs(f"{run}-", pages.ranges.count))
             _publish(cluster.connection, f"{run}-", log)
             stream = _stream(cluster, f"{run}-", LogKeeperFactory(), pages)
             rates[name].append(_rate(cluster, run, stream, sizes.events).per_second)
     means = {name: len(each) / sum(1 / rate for rate in each) for name, each in rates.items()}
-    turns = "; ".join(f"by {name} " + ", ".join(f"{rate:,.0f}" for rate in each) for name, each in rates.items())
-    how = f"{web.links_within:.0%} of the links within the host, ids by site, even ranges; ids by URL, equal ranges; "
-    yield versus("stream.by_site", means["site"], "events/s", means["url"], f"{how}{turns}; bound: at least 1.3")
-    how = f"{SHARDS} shards of sites; {MANY_SHARDS} shards of sites"
-    yield versus("stream.few_shards", means["few"], "events/s", means["site"], how)
+    turns = "; ".join(f"{name} " + ", ".join(f"{rate:,.0f}" for rate in each) for name, each in rates.items())
+    how = f"{web.links_within:.0%} of the links within the host; {SHARDS} shards; {MANY_SHARDS} shards; {turns}"
+    yield versus("stream.few_shards", means["few"], "events/s", means["many"], how)
 
 
 def _publish(connection: Connection, prefix: str, log: Path) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from opicflow.schemas.arrays import LINE_WORDS, Array, Bytes, Hashes, Ids, Ints, Words, words_in_lines
 from opicflow.schemas.errors import UserError
-from opicflow.schemas.hashing import byte_at, hash_bytes, keyed_hash, last_bytes, turned, word_at
+from opicflow.schemas.hashing import byte_at, keyed_hash, last_bytes, turned, word_at
 from opicflow.schemas.kernel import ColumnTuple, inlined_kernel, lean_kernel
 from opicflow.schemas.public_suffixes import PublicSuffixes, SuffixesRefused, SuffixTable, find_site, installed_suffixes
 
@@ -26,7 +26,8 @@ SITE_BITS = 16
 KEY_BYTES = 16
 FEWEST_SECRET_BYTES = 16
 
-_UNKEYED, _BY_SITE = 1, 2
+_VERSION = 1
+"""The version of the rules: page ids of another version are other ids."""
 _PUBLIC_KEY = b"opicflow replays"
 _MEMO_BITS = 15
 _MEMO_LINES = 1 << _MEMO_BITS
@@ -43,7 +44,6 @@ class PageIdsRefused(UserError, ValueError):
 class IdRules(NamedTuple):
     """Rules for page ids, for kernels."""
 
-    version: Any
     key: Any
     suffixes: SuffixTable
 
@@ -76,26 +76,16 @@ class PageIds:
     (True, False)
     """
 
-    version: int = _BY_SITE
     key: bytes = field(default=_PUBLIC_KEY, repr=False)
     suffixes: PublicSuffixes | None = field(default=None, repr=False)
     """The list by which sites are found; None = the installed one."""
 
     def __post_init__(self) -> None:
         """Refuse impossible rules."""
-        if self.version not in (_UNKEYED, _BY_SITE):
-            raise PageIdsRefused(
-                f"page ids have version {str(self.version)[:20]}, this opicflow supports 1 and 2: update opicflow"
-            )
         if type(self.key) is not bytes or len(self.key) != KEY_BYTES:
             raise PageIdsRefused(f"the key of page ids must have {KEY_BYTES} bytes")
         if self.suffixes is not None and self.suffixes == installed_suffixes():
             object.__setattr__(self, "suffixes", None)
-
-    @classmethod
-    def unkeyed(cls) -> PageIds:
-        """Return the rules of version 1: XXH64 of the URL. Ledgers that began with them keep them."""
-        return cls(_UNKEYED)
 
     @classmethod
     def with_secret(cls, secret: bytes) -> PageIds:
@@ -103,14 +93,9 @@ class PageIds:
         return cls(key=hashlib.blake2b(secret, digest_size=KEY_BYTES).digest())
 
     @property
-    def by_site(self) -> bool:
-        """Whether the ids of a site's pages are in one range."""
-        return self.version == _BY_SITE
-
-    @property
     def is_public(self) -> bool:
         """Whether the key is public."""
-        return self.version == _UNKEYED or self.key == _PUBLIC_KEY
+        return self.key == _PUBLIC_KEY
 
     @property
     def multiplier(self) -> int:
@@ -140,9 +125,9 @@ class PageIds:
         hash_pages(self.rules, HostMemo.empty(), text, starts[:-1].copy(), starts[1:].copy(), rows, ids, sites)
         return ids
 
-    def sites_of(self, pages: Ids) -> Array | None:
-        """Return a hash of the site of each page id, of 16 bits, or None where ids do not have one."""
-        return (pages >> np.uint64(64 - SITE_BITS)).astype(np.uint16) if self.by_site else None
+    def sites_of(self, pages: Ids) -> Array:
+        """Return a hash of the site of each page id, of 16 bits."""
+        return (pages >> np.uint64(64 - SITE_BITS)).astype(np.uint16)
 
     def site_range(self, pages: Ids) -> tuple[Ids, Ids]:
         """Return the first and the last page id that begin with the same hash of a site as each given id."""
@@ -162,23 +147,22 @@ class PageIds:
 
     def to_json(self) -> dict[str, Any]:
         """Return the rules as JSON values, for the state of a replay or the log of a ledger. They hold the key."""
-        if not self.by_site:
-            return {"version": self.version}
         return {
-            "version": self.version,
+            "version": _VERSION,
             "key": self.key.hex(),
             "suffixes": (self.suffixes or installed_suffixes()).to_json(),
         }
 
     @classmethod
-    def from_json(cls, values: dict[str, Any] | None) -> PageIds:
-        """Read what `to_json` returned; None = version 1. Raises `PageIdsRefused`."""
+    def from_json(cls, values: dict[str, Any]) -> PageIds:
+        """Read what `to_json` returned. Raises `PageIdsRefused`."""
         try:
-            if not values or values["version"] == _UNKEYED:
-                return cls.unkeyed()
-            if values["version"] != _BY_SITE:
-                return cls(values["version"])
-            return cls(_BY_SITE, bytes.fromhex(values["key"]), PublicSuffixes.from_json(values["suffixes"]))
+            if values["version"] != _VERSION:
+                raise PageIdsRefused(
+                    f"page ids have version {str(values['version'])[:20]}, this opicflow supports {_VERSION}: update "
+                    "opicflow"
+                )
+            return cls(bytes.fromhex(values["key"]), PublicSuffixes.from_json(values["suffixes"]))
         except SuffixesRefused as problem:
             raise PageIdsRefused(str(problem)) from None
         except (AttributeError, KeyError, TypeError, ValueError) as problem:
@@ -191,7 +175,7 @@ class PageIds:
 def _rules_of(page_ids: PageIds) -> IdRules:
     key: Words = np.frombuffer(page_ids.key, np.uint64).copy()
     suffixes = page_ids.suffixes or installed_suffixes()
-    return IdRules(np.array([page_ids.version]), key, suffixes.table(key))
+    return IdRules(key, suffixes.table(key))
 
 
 def page_id(url: bytes | str) -> int:
@@ -228,8 +212,6 @@ def hash_pages(
 @inlined_kernel
 def id_of(rules: IdRules, text: Any, begin: Any, end: Any, site: Any) -> Any:
     """Return the page id of the canonical URL `text[begin:end]` on a site with this hash."""
-    if rules.version[0] == _UNKEYED:
-        return hash_bytes(text, begin, end)
     return (site >> np.uint64(48) << np.uint64(48)) | (keyed_hash(rules.key, text, begin, end) >> np.uint64(16))
 
 

@@ -136,11 +136,6 @@ class ShardRanges:
             before[sites == np.uint64(site)] = (begin - site * SITE_IDS) / SITE_IDS
         return parts, before
 
-    def part_of_all(self, shard: int) -> tuple[float, float]:
-        """Return which part of all page ids a shard has, and which part the shards before it have."""
-        first, last = self.bounds(shard)
-        return (last + 1 - first) / (1 << 64), first / (1 << 64)
-
     def to_json(self) -> list[int]:
         """Return the ranges as JSON values."""
         return list(self.firsts)
@@ -180,12 +175,9 @@ class Shard:
     def parts_of_hosts(self, pages: Ids) -> tuple[Floats, Floats]:
         """Return which part of the pages of each page's host this shard has, and which part the shards before it have.
 
-        A host is in one shard, unless a boundary divides its site, or ids do not keep sites together.
+        A host is in one shard, unless a boundary divides its site.
         """
-        if self.page_ids.by_site:
-            return self.ranges.part_of_site(self.number, pages)
-        part, before = self.ranges.part_of_all(self.number)
-        return np.full(len(pages), part), np.full(len(pages), before)
+        return self.ranges.part_of_site(self.number, pages)
 
 
 _SLACK = 0.04

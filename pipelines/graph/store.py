@@ -28,7 +28,7 @@ from opicflow.pipelines.graph.slices import BlockLinks, DecodeBuffers, decode
 from opicflow.schemas.arrays import Array, Bytes, Ids, Ints
 from opicflow.schemas.errors import UserError
 
-FORMAT, VERSION = "opicflow graph", 2
+FORMAT, VERSION = "opicflow graph", 1
 MANIFEST = "graph.json"
 NO_CATEGORY = 255
 

@@ -183,11 +183,9 @@ class Ledger:
         self._place = Shard(shard, self.ranges, self.page_ids)
         self._ids = self.ranges.bounds(shard)
         multiplier = self.page_ids.multiplier if multiplier is None else multiplier | 1
-        book = new_book(config, self._ids, theta_start, self.page_ids.by_site, multiplier)
+        book = new_book(config, self._ids, theta_start, multiplier)
         self._room = Room(config, new_table(config, multiplier), book, space)
         self._room.book.modes[0].like_us = shards
-        if config.domains.limit_anything and not self.page_ids.by_site:
-            raise ConfigRefused("limits of domains need page ids of version 2: omit them, or begin a new stream")
         self._fates: Bytes = np.zeros(0, np.uint8)
         self._refused: list[tuple[Policy, str]] = []
         self._adopt(new_state(shard, shards, self.page_ids))

@@ -230,7 +230,7 @@ class NewShard:
 
     def _book(self, recent: int, url_bytes: int, link_words: int) -> Book:
         whole, like = self._whole, self._whole.latest.book
-        book = new_book(whole.config, self._ids, int(like.clocks[0].theta_start), whole.page_ids.by_site)
+        book = new_book(whole.config, self._ids, int(like.clocks[0].theta_start))
         set_rules(book, None, tuple(like.class_weights.tolist()), tuple(like.link_bonus.tolist()))
         book.rules[0].damping, book.rules[0].window = like.rules[0].damping, like.rules[0].window
         modes, counts = book.modes[0], book.counts[0]
@@ -286,13 +286,10 @@ class NewShard:
         return (keys, none) if len(keys) < self._whole.config.remembered_visits else (none, keys)
 
     def _announced(self, book: Book) -> dict[str, Array]:
-        """Return what announcements were worth, by site; that of a divided site, or of no site, goes to each part."""
+        """Return what announcements were worth, by site; that of a divided site goes to each part."""
         counts = book.announced.copy()
         for one in self._old:
-            if len(counts) == 1 or not self._whole.page_ids.by_site:
-                to, of = slice(0, 1), slice(0, 1)
-            else:
-                to, of = _common_sites(self._ids, (one.first_id, one.last_id))
+            to, of = _common_sites(self._ids, (one.first_id, one.last_id))
             counts[to] += one.book.announced[of]
         counted = counts[:, :IN_USE].sum(axis=1)
         too_many = counted > MOST_COUNTED

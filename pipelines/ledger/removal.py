@@ -15,7 +15,7 @@ from opicflow.pipelines.ledger.refresh_rows import field_of
 from opicflow.pipelines.ledger.room import Room
 from opicflow.pipelines.refresh.orders import rank_within
 from opicflow.pipelines.refresh.policies import Prefixes, matches_ragged
-from opicflow.schemas.arrays import Bytes, Floats, Ids, Ints
+from opicflow.schemas.arrays import Bytes, Ids, Ints
 from opicflow.schemas.shards import Shard
 
 FOR_EVER = (1 << 63) - 1
@@ -175,7 +175,7 @@ class Removal:
                 hosts = np.zeros(len(slots), np.uint64)
                 url_arena.hash_hosts(room.table, room.book, slots, self._shard.page_ids.rules.key, hosts)
                 names, numbers = np.unique(hosts, return_inverse=True)
-                most = np.ceil(config.max_unread_per_host * self._parts_of_hosts(ids))
+                most = np.ceil(config.max_unread_per_host * self._shard.parts_of_hosts(ids)[0])
                 goes = (rank_within(numbers, len(names)) >= most) & (hosts != 0)
             left = np.flatnonzero(~goes)
             more = too_many - int(goes.sum())
@@ -184,13 +184,6 @@ class Removal:
             counts.evicted += int(goes.sum())
             self.drop(ids[goes], RemovalReason.LIMIT)
         self._compact_urls(int(counts.url_end) // 2)
-
-    def _parts_of_hosts(self, pages: Ids) -> Floats:
-        """Return which part of the unread pages of each page's host may be in this shard.
-
-        Where ids do not keep sites together a limit holds in every shard: it did when their logs were written.
-        """
-        return self._shard.parts_of_hosts(pages)[0] if self._shard.page_ids.by_site else np.ones(len(pages))
 
     def _compact_urls(self, most_stale_bytes: int) -> None:
         """Rewrite the arena of URLs without those of removed pages, if they take more bytes than this."""

@@ -111,12 +111,11 @@ def new_book(
     config: LedgerConfig,
     ids: tuple[int, int] = _EVERY_ID,
     theta_start: int = 0,
-    by_site: bool = True,
     multiplier: int = 1,
 ) -> Book:
     """The accounts of a shard that holds the page ids from the first of `ids` to the last.
 
-    `by_site`: page ids begin with a hash of their site. `multiplier` is that of hash tables.
+    `multiplier` is that of hash tables.
     """
     history = config.history
     counts, clocks, rules_row, modes_row = (np.zeros(1, kind) for kind in at.ACCOUNTS.values())
@@ -162,7 +161,7 @@ def new_book(
         sums=np.zeros(1, at.SUMS),
         now=np.zeros(1, at.NOW),
         recent=np.zeros((2, _FEWEST_ROWS), np.int64),
-        announced=np.zeros((_sites(ids) if by_site else 1, announcements.COLUMNS), np.float32),
+        announced=np.zeros((_sites(ids), announcements.COLUMNS), np.float32),
         url_order=np.zeros(0, np.int32),
         domains=np.zeros((_sites(ids) if config.domains.limit_anything else 0, at.DOMAIN_COLUMNS), np.int64),
     )

@@ -154,7 +154,7 @@ class UnreadPages:
             by_page(worth.siblings, np.float32),
             by_page(worth.unread, np.float32),
             (pages["flags"][slots] & at.EXPLORED) != 0,
-            by_page(known.domain, np.int32) if sites is None else sites.astype(np.int32),
+            sites.astype(np.int32),
             discovery.siblings_weight,
             discovery.share,
             discovery.rule.bonus,
@@ -199,7 +199,7 @@ class UnreadPages:
         columns = DiscoveryPages(
             page=page,
             host=rows.host,
-            domain=rows.host if sites is None else sites.astype(np.int32),
+            domain=sites.astype(np.int32),
             importance=self._in_floors(importance[rows.slots]),
             is_read=rows.is_read,
             explored=(rows.flags & at.EXPLORED) != 0,

@@ -108,8 +108,8 @@ class State:
     checkpoints: int = 0
     ahead: list[RangeAhead] = field(default_factory=list)
     """The ranges of logs that do not count as read yet (times_ahead.py)."""
-    page_ids: dict[str, Any] | None = None
-    """The rules of page ids, with their key; None = version 1, as in older states."""
+    page_ids: dict[str, Any] = field(default_factory=dict)
+    """The rules of page ids, with their key."""
 
     @cached_property
     def rules_of_page_ids(self) -> PageIds:
@@ -280,7 +280,7 @@ _REPORT_KINDS = {"tally": dict, "rejects": dict, "samples": list, "refused_polic
 def _decode_state(values: dict[str, Any]) -> State:
     """The state in values; one of `_WRONG_VALUES` for anything else. All values that are used are checked."""
     sources = [_decode_source(source) for source in values["sources"]]
-    ahead = [_decode_ahead(one, {source.name for source in sources}) for one in values.get("ahead", [])]
+    ahead = [_decode_ahead(one, {source.name for source in sources}) for one in values["ahead"]]
     state = State(**{**values, "sources": sources, "ahead": ahead})
     _check_kinds(vars(state), _STATE_KINDS)
     _ = state.rules_of_page_ids

@@ -259,7 +259,7 @@ def options_of(ledger: dict[str, Any]) -> list[tuple[str, str]]:
         ("history", str(history["policy"])),
         ("damping", f"{ledger['damping']:g}"),
         ("links", "remembered" if ledger["remember_links"] else "not remembered"),
-        ("refresh strategy", str(refresh["policy"])),
+        ("refresh strategy", str(refresh["strategy"])),
         ("bandwidth", "as many fetches as the crawl made" if bandwidth is None else f"{bandwidth:g} fetches a day"),
         ("cycle", f"{refresh['cycle_hours']:g} hours"),
         ("for unread pages", f"{100 * refresh['discovery_share']:g}% of the bandwidth"),

@@ -39,14 +39,13 @@ class Placement:
     ranges: ShardRanges
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON values; ids of version 1 and equal ranges are left out, as in older logs."""
-        ids = {"page_ids": self.page_ids.to_json()} if self.page_ids.by_site else {}
-        return {**ids, **self.ranges.stored()}
+        """Return JSON values; the boundaries of equal ranges are left out."""
+        return {"page_ids": self.page_ids.to_json(), **self.ranges.stored()}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Placement:
         """Read what `to_json` returned. Raises `ValueError`, `KeyError` or `TypeError`."""
-        return cls(PageIds.from_json(values.get("page_ids")), ShardRanges.of_stored(values))
+        return cls(PageIds.from_json(values["page_ids"]), ShardRanges.of_stored(values))
 
     def entry(self) -> bytes:
         """Return the entry that reserves a log for this placement."""
@@ -97,19 +96,19 @@ class Origin:
     least_move: float = 0.1
     audit_seconds: int = 10
     movers_seconds: int = 0
-    """The least time between two publications of pages whose scores moved. 0: after each sweep, as in older logs."""
+    """The least time between two publications of pages whose scores moved. 0: after each sweep."""
     movers_at_once: int = 0
-    """How many moved pages are published at a tick, unless the ledger is large. 0: all, as in older logs."""
+    """How many moved pages are published at a tick, unless the ledger is large. 0: all."""
     quiet_until: dict[str, int] = field(default_factory=dict)
     sites: SiteKind | None = None
-    """The kind of sites whose importance is published. None: no sites, as in older logs."""
+    """The kind of sites whose importance is published. None: no sites."""
     continues: Continuation | None = None
     """The logs of other shards that these continue. None: the ledgers begin without a page."""
     most_ahead_hours: int | None = None
-    """A visit whose time is further ahead of the log counts without it. None: routers reject it, as in older logs."""
+    """A visit whose time is further ahead of the log counts without it. None: none does."""
 
     def for_new_logs(self) -> Origin:
-        """Return the settings, with those that older logs lack and that are no options."""
+        """Return the settings, with those that are no options."""
         return replace(
             self, movers_seconds=MOVERS_SECONDS, movers_at_once=MOVERS_AT_ONCE, most_ahead_hours=MOST_AHEAD_HOURS
         )

@@ -22,7 +22,7 @@ from opicflow.schemas.errors import UserError
 CONTROL = b'{"opicflow-control":'
 """The first bytes of a control record: a record of crawl-events that holds rules for the events after it."""
 
-_NOTE_VERSION = 2
+_VERSION = 1
 
 
 class ControlUnknown(UserError):
@@ -31,12 +31,12 @@ class ControlUnknown(UserError):
 
 def control_record(rules: Rules) -> bytes:
     """Return the record that, sent to every partition of crawl-events, applies these rules to the events after it."""
-    return CONTROL + orjson.dumps({"version": 1, "rules": rules.to_json()}) + b"}"
+    return CONTROL + orjson.dumps({"version": _VERSION, "rules": rules.to_json()}) + b"}"
 
 
 def rules_of(control: bytes, before: Rules, where: str) -> Rules:
     """Return the rules of a control record; raises `ControlUnknown` for content that this code does not support."""
-    content = _content_of(control, where, 1, ["rules", "version"])
+    content = _content_of(control, where, ["rules", "version"])
     return _checked(content["rules"], before, where)
 
 
@@ -51,13 +51,13 @@ class RulesNote:
 
     def to_bytes(self) -> bytes:
         """Return the record for policies."""
-        values = {"version": _NOTE_VERSION, "rules": self.rules, "topic": self.topic_id, "offsets": self.offsets}
+        values = {"version": _VERSION, "rules": self.rules, "topic": self.topic_id, "offsets": self.offsets}
         return CONTROL + orjson.dumps(values) + b"}"
 
     @classmethod
     def of(cls, record: bytes, where: str) -> RulesNote:
         """Read what `to_bytes` returned; raises `ControlUnknown`."""
-        content = _content_of(record, where, _NOTE_VERSION, ["offsets", "rules", "topic", "version"])
+        content = _content_of(record, where, ["offsets", "rules", "topic", "version"])
         return cls(content["rules"], content["topic"], tuple(content["offsets"]))
 
     def applies_at(self, topic_id: str, partition: int, start: int) -> bool:
@@ -106,10 +106,10 @@ class StoredNotes:
         return found
 
 
-def _content_of(control: bytes, where: str, version: int, names: list[str]) -> Any:
+def _content_of(control: bytes, where: str, names: list[str]) -> Any:
     try:
         content = orjson.loads(control)["opicflow-control"]
-        if sorted(content) != names or content["version"] != version:
+        if sorted(content) != names or content["version"] != _VERSION:
             raise ControlUnknown(f"{_unknown(where)} ({', '.join(sorted(content))[:100]}): update opicflow")
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as problem:
         raise _damaged(where, problem) from None

@@ -6,7 +6,6 @@ The entries of a bundle are sent before the bundle ends. So the logs have all en
 from __future__ import annotations
 
 import json
-import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +32,7 @@ from opicflow.pipelines.stream.log_settings import Origin
 from opicflow.pipelines.stream.published_rules import CONTROL, RulesNote, first_rules, rules_of
 from opicflow.pipelines.transforms.decoded_batch import route_rows, urls_of
 from opicflow.pipelines.transforms.metrics import count
-from opicflow.pipelines.transforms.route import ANY_TIME, MOST_AHEAD_MS, Seen
+from opicflow.pipelines.transforms.route import ANY_TIME, Seen
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.pipelines.transforms.shard import Sharder, SourceState
 from opicflow.schemas.crawl_events import Reason, Reject
@@ -215,22 +214,13 @@ class RouteEvents(_Router):
             self._seen[source], self._seen_events[source] = Seen(), 0
         self._seen_events[source] += len(events)
         urls = urls_of(decoded, canonicaliser)
-        seen, latest_ms = self._seen[source], self._latest_ms()
-        items, rejects, counts, reasons = route_rows(decoded, urls, source, rules, seen, latest_ms)
+        # An event of any time is routed: it may be routed again at any time.
+        items, rejects, counts, reasons = route_rows(decoded, urls, source, rules, self._seen[source], ANY_TIME)
         for name, number in counts.items():
             count(name if name == "events_read" else f"routed_{name}", number)
         yield from self._entries(sharder.crawl(items, end))
         count("rejected_events", reasons.total() - len(rejects))  # those that are not listed
         yield from map(self._reject, rejects)
-
-    def _latest_ms(self) -> int:
-        """Return the time after which events are rejected: none, because the event may be routed again at any time.
-
-        In older logs it is that of the clock: their entries count no visits that were rejected then.
-        """
-        if self._begun_with().most_ahead_hours is not None:
-            return ANY_TIME
-        return int(1000 * time.time()) + MOST_AHEAD_MS  # noqa: TID251 - as in older logs
 
     def _rules(self, sharder: Sharder) -> Rules:
         written = sharder.state.rules

@@ -102,7 +102,5 @@ def sites_of_removed(applied: Applied, by: SiteKind) -> set[str]:
 
 def _shards_with(ledger: Ledger, some_page: Ids) -> Ints:
     """Return how many shards have pages of the site of each page."""
-    if not ledger.page_ids.by_site:
-        return np.full(len(some_page), ledger.shards, np.int64)
     first, last = ledger.page_ids.site_range(some_page)
     return ledger.ranges.of(last) - ledger.ranges.of(first) + 1

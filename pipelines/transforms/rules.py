@@ -101,6 +101,5 @@ class Rules:
     def from_json(cls, values: dict[str, Any], page_ids: PageIds) -> Rules:
         """Read rules from JSON values. Those of page ids are stored elsewhere."""
         urls = {**values["urls"], "drop_parameters": tuple(values["urls"]["drop_parameters"])}
-        given = values.get("categories", {"patterns": ()})  # older rules have none
-        categories = {**given, "patterns": tuple(given["patterns"])}
+        categories = {**values["categories"], "patterns": tuple(values["categories"]["patterns"])}
         return cls(UrlRules(**urls), LinkWeights(**values["links"]), Categories(**categories), page_ids)

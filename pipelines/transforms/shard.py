@@ -41,8 +41,7 @@ class SourceState:
     """How far a source was routed: the next offset, and for each shard the end of its last entry and its visits.
 
     `rules` are the rules at that offset, as JSON; empty = those of the start of the stream. `source` is its name, which
-    has the id of its topic; empty in states that older code wrote. Visits are counted from the offset `counted_from`
-    on.
+    has the id of its topic. Visits are counted from the offset `counted_from` on.
     """
 
     next: int
@@ -69,16 +68,14 @@ class SourceState:
 
     def to_bytes(self) -> bytes:
         """Encode the state."""
-        later = {"source": self.source, "counted_from": self.counted_from}
-        values = {"next": self.next, "rules": self.rules, **{name: value for name, value in later.items() if value}}
+        values = {name: getattr(self, name) for name in ("next", "rules", "source", "counted_from")}
         return pack("source", values, {"sent_to": self.sent_to, "visits": self.visits})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SourceState:
         """Decode a state."""
         _, values, columns = unpack(data)
-        later = values.get("source", ""), values.get("counted_from", 0)
-        return cls(values["next"], columns["sent_to"], columns["visits"], values["rules"], *later)
+        return cls(sent_to=columns["sent_to"], visits=columns["visits"], **values)
 
 
 @dataclass

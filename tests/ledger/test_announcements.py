@@ -12,7 +12,6 @@ from opicflow.pipelines.ledger import Ledger, LedgerConfig, RefreshConfig, Snaps
 from opicflow.pipelines.ledger.kernels.announcements import COLUMNS, MOST_COUNTED
 from opicflow.pipelines.ledger.plan import _waits_after_announcement
 from opicflow.pipelines.ledger.snapshot_checks import announced_problem
-from opicflow.schemas.pages import PageIds
 from support.written_crawls import DAY, T0, Crawl, of_page, ordered
 
 PAGES = 40
@@ -117,9 +116,7 @@ def test_learnt_reliability_is_in_snapshots() -> None:
     assert not never.restored().ledger._room.book.announced.any()
 
 
-def test_ids_that_do_not_keep_sites_together_share_one_row() -> None:
-    ledger = Ledger(CONFIG, page_ids=PageIds.unkeyed())
-    assert ledger._room.book.announced.shape == (1, COLUMNS)
+def test_every_site_of_a_shard_has_a_row() -> None:
     assert Ledger(CONFIG)._room.book.announced.shape == (1 << 16, COLUMNS)
     assert [len(Ledger(CONFIG, shard, 3)._room.book.announced) for shard in range(3)] == [21846, 21846, 21846]
 

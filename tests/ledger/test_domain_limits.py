@@ -347,13 +347,7 @@ def test_impossible_limits_are_refused_in_one_line(limits: dict[str, float]) -> 
         DomainLimits(**limits)  # type: ignore[arg-type]
 
 
-def test_ids_that_do_not_keep_sites_together_have_no_limits_of_domains() -> None:
-    with pytest.raises(ConfigRefused, match="limits of domains need page ids of version 2"):
-        Ledger(LedgerConfig(domains=DomainLimits(most_unread=5)), page_ids=PageIds.unkeyed())
-
-
-def test_a_configuration_without_limits_is_stored_as_before() -> None:
-    assert "domains" not in LedgerConfig().to_json()
+def test_a_configuration_with_limits_is_read_back() -> None:
     config = LedgerConfig(Certified(), domains=LIMITS)
     assert LedgerConfig.from_json(config.to_json()) == config
 
@@ -461,4 +455,3 @@ def test_limits_of_orders_change_from_one_run_to_the_next() -> None:
     limited = replace(config, refresh=replace(config.refresh, domain_fetches_per_day=5.0, domain_discovery_share=0.1))
     assert config.counts_alike(limited)
     assert LedgerConfig.from_json(limited.to_json()) == limited
-    assert "domain_fetches_per_day" not in config.to_json()["refresh"]

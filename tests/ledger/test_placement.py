@@ -120,12 +120,6 @@ def test_shards_that_share_a_site_share_its_cap_by_its_pages(shares: tuple[float
     assert sum(days) >= 10 * 40 - len(sizes)
 
 
-def test_page_ids_of_version_1_share_a_cap_among_all_shards_as_before() -> None:
-    crawl = Crawl(ShardRanges.equal(4), urls_of("example.com", 400), PageIds.unkeyed(), host_fetches_per_day=20.0)
-    assert set(crawl.owners.tolist()) == {0, 1, 2, 3}
-    assert [crawl.day(number) for number in range(10)] == [20] * 10
-
-
 # -- unread pages ----------------------------------------------------------------------------------------------------
 
 
@@ -154,10 +148,6 @@ def test_max_unread_per_host_counts_a_host_once() -> None:
 def test_shards_that_share_a_site_share_its_limit() -> None:
     left = unread(divided("example.com", (0.25,)), PageIds())
     assert (left[0], left[1]) == (5, 15)
-
-
-def test_with_page_ids_of_version_1_the_limit_holds_in_every_shard_as_before() -> None:
-    assert max(unread(ShardRanges.equal(2), PageIds.unkeyed()).values()) == 20
 
 
 # -- two URLs with one page id ---------------------------------------------------------------------------------------
@@ -250,11 +240,11 @@ def test_exactly_other_urls_collide(known: bytes, given_url: bytes) -> None:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_ledger_with_ranges_of_any_width_is_restored(seed: int) -> None:
     ranges = any_ranges(5, seed)
-    ledger = Ledger(LedgerConfig(), 2, ranges, page_ids=PageIds.unkeyed())
+    ledger = Ledger(LedgerConfig(), 2, ranges, page_ids=PageIds(key=bytes(16)))
     first, last = ranges.bounds(2)
     ledger.apply(ItemWriter().visit(first, [last, 0], time_ms=1000).entry(start=START))
-    again = Ledger.restore((chunk.data for chunk in ledger.snapshot()), PageIds.unkeyed())
-    assert (again.ranges, again.page_ids, again.shards) == (ranges, PageIds.unkeyed(), 5)
+    again = Ledger.restore((chunk.data for chunk in ledger.snapshot()), PageIds(key=bytes(16)))
+    assert (again.ranges, again.page_ids, again.shards) == (ranges, PageIds(key=bytes(16)), 5)
     assert [chunk.data for chunk in again.snapshot()] == [chunk.data for chunk in ledger.snapshot()]
 
 

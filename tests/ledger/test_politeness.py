@@ -310,10 +310,6 @@ def test_a_host_is_in_one_shard_and_waits_there_whole() -> None:
     assert busy_in_shards(ShardRanges.equal(16), PageIds()) == [1, 1]
 
 
-def test_with_page_ids_of_version_1_each_shard_sees_the_answers_of_its_own_pages() -> None:
-    assert busy_in_shards(ShardRanges.equal(4), PageIds.unkeyed()) == [4, 1]
-
-
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 

@@ -245,10 +245,9 @@ def busy_crawl(config: LedgerConfig, page_ids_: PageIds) -> Ledger:
     return crawl.ledger
 
 
-@pytest.mark.parametrize("by_site", [False, True])
-def test_what_is_no_page_goes_to_all_that_it_concerns(by_site: bool) -> None:
-    ids = PageIds(key=bytes(16)) if by_site else PageIds()
-    limits = DomainLimits(most_unread=30) if by_site else DomainLimits()
+@pytest.mark.parametrize("limits", [DomainLimits(), DomainLimits(most_unread=30)])
+def test_what_is_no_page_goes_to_all_that_it_concerns(limits: DomainLimits) -> None:
+    ids = PageIds(key=bytes(16))
     config = LedgerConfig(
         Certified(), domains=limits, refresh=RefreshConfig(discovery_by="learnt", bandwidth_per_day=100)
     )
@@ -269,7 +268,7 @@ def test_what_is_no_page_goes_to_all_that_it_concerns(by_site: bool) -> None:
     assert back.policies.to_json() == old.policies.to_json()
     judged = [sorted(one.page.tolist()) for one in state.reviews.discovery.waiting]
     assert [sorted(one.page.tolist()) for one in back.discovery.waiting] == judged
-    if not by_site:
+    if not limits.limit_anything:
         assert np.allclose(back.parts().book.announced[:, IN_USE], book.announced[:, IN_USE])
     for ledger in (back, *new):
         ledger.apply(TickEntry(T0 + 8 * DAY))

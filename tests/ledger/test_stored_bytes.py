@@ -21,7 +21,6 @@ from opicflow.pipelines.ledger import (
 )
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.ledger.entries import ResidualSums
-from opicflow.schemas.pages import PageIds
 from opicflow.schemas.records import Policy
 
 SNAPSHOTS = {
@@ -51,7 +50,7 @@ ENTRIES = {
     "tick": "c2890e1f0fd8d70f8b0548bab4c26c41",
     "control": "682d81d13959a3cc6c0fdb825bfbf503",
 }
-PLANNED = "96c7a9eb1f960b686c607ac2e8e1feac"
+PLANNED = "8cb565f40ce6678b2a3382236449ea7f"
 
 
 def digest_of(chunks: Iterable[bytes]) -> str:
@@ -89,7 +88,7 @@ def planned() -> Ledger:
     """A ledger that has published, planned, evicted and taken policies up."""
     refresh = replace(OLD_DEFAULTS, bandwidth_per_day=40.0, host_fetches_per_day=20.0)
     two = {"class_weights": (16, 16, 32, 8), "link_bonus_per_1024": (0, 128)}
-    ledger = Ledger(LedgerConfig(refresh=refresh, max_pages=60, **two), page_ids=PageIds.unkeyed())
+    ledger = Ledger(LedgerConfig(refresh=refresh, max_pages=60, **two))
     ledger.apply(TickEntry(86_400))
     entry = crawl(0, 1, 0, 250)
     ledger.apply(entry)

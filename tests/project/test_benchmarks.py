@@ -87,7 +87,6 @@ def test_the_group_placement_compares_ids_by_url_with_ids_by_site(tmp_path: Path
         "busiest_over_mean",
         "busiest_over_mean_equal",
         "find_shard",
-        "page_ids",
     ]
     for name in ("items_a_visit_url_over_site", "link_bytes_url_over_site", "error_after_backlog_url_over_site"):
         assert figures[name]["ratio"] > 1, "all three are smaller by site"

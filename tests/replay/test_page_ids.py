@@ -116,17 +116,6 @@ def test_a_secret_key_stays_in_this_process(log: Path, tmp_path: Path) -> None:
     assert refused.code == 2 and "--id-key needs --runner DirectRunner or local" in refused.err
 
 
-def test_a_state_without_rules_of_page_ids_has_those_of_version_1(log: Path, tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    run([log], tmp_path / "out", state=state, page_ids=PageIds.unkeyed())
-    stored = json.loads((state / "state.json").read_bytes())
-    assert stored["state"]["page_ids"] == {"version": 1}
-    result = run([log], tmp_path / "again", state=state)
-    assert result.summary["rejects_by_reason"] == {}
-    pages = {int(one["page"], 16) for one in records_of(tmp_path / "again" / "importance.jsonl")}
-    assert PageIds.unkeyed().of(FIRST) in pages
-
-
 def test_a_state_with_rules_of_a_later_version_is_refused_in_one_line(log: Path, tmp_path: Path) -> None:
     state = tmp_path / "state"
     run([log], state=state)
@@ -136,5 +125,5 @@ def test_a_state_with_rules_of_a_later_version_is_refused_in_one_line(log: Path,
     stored["state"]["page_ids"]["version"] = 3
     stored["digest"] = states._digest_of(stored["state"])
     (state / "state.json").write_text(json.dumps(stored))
-    with pytest.raises(StateRefused, match=r"page ids have version 3, this opicflow supports 1 and 2: update"):
+    with pytest.raises(StateRefused, match=r"page ids have version 3, this opicflow supports 1: update"):
         run([log], state=state)

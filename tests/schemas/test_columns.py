@@ -132,11 +132,14 @@ def test_a_ledger_applies_no_control() -> None:
 
 
 def test_columns_that_are_not_an_entry_are_refused() -> None:
-    no_gossip = {"source_shard": 1, "cut": 0, "first": 0, "last": True, "virtual": 0, "gossip": "soup"}
-    transfers = pack("transfers", {"note": {}, **no_gossip}, {"pages": np.arange(2), "amounts": np.arange(2)})
-    for data in (pack("crawl", {"note": {}}, {}), pack("tick", {"note": {}, "minute": 1}, {}), transfers):
+    control = {"version": 1, "note": {}, "source": "audit", "values": {}}
+    for data in (
+        pack("policy", {"version": 1, "note": {}}, {}),
+        pack("control", {**control, "minute": 1}, {}),
+        pack("control", control, {"pages": np.arange(2)}),
+    ):
         with pytest.raises(ColumnsRefused, match="no entry"):
             decode_entry(data)
-    for data in (pack("soup", {}, {}), pack("tick", {"note": {}, "second": 1, "version": 2}, {})):
+    for data in (pack("soup", {}, {}), pack("control", {**control, "version": 2}, {})):
         with pytest.raises(EntryUnknown, match="update opicflow"):
             decode_entry(data)

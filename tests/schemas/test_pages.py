@@ -82,15 +82,6 @@ def test_the_ids_of_the_default_rules_never_change() -> None:
 GOLDEN = ["ae69079b9f754a7f", "ae697fcccd00a12f", "8320fdb852866e09", "b18ad40d623ee308"]
 
 
-def test_version_1_is_xxh64_with_seed_0() -> None:
-    """States and logs that were written with it stay readable."""
-    urls = ["http://a.example/", "abc", "a"]
-    assert PageIds.unkeyed().of("a") == 0xD24EC4F1A98C6E5B
-    assert PageIds.unkeyed().of("abc") == 0x44BC2CF5AD770999
-    assert PageIds.unkeyed().of_all(urls).tolist() == [PageIds.unkeyed().of(url) for url in urls]
-    assert not PageIds.unkeyed().by_site
-
-
 def test_a_url_has_one_page_id_as_text_and_as_bytes() -> None:
     assert page_id("https://example.org/") == page_id(b"https://example.org/")
 
@@ -118,45 +109,13 @@ def test_another_key_gives_other_ids(url: bytes, key: bytes, other: bytes) -> No
         assert PageIds(key=key).of(url) & 0xFFFFFFFFFFFF != PageIds(key=other).of(url) & 0xFFFFFFFFFFFF
 
 
-def test_urls_that_collide_without_a_key_do_not_collide_with_one() -> None:
-    """XXH64 is inverted in a moment: here are two texts with one hash, made by solving for the second half."""
-    first, second = colliding_texts()
-    assert PageIds.unkeyed().of(first) == PageIds.unkeyed().of(second)
-    assert first != second
-    assert page_id(first) & 0xFFFFFFFFFFFF != page_id(second) & 0xFFFFFFFFFFFF
-
-
-def colliding_texts() -> tuple[bytes, bytes]:
-    """Return two texts of 32 bytes with the same XXH64. A change of one word is undone by another, in one lane.
-
-    Lane a has one word only in 32 bytes, so two inputs of 64 bytes are needed: the second word of the lane is chosen
-    such that the lane ends as it would have.
-    """
-    p1, p2, mask = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, (1 << 64) - 1
-    start = (p1 + p2) & mask
-
-    def stirred(state: int, word: int) -> int:
-        state = (state + word * p2) & mask
-        return ((state << 31 | state >> 33) & mask) * p1 & mask
-
-    words = [int.from_bytes(b"http://a", "little"), int.from_bytes(b"http://b", "little")]
-    goal = stirred(stirred(start, words[0]), int.from_bytes(b"12345678", "little"))
-    undone = goal * pow(p1, -1, 1 << 64) & mask
-    undone = (undone >> 31 | undone << 33) & mask
-    other = (undone - stirred(start, words[1])) * pow(p2, -1, 1 << 64) & mask
-    between = b"." * 24
-    tails = [b"12345678", other.to_bytes(8, "little")]
-    return tuple(word.to_bytes(8, "little") + between + tail + between for word, tail in zip(words, tails, strict=True))  # type: ignore[return-value]
-
-
 def test_rules_are_read_back_and_do_not_show_their_key() -> None:
     secret = PageIds(key=bytes(range(16)))
     assert not secret.is_public and PageIds().is_public
-    for ids in (secret, PageIds(), PageIds.unkeyed(), PageIds(suffixes=PublicSuffixes("old", b"com\nco.uk"))):
+    for ids in (secret, PageIds(), PageIds(suffixes=PublicSuffixes("old", b"com\nco.uk"))):
         stored = json.loads(json.dumps(ids.to_json()))
         assert PageIds.from_json(stored) == ids == pickle.loads(pickle.dumps(ids))
         assert ids.key.hex() not in repr(ids) and repr(ids.key) not in repr(ids)
-    assert PageIds.from_json(None) == PageIds.unkeyed()
 
 
 def test_the_list_of_suffixes_is_kept_with_the_rules() -> None:

@@ -170,9 +170,3 @@ def test_a_site_within_a_shard_is_whole_and_one_that_is_divided_is_not() -> None
     assert first.parts_of_hosts(pages)[0].tolist() == [1, 0.25, 1]
     assert second.parts_of_hosts(pages)[0].tolist() == [1, 0.75, 1]
     assert second.parts_of_hosts(pages)[1].tolist() == [0, 0.25, 0]
-
-
-def test_without_ids_by_site_every_shard_has_its_part_of_every_host() -> None:
-    shard = Shard(1, ShardRanges.equal(4), PageIds.unkeyed())
-    parts, before = shard.parts_of_hosts(np.array([1, 2], np.uint64))
-    assert (parts.tolist(), before.tolist()) == ([0.25, 0.25], [0.25, 0.25])

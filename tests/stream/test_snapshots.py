@@ -44,6 +44,7 @@ from opicflow.pipelines.transforms.outputs import APPLIED
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas.message_columns import MessageBatch
 from opicflow.schemas.pages import PageIds
+from opicflow.schemas.public_suffixes import PublicSuffixes
 from opicflow.schemas.shards import ShardRanges
 from support.stages import UNUSED, FakeReader, batch, watched
 from support.stream_state import Bag, Value
@@ -51,7 +52,9 @@ from support.waiting import wait_for
 
 HEAD = LogHead(12, "c0ffee" * 5 + "00", 11, "abcd")
 HOUR_MS = 3_600_000
-ORIGIN = Origin(LedgerConfig(), ShardRanges(), Rules(page_ids=PageIds.unkeyed()))  # short: it holds no list
+ORIGIN = Origin(
+    LedgerConfig(), ShardRanges(), Rules(page_ids=PageIds(suffixes=PublicSuffixes("none", b"com")))
+)  # short: it holds no long list
 
 
 def store_in(folder: Path, **options: float) -> SnapshotStore:

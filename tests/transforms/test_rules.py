@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from opicflow.pipelines.transforms.rules import Categories, LinkWeights, Rules
-from opicflow.schemas.pages import PageIds
 from opicflow.schemas.url_patterns import PatternRefused
 from opicflow.schemas.urls import UrlRules
 
@@ -21,13 +20,10 @@ def test_rules_are_read_back_from_json() -> None:
     assert Rules.from_json(rules.to_json(), rules.page_ids) == rules
 
 
-def test_rules_are_read_back_from_text_and_older_ones_have_no_categories() -> None:
+def test_rules_are_read_back_from_text() -> None:
     rules = Rules(categories=Categories(True, ("*.pdf", "https://a.example/*")))
     assert Rules.from_json(json.loads(json.dumps(rules.to_json())), rules.page_ids) == rules
     assert hash(Rules.from_json(json.loads(json.dumps(rules.to_json())), rules.page_ids)) == hash(rules)
-    older = Rules(UrlRules(("a",)), LinkWeights(external=2)).to_json()
-    del older["categories"]
-    assert Rules.from_json(older, PageIds()) == Rules(UrlRules(("a",)), LinkWeights(external=2))
 
 
 def test_categories_have_numbers_and_names() -> None:

@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     from opicflow.connectors.kafka.connection import KafkaRefused
     from opicflow.connectors.kafka.partitions import resolve
     from opicflow.connectors.kafka.topics import make, names
-    from opicflow.pipelines.stream.origin import ledger_spec, new_page_ids, origin_of
+    from opicflow.pipelines.stream.origin import ledger_spec, origin_of
     from opicflow.pipelines.stream.submit import JOB_NAME
 
     job = flink_job_of(options)
@@ -61,8 +61,7 @@ def run(options: argparse.Namespace) -> int:
         raise KafkaRefused(f"{topic}: this topic holds the present ledgers: name another topic with --to-ledger")
     requested = requested_origin(options, kept, kept.shards) or kept
     ends = {one.source: one.end for one in resolve(connection, names(options.prefix).crawl_events)}
-    page_ids = kept.rules.page_ids if kept.rules.page_ids.by_site else new_page_ids()
-    rules = replace(requested.rules, page_ids=page_ids)
+    rules = replace(requested.rules, page_ids=kept.rules.page_ids)
     ranges, chosen = chosen_ranges(options, options.shards, rules)
     origin = replace(
         requested.for_new_logs(),
