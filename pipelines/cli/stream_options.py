@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 DIRECT_RUNNER = "DirectRunner"
 _CUT_SECONDS = 5
-"""How long few amounts wait for a message, in new logs; older logs keep their setting."""
+"""How long few amounts wait for a message."""
 _FIRST_CYCLE_MINUTES = 1.0
-"""How long a new crawl waits for its second orders, in new logs as well."""
+"""How long a new crawl waits for its second orders."""
 _CYCLE_HOURS = 1.0
 _LEAST_CERTIFIED_MOVE = 0.01
 """Exact importance is published again after smaller moves than an estimate."""

@@ -143,9 +143,6 @@ def test_show_and_top_print_the_values_of_the_results(log: Path, opicflow: Run, 
     found = json.loads(opicflow("top", "--state", state, "--by", "host", "--json", "-n", "50")[1])
     assert {host["host"]: pytest.approx(host["importance"]) for host in found} == hosts
     assert opicflow("top", "--state", state, "--by", "host")[1].splitlines()[1].split()[-1] == found[0]["host"]
-    code, out, err = opicflow("top", "--state", state, "--host")
-    assert code == 0 and out.splitlines()[1].split()[-1] == found[0]["host"]
-    assert "--host is now --by host" in err
 
 
 def test_show_notes_that_an_unread_page_has_the_default_history(log: Path, opicflow: Run, tmp_path: Path) -> None:

@@ -159,7 +159,8 @@ def test_a_wrong_start_is_refused_with_its_reason(stream: LocalStream, tmp_path:
     assert "missing-page-ledger: topic is missing: " in command(*other, "--prefix", "missing-").out
     assert "1 finding: correct the settings above, and start again" in refused(*other, "--shards", "12")
     assert f"{stream.ledger_topic}: partitions is 4, should be 12: " in command(*other, "--shards", "12").out
-    assert "a stream needs FlinkRunner" in refused(*other, "--runner", "DirectRunner")
+    assert "a stream needs FlinkRunner or DirectRunner" in refused(*other, "--runner", "OtherRunner")
+    assert "name the folder of the stream's state" in refused(*other, "--runner", "DirectRunner")
     assert "slots are free" in refused(*other, "--parallelism", "99")
     no_folder = [part for part in other if "checkpoints" not in str(part)]
     assert "--checkpoints" in refused(*no_folder)
