@@ -6,7 +6,7 @@ import inspect
 import random
 import textwrap
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -224,10 +224,3 @@ def test_a_ledger_is_restored_between_any_two_messages(history: History) -> None
             web.pass_seconds(1)
         parts.ledgers = [Ledger.restore(chunk.data for chunk in one.snapshot()) for one in parts.ledgers]
     assert [one.snapshot() for one in whole.ledgers] == [one.snapshot() for one in parts.ledgers]
-
-
-def test_a_configuration_without_the_setting_is_stored_as_before() -> None:
-    assert "cut_seconds" not in LedgerConfig().to_json()
-    quiet = LedgerConfig(cut_seconds=SECONDS)
-    assert LedgerConfig.from_json(quiet.to_json()) == quiet
-    assert LedgerConfig.from_json(replace(quiet, cut_seconds=0).to_json()) == LedgerConfig()
