@@ -26,7 +26,7 @@ from opicflow.pipelines.transforms.route import ANY_TIME
 from opicflow.pipelines.transforms.rules import Rules
 
 
-class Published(NamedTuple):
+class Publications(NamedTuple):
     """What leaves: PCollections of dicts, with the fields of the published schemas (docs/reference/formats.md)."""
 
     importance: Any
@@ -59,7 +59,7 @@ class AdaptiveOpic(beam.PTransform[Any, Any]):
         config = KeeperConfig(ledger or LedgerConfig(history=Certified()), publications=publications)
         self._settings = ReplaySettings(config, rules or Rules(), {}, f"events {uuid.uuid4().hex}", latest_ms)
 
-    def expand(self, events: Any) -> Published:
+    def expand(self, events: Any) -> Publications:
         """Decode, route and key events by page, keep the ledger, publish."""
         given = self._settings
         batches = (
@@ -71,7 +71,7 @@ class AdaptiveOpic(beam.PTransform[Any, Any]):
         keep = KeepEvents(ReplayKeeperFactory(given.config), given.run, durable=True)
         kept = keyed | "KeepLedger" >> beam.ParDo(keep)
         rejected = (routed[REJECTS], kept) | "AllRejects" >> beam.Flatten()
-        return Published(
+        return Publications(
             importance=kept | "PublishImportance" >> _publish(PartKind.IMPORTANCE, PartKind.PUBLICATIONS),
             refresh_schedule=kept | "PublishSchedule" >> _publish(PartKind.SCHEDULE, PartKind.REPLANNED),
             crawl_orders=kept | "PublishOrders" >> _publish(PartKind.ORDERS, PartKind.ORDERED),

@@ -19,7 +19,7 @@ from apache_beam.transforms.display import DisplayData
 
 from opicflow.connectors import runs
 from opicflow.connectors.files.log_reader import FileRange, Format
-from opicflow.pipelines.adaptive_opic import AdaptiveOpic, Published
+from opicflow.pipelines.adaptive_opic import AdaptiveOpic, Publications
 from opicflow.pipelines.ledger import Interpolation, LedgerConfig
 from opicflow.pipelines.replay.segments import LOCAL
 from opicflow.pipelines.transforms.decode import decode_range
@@ -60,7 +60,7 @@ class Saved:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def save(self, published: Published) -> None:
+    def save(self, published: Publications) -> None:
         for name, records in published._asdict().items():
             lines = records | f"Lines {name}" >> beam.Map(lambda record: orjson.dumps(record, default=repr).decode())
             _ = lines | f"Write {name}" >> beam.io.WriteToText(str(self._folder / name), shard_name_template="")

@@ -37,25 +37,25 @@ _LEAST_SECONDS_OF_A_GOOD_RUN = 60.0
 _MOST_FAILURES = 10
 
 
-class FolderRefused(UserError):
+class StreamFolderRefused(UserError):
     """The folder of a stream cannot be used."""
 
 
 @contextmanager
 def stream_folder(path: Path) -> Iterator[Path]:
-    """Use the folder of a stream, and keep other processes out. Raises `FolderRefused`."""
+    """Use the folder of a stream, and keep other processes out. Raises `StreamFolderRefused`."""
     if (path / "state.json").exists():
-        raise FolderRefused(f"{path}: it is the state of a replay: name another folder")
+        raise StreamFolderRefused(f"{path}: it is the state of a replay: name another folder")
     try:
         (path / _ROUTERS).mkdir(parents=True, exist_ok=True)
         lock = open(path / "lock", "w")  # noqa: SIM115 - the handler must not catch errors of its users
     except OSError as problem:
-        raise FolderRefused(f"{path}: cannot be written to ({problem.strerror}): name another folder") from None
+        raise StreamFolderRefused(f"{path}: cannot be written to ({problem.strerror}): name another folder") from None
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise FolderRefused(f"{path}: in use by another stream: end it, or name another folder") from None
+            raise StreamFolderRefused(f"{path}: in use by another stream: end it, or name another folder") from None
         remove_leftovers(path / _ROUTERS, ".*")
         yield path
 

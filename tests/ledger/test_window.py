@@ -23,7 +23,7 @@ from opicflow.pipelines.ledger import (
     SnapshotRefused,
     TickEntry,
 )
-from opicflow.pipelines.ledger.kernels.window import interpolate
+from opicflow.pipelines.ledger.kernels.importance_window import interpolate
 from opicflow.pipelines.ledger.reshard import reshard
 from opicflow.pipelines.web.crawl import visits
 from opicflow.pipelines.web.webs import page_ids, power_law_web

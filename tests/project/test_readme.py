@@ -5,7 +5,12 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 
+import fastavro
+import pyarrow.parquet as pq
+
+from opicflow.schemas.published_schemas import schema
 from support.guides import python_blocks
 from support.paths import TOP
 
@@ -18,10 +23,17 @@ def run(*arguments: str) -> str:
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=True, cwd=TOP).stdout
 
 
-def test_the_python_guide_shows_the_real_output() -> None:
-    (program,) = python_blocks("docs/guides/python.md")
-    printed = (TOP / "docs/guides/python.md").read_text(encoding="utf-8").split("```text\n")[1].split("```")[0]
-    assert run("-c", program) == printed
+def test_the_python_guide_shows_the_real_output(tmp_path: Path) -> None:
+    ledger, pipeline, files = python_blocks("docs/guides/python.md")
+    _, *shown = (TOP / "docs/guides/python.md").read_text(encoding="utf-8").split("```text\n")
+    printed = [one.split("```")[0] for one in shown]
+    assert [run("-c", ledger), run("-c", pipeline)] == printed
+    event = {"url": "https://a.example/", "links": [{"url": "https://b.example/"}]}
+    with open(tmp_path / "events.avro", "wb") as file:
+        fastavro.writer(file, schema("CrawlEvent"), [event])
+    run("-c", f"{files}\n\nrank({str(tmp_path / 'events.avro')!r}, {str(tmp_path / 'ranks')!r})")
+    (written,) = tmp_path.glob("ranks*")
+    assert set(pq.read_table(written).column("url").to_pylist()) == {"https://a.example/", "https://b.example/"}
 
 
 def test_the_demo_prints_the_output_in_the_readme() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from opicflow.pipelines.cli.stream_options import DIRECT_RUNNER
-from opicflow.pipelines.stream.one_process import MOST_ROUNDS, FolderRefused, stream_folder
+from opicflow.pipelines.stream.one_process import MOST_ROUNDS, StreamFolderRefused, stream_folder
 from opicflow.pipelines.web.webs import power_law_web
 from support.commands import command, output_of
 from support.logs import WebLog, jsonl
@@ -190,7 +190,7 @@ def test_errors_of_users_are_one_line(tmp_path: Path) -> None:
 
 
 def test_a_folder_has_one_stream(tmp_path: Path) -> None:
-    in_use = pytest.raises(FolderRefused, match="in use by another stream: end it, or name another folder")
+    in_use = pytest.raises(StreamFolderRefused, match="in use by another stream: end it, or name another folder")
     with stream_folder(tmp_path / "state"), in_use, stream_folder(tmp_path / "state"):
         pass
     with stream_folder(tmp_path / "state"):

@@ -17,6 +17,7 @@ from opicflow.pipelines.ledger.kernels.certified import (
     receive,
     take_back,
 )
+from opicflow.pipelines.ledger.kernels.importance_window import certified_importance, keep_importance
 from opicflow.pipelines.ledger.kernels.index import FULLEST, find, guess, guess_early, home, look_up_early
 from opicflow.pipelines.ledger.kernels.links import (
     find_slots,
@@ -49,7 +50,6 @@ from opicflow.pipelines.ledger.kernels.spending import (
     spend,
 )
 from opicflow.pipelines.ledger.kernels.url_arena import has_other_url, keep_url
-from opicflow.pipelines.ledger.kernels.window import certified_importance, keep_importance
 from opicflow.pipelines.ledger.layout import (
     CIRCULATED,
     LINKS_KNOWN,

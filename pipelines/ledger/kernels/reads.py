@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from opicflow.pipelines.ledger.kernels.history import rate_and_span
+from opicflow.pipelines.ledger.kernels.importance_window import certified_rate, keep_importance, window_importance
 from opicflow.pipelines.ledger.kernels.spending import cash_of
-from opicflow.pipelines.ledger.kernels.window import certified_rate, keep_importance, window_importance
 from opicflow.pipelines.ledger.layout import P_ABSORBING, P_CERTIFIED, SPENT, Book, Float, Int, Table
 from opicflow.schemas.arrays import Array
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
