@@ -128,7 +128,7 @@ class PlacedPages:
     @classmethod
     def by_url(cls, web: WebOfSites, shards: int = SHARDS) -> PlacedPages:
         """Assign pages to shards by a hash of the URL instead: ranges are equal. No entry may have a URL."""
-        ids = np.array([xxhash.xxh64_intdigest(url) for url in web.urls], np.uint64)
+        ids = np.array([xxhash.xxh64_intdigest(url.encode()) for url in web.urls], np.uint64)
         check(len(np.unique(ids)) == len(ids), "hashes are different")
         return cls(PageIds(), ids, ShardRanges.equal(shards))
 

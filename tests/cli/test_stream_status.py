@@ -28,7 +28,7 @@ from opicflow.connectors.flink.rest import (
 from opicflow.connectors.kafka import connection
 from opicflow.pipelines.cli.commands import stream as cli_stream
 from opicflow.pipelines.cli.main import parse
-from opicflow.pipelines.cli.stream_options import started_with
+from opicflow.pipelines.cli.stream_options import default_origin, started_with
 from opicflow.pipelines.ledger import LedgerConfig
 from opicflow.pipelines.stream import origin, resharding, submit
 from opicflow.pipelines.stream.log_settings import Continuation, Origin
@@ -262,7 +262,7 @@ UPGRADE = ("stream", "upgrade", "--checkpoints", "file:///var/streams", "--broke
 def ready(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Topics and slots that are as they should be, and a job server. Yields its address."""
     monkeypatch.setattr(cli_stream, "shards_of", lambda options, connection: 4)
-    kept = Origin(LedgerConfig(), ShardRanges.equal(4))
+    kept = default_origin(4)
     monkeypatch.setattr(origin, "origin_of", lambda connection, topic, snapshots: kept)
     monkeypatch.setattr(resharding, "ran_since", lambda connection, prefix, topic: 0)
     monkeypatch.setattr(FlinkCluster, "overview", lambda _: Overview("1.19", 1, 4, 1))
