@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from opicflow.connectors.flink.rest import FlinkRefused
@@ -21,7 +22,7 @@ def worker_command() -> str:
     return found
 
 
-def worker_options(command: str | None = None) -> list[str]:
+def worker_options(command: str | None = None, variables: Mapping[str, str] | None = None) -> list[str]:
     """Return the options of Beam by which TaskManagers start workers, with the command of this machine by default."""
-    config = json.dumps({"command": command or worker_command()})
+    config = json.dumps({"command": command or worker_command(), "env": dict(variables or {})})
     return ["--environment_type=PROCESS", f"--environment_config={config}"]

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import cast
 
 
@@ -14,6 +15,11 @@ def installed_command() -> Callable[[list[str]], int]:
     """Return what the command `opicflow` runs, as it is installed."""
     (command,) = entry_points(group="console_scripts", name="opicflow")
     return cast("Callable[[list[str]], int]", command.load())
+
+
+def replay_words(folder: Path) -> list[str]:
+    """Return the first words of a replay as a crawler runs it: without Beam, with state and results in a folder."""
+    return ["replay", "--runner", "local", "--state", str(folder / "state"), "--out", str(folder / "out")]
 
 
 def run_quietly(main: Callable[[list[str]], int], arguments: list[str]) -> str:

@@ -14,7 +14,6 @@ The crawl log is the journal: events after the last checkpoint are read from it 
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import re
@@ -28,6 +27,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import xxhash
 
+from opicflow.connectors.files.locked_folder import locked_folder
 from opicflow.connectors.files.opening import STDIN, Block, decompressed, is_compressed, open_bytes
 from opicflow.connectors.files.whole_file import remove_leftovers, sync_folder, whole_file
 from opicflow.pipelines.ledger import LedgerConfig, LedgerError
@@ -141,15 +141,7 @@ class StateFolder:
                 raise StateRefused(f"{path}: cannot be made ({problem.strerror}): name another folder") from None
         elif not (path / "state.json").exists():
             raise StateRefused(f"{path}: no state of a replay: make one with opicflow replay LOG --state {path}")
-        try:
-            lock = open(path / "lock", "w")  # noqa: SIM115 - the handler must not catch errors of its users
-        except OSError as problem:
-            raise StateRefused(f"{path}: cannot be written to ({problem.strerror}): name another folder") from None
-        with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise FolderInUse(f"{path}: in use by another replay: wait for it, or name another folder") from None
+        with locked_folder(path, "another replay: wait for it", StateRefused, FolderInUse):
             remove_leftovers(path, r"state\.json")
             remove_leftovers(path / "work", ".*")
             yield cls(path)

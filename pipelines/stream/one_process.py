@@ -6,7 +6,6 @@ A process that is killed goes on from there, and from the logs of its ledgers, w
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,6 +17,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
+from opicflow.connectors.files.locked_folder import locked_folder
 from opicflow.connectors.files.whole_file import remove_leftovers
 from opicflow.connectors.kafka.connection import KafkaRefused
 from opicflow.connectors.kafka.rounds import Stopping
@@ -48,14 +48,9 @@ def stream_folder(path: Path) -> Iterator[Path]:
         raise StreamFolderRefused(f"{path}: it is the state of a replay: name another folder")
     try:
         (path / _ROUTERS).mkdir(parents=True, exist_ok=True)
-        lock = open(path / "lock", "w")  # noqa: SIM115 - the handler must not catch errors of its users
     except OSError as problem:
         raise StreamFolderRefused(f"{path}: cannot be written to ({problem.strerror}): name another folder") from None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise StreamFolderRefused(f"{path}: in use by another stream: end it, or name another folder") from None
+    with locked_folder(path, "another stream: end it", StreamFolderRefused, StreamFolderRefused):
         remove_leftovers(path / _ROUTERS, ".*")
         yield path
 
@@ -87,12 +82,14 @@ def run_stream(config: StreamConfig, state: Path, say: Callable[[str], None], st
 
 
 def _run_until_it_fails(config: StreamConfig, stop: Event) -> None:
-    """Run one pipeline after another, with the same ledgers in this process."""
-    run = Stream(config).run
+    """Run one pipeline after another, with the same ledgers in this process, until their logs are others."""
+    stream = Stream(config)
+    run = stream.run
     with closing_run(run):
         kept(run, Stopping, stop)
-        while not stop.is_set():
+        while not stop.is_set() and stream.run == run:
             pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([]))
-            _ = pipeline | "Stream" >> Stream(config)
+            _ = pipeline | "Stream" >> stream
             with bundles_end_sooner():
                 pipeline.run().wait_until_finish()
+            stream = Stream(config)  # Beam takes a transform for one pipeline

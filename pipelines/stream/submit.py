@@ -24,7 +24,7 @@ from apache_beam.runners.portability.flink_runner import FlinkJarJobServer
 
 from opicflow.connectors.flink.key_groups import KEY_GROUPS
 from opicflow.connectors.flink.rest import FlinkCluster, FlinkRefused, Job, JobDetails
-from opicflow.connectors.flink.worker_environment import worker_command
+from opicflow.connectors.flink.worker_environment import worker_options
 from opicflow.schemas.errors import in_one_line, interrupted_after
 
 JOB_NAME = "opicflow"
@@ -266,8 +266,7 @@ def _beam_options(job: FlinkJob, parallelism: int, savepoint: str | None) -> lis
         workers = ["--environment_type=DOCKER", f"--environment_config={job.worker_image}"]
     else:
         variables = {"OPICFLOW_WORKER_LOGS": job.worker_logs} if job.worker_logs else {}
-        command = {"command": job.worker_command or worker_command(), "env": variables}
-        workers = ["--environment_type=PROCESS", f"--environment_config={json.dumps(command)}"]
+        workers = worker_options(job.worker_command, variables)
     return [
         *runner,
         *workers,
