@@ -24,7 +24,7 @@ from opicflow.pipelines.graph.comparison import l1
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.graph.oracle import pagerank
 from opicflow.pipelines.replay.crawled_web import crawled_in_logs
-from opicflow.pipelines.transforms.rules import Rules
+from opicflow.pipelines.stages.rules import Rules
 from opicflow.pipelines.web.webs import hosted_web
 
 SEED = 1

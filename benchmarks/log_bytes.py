@@ -23,14 +23,14 @@ from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.messages import decode_messages, writer_of
 from opicflow.pipelines.cli.stream_options import for_new_logs
 from opicflow.pipelines.ledger import Certified, History, Interpolation, LedgerConfig
+from opicflow.pipelines.stages.decoded_batch import route_rows, urls_of
+from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper
+from opicflow.pipelines.stages.log_settings import Origin
+from opicflow.pipelines.stages.outputs import TRANSFERS
+from opicflow.pipelines.stages.route import Seen
+from opicflow.pipelines.stages.rules import Rules
+from opicflow.pipelines.stages.shard import Sharder, SourceState
 from opicflow.pipelines.stream.clock import WriteTicks
-from opicflow.pipelines.stream.keeper import LogKeeper
-from opicflow.pipelines.stream.log_settings import Origin
-from opicflow.pipelines.transforms.decoded_batch import route_rows, urls_of
-from opicflow.pipelines.transforms.outputs import TRANSFERS
-from opicflow.pipelines.transforms.route import Seen
-from opicflow.pipelines.transforms.rules import Rules
-from opicflow.pipelines.transforms.shard import Sharder, SourceState
 from opicflow.schemas.message_columns import MessageBatch
 from opicflow.schemas.urls import Canonicaliser
 
@@ -106,7 +106,7 @@ class _Logs:
     def __post_init__(self) -> None:
         rules, ranges = Rules(page_ids=self.placed.page_ids), self.placed.ranges
         self._rules = rules
-        self._keepers = [LogKeeper(shard) for shard in range(ranges.count)]
+        self._keepers = [LedgerKeeper(shard) for shard in range(ranges.count)]
         self._sources = [f"crawl-events/{number}" for number in range(_PARTITIONS)]
         self._sharders = [Sharder(one, SourceState.at(0, ranges.count), ranges) for one in self._sources]
         self._seen = [Seen() for _ in self._sources]

@@ -291,7 +291,7 @@ def child(what: str, log: Path, work: Path) -> dict[str, Any]:
 def replay_once(log: str, out: str, history: str) -> dict[str, Any]:
     """Run `opicflow replay LOG --out OUT`, timed without the start of Python and the loading of kernels."""
     from opicflow.pipelines.replay.runner import ReplayRequest, replayed
-    from opicflow.pipelines.transforms.settings import LedgerOptions
+    from opicflow.pipelines.stages.settings import LedgerOptions
 
     counting = LedgerOptions(history=history)
 

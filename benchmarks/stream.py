@@ -49,20 +49,20 @@ from opicflow.pipelines.cli.stream_options import default_origin
 from opicflow.pipelines.ledger import ItemWriter, LedgerConfig, LogPosition, TickEntry
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.ledger.reshard import even_ranges, reshard
-from opicflow.pipelines.stream.keeper import LogKeeper, LogKeeperFactory
+from opicflow.pipelines.stages.keepers import KeeperFactory
+from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper, LedgerKeeperFactory
+from opicflow.pipelines.stages.log_head import LogHead
+from opicflow.pipelines.stages.log_settings import Origin
+from opicflow.pipelines.stages.metrics import count
+from opicflow.pipelines.stages.outputs import Output
+from opicflow.pipelines.stages.rules import Rules
+from opicflow.pipelines.stages.shard import Sharder, SourceState
 from opicflow.pipelines.stream.ledgers import LEAST_LOG_MB
-from opicflow.pipelines.stream.log_head import LogHead
-from opicflow.pipelines.stream.log_settings import Origin
 from opicflow.pipelines.stream.origin import begin_logs
 from opicflow.pipelines.stream.pipeline import Stream, StreamConfig
 from opicflow.pipelines.stream.sent import SentHeads
 from opicflow.pipelines.stream.snapshot_store import Snapshots, pack_chunks
 from opicflow.pipelines.stream.snapshot_writer import SnapshotWriter
-from opicflow.pipelines.transforms.keepers import KeeperFactory
-from opicflow.pipelines.transforms.metrics import count
-from opicflow.pipelines.transforms.outputs import Output
-from opicflow.pipelines.transforms.rules import Rules
-from opicflow.pipelines.transforms.shard import Sharder, SourceState
 from opicflow.schemas.message_columns import MessageBatch
 from opicflow.schemas.shards import ShardRanges
 
@@ -138,7 +138,7 @@ def _ledgers(sizes: Iterable[int]) -> Iterator[Figure]:
         yield _reshard(keeper, pages)
 
 
-def _reshard(keeper: LogKeeper, pages: int) -> Figure:
+def _reshard(keeper: LedgerKeeper, pages: int) -> Figure:
     """Measure how long a ledger takes to become three, with their snapshots; the first figure is its own snapshot."""
     assert keeper.ledger is not None
     with tempfile.TemporaryFile() as file:
@@ -157,7 +157,7 @@ def _reshard(keeper: LogKeeper, pages: int) -> Figure:
     return Figure(f"stream.reshard_{pages}", whole, "seconds", how, one, whole / one)
 
 
-def _snapshot(keeper: LogKeeper, pages: int) -> Iterator[Figure]:
+def _snapshot(keeper: LedgerKeeper, pages: int) -> Iterator[Figure]:
     """Measure how long a shard waits for its snapshot, against writing it while the shard waits; and the memory."""
     random = np.random.default_rng(2)
     with tempfile.TemporaryDirectory(prefix="opicflow-bench-") as folder, tempfile.TemporaryFile() as file:
@@ -188,7 +188,7 @@ def _snapshot(keeper: LogKeeper, pages: int) -> Iterator[Figure]:
         yield Figure(f"stream.snapshot_pause_{pages}", pause, "seconds", how, in_place, pause / in_place)
 
 
-def _timed(keeper: LogKeeper, entries: list[bytes]) -> float:
+def _timed(keeper: LedgerKeeper, entries: list[bytes]) -> float:
     begun = time.perf_counter()
     _feed(keeper, entries)
     return time.perf_counter() - begun
@@ -214,12 +214,12 @@ def _own_bytes() -> int:
     return found
 
 
-def _ledger(pages: int) -> tuple[LogKeeper, float, float]:
+def _ledger(pages: int) -> tuple[LedgerKeeper, float, float]:
     """Return a shard, its events per second and bytes of state per event, for entries of 200 visits of 30 links.
 
     As many events again come before those that are measured: an index that has grown moves meanwhile.
     """
-    keeper, random = LogKeeper(0), np.random.default_rng(1)
+    keeper, random = LedgerKeeper(0), np.random.default_rng(1)
     sharder = Sharder("events", SourceState.at(0, 1), ShardRanges())
     _feed(keeper, [Origin(LedgerConfig(), ShardRanges.equal(1)).entry()])
     for begin in range(0, pages, 20_000):
@@ -250,7 +250,7 @@ def _ledger(pages: int) -> tuple[LogKeeper, float, float]:
     return keeper, per_second, log_bytes / events * snapshot / max(2 * snapshot, LEAST_LOG_MB * (1 << 20))
 
 
-def _feed(keeper: LogKeeper, entries: list[bytes]) -> int:
+def _feed(keeper: LedgerKeeper, entries: list[bytes]) -> int:
     """Apply entries. Returns their bytes."""
     log_bytes = 0
     for entry in entries:
@@ -330,12 +330,12 @@ def _measured(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
     bare = _bare(cluster.connection, "ours-")
     by_replay, scattered_by_replay = (child("replay", one, cluster.work)["cpu_seconds"] for one in (log, scattered))
     say("stream: the stream")
-    _rate(cluster, "warm", _stream(cluster, "warm-", LogKeeperFactory(), placed), sizes.warm_events)
-    first = _rate(cluster, "first", _stream(cluster, "first-", LogKeeperFactory(), placed), sizes.events)
+    _rate(cluster, "warm", _stream(cluster, "warm-", LedgerKeeperFactory(), placed), sizes.warm_events)
+    first = _rate(cluster, "first", _stream(cluster, "first-", LedgerKeeperFactory(), placed), sizes.events)
     say("stream: without ledgers")
     empty = _rate(cluster, "empty", _stream(cluster, "empty-", CountingKeeperFactory(), placed), sizes.events)
     say("stream: the stream, a second time")
-    second = _rate(cluster, "ours", _stream(cluster, "ours-", LogKeeperFactory(), placed), sizes.events, keep=True)
+    second = _rate(cluster, "ours", _stream(cluster, "ours-", LedgerKeeperFactory(), placed), sizes.events, keep=True)
     ours = 2 / (1 / first.per_second + 1 / second.per_second)
     yield versus("stream.events_vs_bare", ours, "events/s", bare, "catching up; one process that consumes and produces")
     both = (
@@ -347,7 +347,7 @@ def _measured(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
     yield _idle(without_job)
     cluster.flink.cancel(cluster.flink.find("ours").id)
     say("stream: links that lead anywhere")
-    anywhere = _rate(cluster, "scattered", _stream(cluster, "scattered-", LogKeeperFactory()), sizes.events)
+    anywhere = _rate(cluster, "scattered", _stream(cluster, "scattered-", LedgerKeeperFactory()), sizes.events)
     how = "links that lead anywhere, ids by URL; the stream above"
     yield versus("stream.scattered", anywhere.per_second, "events/s", ours, how)
     yield _cpu("stream.scattered_cpu_vs_replay", anywhere.cpu_seconds, scattered_by_replay / sizes.events)
@@ -383,7 +383,7 @@ def few_shards(cluster: Cluster, sizes: Sizes, web: WebOfSites, log: Path) -> It
             say(f"stream: {name} shards, turn {number + 1}")
             make(cluster.connection, specs(f"{run}-", pages.ranges.count))
             _publish(cluster.connection, f"{run}-", log)
-            stream = _stream(cluster, f"{run}-", LogKeeperFactory(), pages)
+            stream = _stream(cluster, f"{run}-", LedgerKeeperFactory(), pages)
             rates[name].append(_rate(cluster, run, stream, sizes.events).per_second)
     means = {name: len(each) / sum(1 / rate for rate in each) for name, each in rates.items()}
     turns = "; ".join(f"{name} " + ", ".join(f"{rate:,.0f}" for rate in each) for name, each in rates.items())
@@ -581,7 +581,7 @@ def pace(brokers: str, prefix: str, log: str, per_second: str) -> dict[str, int]
 # -- baselines ---------------------------------------------------------------------------------------------------------
 
 
-class CountingKeeper(LogKeeper):
+class CountingKeeper(LedgerKeeper):
     """Decodes the entries of a log, counts their visits, and drops them."""
 
     def take(self, batch: MessageBatch) -> Iterator[Output]:

@@ -21,9 +21,9 @@ from opicflow.pipelines.replay.events import DecodeEvents, KeepEvents, PublishRe
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayKeeperFactory
 from opicflow.pipelines.replay.pipeline import REJECTS, Route, key_by_page
 from opicflow.pipelines.replay.segment_steps import ReplaySettings
-from opicflow.pipelines.transforms.parts import PartKind
-from opicflow.pipelines.transforms.route import ANY_TIME
-from opicflow.pipelines.transforms.rules import Rules
+from opicflow.pipelines.stages.parts import PartKind
+from opicflow.pipelines.stages.route import ANY_TIME
+from opicflow.pipelines.stages.rules import Rules
 
 
 class Publications(NamedTuple):

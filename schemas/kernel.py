@@ -35,7 +35,7 @@ _MADE_OF = {
         "pipelines/web",
         "pipelines/graph",
         "pipelines/graph/community",
-        "pipelines/transforms",
+        "pipelines/stages",
     ),
 }
 """The folders whose code or constants a kernel of each root may hold."""

@@ -12,7 +12,7 @@ from opicflow.pipelines.cli.options import add_reading, reading_of
 if TYPE_CHECKING:
     from opicflow.connectors.files.reading import Reading
     from opicflow.pipelines.replay.known_pages import KnownPages
-    from opicflow.pipelines.transforms.rules import Rules
+    from opicflow.pipelines.stages.rules import Rules
     from opicflow.schemas.shards import ShardRanges
 
 

@@ -47,7 +47,7 @@ def add_graph_options(parser: argparse.ArgumentParser) -> None:
 def graph_options_of(options: argparse.Namespace) -> GraphOptions:
     """Return how a graph is built."""
     from opicflow.pipelines.replay.link_graph import GraphOptions
-    from opicflow.pipelines.transforms.rules import Rules
+    from opicflow.pipelines.stages.rules import Rules
 
     return GraphOptions(
         memory_bytes=size_of(options.memory),

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from opicflow.connectors.files.reading import Reading
     from opicflow.connectors.kafka.connection import Connection
     from opicflow.pipelines.results.exports.result_rows import Rows
-    from opicflow.pipelines.transforms.rules import Rules
-    from opicflow.pipelines.transforms.settings import CashFocus, LedgerOptions
+    from opicflow.pipelines.stages.rules import Rules
+    from opicflow.pipelines.stages.settings import CashFocus, LedgerOptions
     from opicflow.schemas.sites import SiteKind
 
 _LOG_HELP = (
@@ -121,7 +121,7 @@ def add_latest(parser: argparse.ArgumentParser) -> None:
 
 def latest_ms_of(text: str | None, now: str | None) -> int:
     """Return the time of --latest in milliseconds: by default a day after this machine's clock, or after --now."""
-    from opicflow.pipelines.transforms.route import MOST_AHEAD_MS
+    from opicflow.pipelines.stages.route import MOST_AHEAD_MS
 
     time_ms = moment("--latest", text)
     if time_ms is not None:
@@ -302,7 +302,7 @@ def add_rule_options(parser: argparse.ArgumentParser) -> None:
 def rules_of(options: argparse.Namespace) -> Rules | None:
     """Return the rules of URLs, links and categories; None if no option sets one."""
     from opicflow.pipelines.ledger import ConfigRefused
-    from opicflow.pipelines.transforms.rules import Categories, LinkWeights, Rules
+    from opicflow.pipelines.stages.rules import Categories, LinkWeights, Rules
     from opicflow.schemas.urls import SESSION_PARAMETERS, TRACKING_PARAMETERS, UrlRules
 
     names: list[str] = []
@@ -365,7 +365,7 @@ def add_ledger_options(parser: argparse.ArgumentParser, histories: str) -> Any:
 
 def ledger_options_of(options: argparse.Namespace) -> LedgerOptions:
     """Return the settings of the ledger, its refresh schedule included."""
-    from opicflow.pipelines.transforms.settings import LedgerOptions
+    from opicflow.pipelines.stages.settings import LedgerOptions
 
     return LedgerOptions(
         history=options.history,
@@ -450,7 +450,7 @@ def add_focus_options(parser: argparse.ArgumentParser) -> Any:
 
 def focus_of(options: argparse.Namespace) -> CashFocus | None:
     """Return which pages receive more cash; None if no option names any."""
-    from opicflow.pipelines.transforms.settings import CashFocus
+    from opicflow.pipelines.stages.settings import CashFocus
 
     bonus = dict(named_numbers("--bonus", options.bonus))
     return CashFocus(bonus, options.unread_weight) if bonus or options.unread_weight is not None else None

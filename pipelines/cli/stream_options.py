@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from opicflow.connectors.flink.rest import Job
     from opicflow.connectors.kafka.connection import Connection
     from opicflow.pipelines.ledger import LedgerConfig
-    from opicflow.pipelines.stream.log_settings import Origin
+    from opicflow.pipelines.stages.log_settings import Origin
     from opicflow.pipelines.stream.pipeline import StreamConfig
     from opicflow.pipelines.stream.snapshot_store import Snapshots
     from opicflow.pipelines.stream.submit import FlinkJob
@@ -259,9 +259,9 @@ def shards_of(options: argparse.Namespace, connection: Connection) -> int:
 def default_origin(shards: int) -> Origin:
     """Return the settings of ledgers without any option. Their page ids have a new key."""
     from opicflow.pipelines.ledger import Certified, LedgerConfig
-    from opicflow.pipelines.stream.log_settings import Origin
+    from opicflow.pipelines.stages.log_settings import Origin
+    from opicflow.pipelines.stages.rules import Rules
     from opicflow.pipelines.stream.origin import new_page_ids
-    from opicflow.pipelines.transforms.rules import Rules
     from opicflow.schemas.shards import ShardRanges
 
     ledger = for_new_logs(LedgerConfig(history=Certified()))
@@ -285,8 +285,8 @@ def for_new_logs(ledger: LedgerConfig, kept: LedgerConfig | None = None) -> Ledg
 def requested_origin(options: argparse.Namespace, kept: Origin | None, shards: int) -> Origin | None:
     """Return the settings of ledgers in the options; None if there are none. Pages keep their ids and shards."""
     from opicflow.pipelines.ledger import Certified, LedgerConfig
-    from opicflow.pipelines.stream.log_settings import Origin
-    from opicflow.pipelines.transforms.settings import LedgerOptions, default_ledger
+    from opicflow.pipelines.stages.log_settings import Origin
+    from opicflow.pipelines.stages.settings import LedgerOptions, default_ledger
 
     rules, given, focus = rules_of(options), ledger_options_of(options), focus_of(options)
     if rules is None and given == LedgerOptions() and focus is None and options.sites is None:

@@ -40,10 +40,10 @@ from opicflow.pipelines.replay.state import (
     identify,
     remember_end,
 )
-from opicflow.pipelines.transforms.decoded_batch import DecodedBatch, encode_batch, route_rows, urls_of
-from opicflow.pipelines.transforms.freed_memory import return_freed_memory
-from opicflow.pipelines.transforms.route import Seen
-from opicflow.pipelines.transforms.rules import Rules
+from opicflow.pipelines.stages.decoded_batch import DecodedBatch, encode_batch, route_rows, urls_of
+from opicflow.pipelines.stages.freed_memory import return_freed_memory
+from opicflow.pipelines.stages.route import Seen
+from opicflow.pipelines.stages.rules import Rules
 from opicflow.schemas.arrays import Ids
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, MOST_LINKS, CrawlEvent, EventRefused, Reason
 from opicflow.schemas.event_columns import EventWriter

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from opicflow.connectors.files.whole_file import sync_folder, whole_file
 from opicflow.pipelines.results.part_files import read_part
-from opicflow.pipelines.transforms.parts import PartKind
+from opicflow.pipelines.stages.parts import PartKind
 from opicflow.schemas.columns import unpack
 from opicflow.schemas.policy_json import policy_to_json
 
@@ -93,7 +93,7 @@ def answers_of(ledger: Ledger) -> Answers:
     Of one shard among several they are those for its pages, by its own estimates: only a whole graph can settle.
     """
     from opicflow.pipelines.replay.final_plan import final_ranks, importance_for_plans, plan_in_words, schedule_parts
-    from opicflow.pipelines.transforms.publish import everything, pack_orders
+    from opicflow.pipelines.stages.publish import everything, pack_orders
 
     settled = final_ranks(ledger, settle=False) if ledger.shards == 1 else None
     planned = ledger.preview(importance=importance_for_plans(ledger, settled))

@@ -16,10 +16,10 @@ from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.pipelines.graph.community import FetchedPages
 from opicflow.pipelines.graph.hosts import weights_of_hosts
 from opicflow.pipelines.ledger import CrawlItems, Kind, Ledger, Outcome
-from opicflow.pipelines.transforms.decode import decode_range
-from opicflow.pipelines.transforms.decoded_batch import route_rows
-from opicflow.pipelines.transforms.route import Seen
-from opicflow.pipelines.transforms.rules import Rules
+from opicflow.pipelines.stages.decode import decode_range
+from opicflow.pipelines.stages.decoded_batch import route_rows
+from opicflow.pipelines.stages.route import Seen
+from opicflow.pipelines.stages.rules import Rules
 from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints
 from opicflow.schemas.columns import spans
 

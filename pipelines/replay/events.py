@@ -25,9 +25,9 @@ from opicflow.pipelines.results.record_columns import (
     reject_columns,
     schedule_columns,
 )
-from opicflow.pipelines.transforms.decoded_batch import DecodedBatch, urls_of
-from opicflow.pipelines.transforms.keep_ledger import JournalInState, KeepLedger
-from opicflow.pipelines.transforms.parts import Part, PartKind
+from opicflow.pipelines.stages.decoded_batch import DecodedBatch, urls_of
+from opicflow.pipelines.stages.keep_ledger import JournalInState, KeepLedger
+from opicflow.pipelines.stages.parts import Part, PartKind
 from opicflow.schemas.columns import Columns, plain_rows
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.urls import Canonicaliser

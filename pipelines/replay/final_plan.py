@@ -18,7 +18,7 @@ from opicflow.pipelines.ledger.refresh_rows import field_of
 from opicflow.pipelines.ledger.survey import Survey
 from opicflow.pipelines.refresh.rates import latest_intervals
 from opicflow.pipelines.refresh.strategies import freshness_range
-from opicflow.pipelines.transforms.publish import ROWS_PER_PART, pack_orders, pack_schedules
+from opicflow.pipelines.stages.publish import ROWS_PER_PART, pack_orders, pack_schedules
 from opicflow.schemas.arrays import Floats
 
 _PAGES_AT_ONCE = 1 << 20

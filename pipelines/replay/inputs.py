@@ -13,9 +13,9 @@ from opicflow.connectors.files.opening import STDIN, expand, is_compressed
 from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.pipelines.replay.state import Source, State, identify, is_read, remember_end
 from opicflow.pipelines.replay.times_ahead import due
-from opicflow.pipelines.transforms.decode import InputRange
-from opicflow.pipelines.transforms.decoded_batch import SourceProgress
-from opicflow.pipelines.transforms.route import ANY_TIME
+from opicflow.pipelines.stages.decode import InputRange
+from opicflow.pipelines.stages.decoded_batch import SourceProgress
+from opicflow.pipelines.stages.route import ANY_TIME
 from opicflow.schemas.errors import UserError
 
 

@@ -44,9 +44,9 @@ from opicflow.pipelines.replay.final_plan import (
     schedule_parts,
 )
 from opicflow.pipelines.replay.moments import MOST_PAGES, moments_apart, pack_moment
-from opicflow.pipelines.transforms.freed_memory import return_freed_memory
-from opicflow.pipelines.transforms.parts import AT_POLICIES, AT_ROWS, AT_TICK, MOVED, VISITED, Part, PartKind
-from opicflow.pipelines.transforms.publish import (
+from opicflow.pipelines.stages.freed_memory import return_freed_memory
+from opicflow.pipelines.stages.parts import AT_POLICIES, AT_ROWS, AT_TICK, MOVED, VISITED, Part, PartKind
+from opicflow.pipelines.stages.publish import (
     audit_values,
     everything,
     idle_cash,
@@ -55,8 +55,8 @@ from opicflow.pipelines.transforms.publish import (
     publish_plan,
     publish_visited,
 )
-from opicflow.pipelines.transforms.publish_sites import pack_sites
-from opicflow.pipelines.transforms.rejects import collisions, reject_line
+from opicflow.pipelines.stages.publish_sites import pack_sites
+from opicflow.pipelines.stages.rejects import collisions, reject_line
 from opicflow.schemas.arrays import Ints, for_kernel
 from opicflow.schemas.crawl_events import Reason
 from opicflow.schemas.pages import PageIds

@@ -15,10 +15,10 @@ from opicflow.connectors.files.opening import InputRefused, expand
 from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.pipelines.graph.store import MANIFEST, StoredGraph
 from opicflow.pipelines.ledger import Kind, Ledger
-from opicflow.pipelines.transforms.decode import decode_range
-from opicflow.pipelines.transforms.decoded_batch import route_rows
-from opicflow.pipelines.transforms.route import Seen
-from opicflow.pipelines.transforms.rules import Rules
+from opicflow.pipelines.stages.decode import decode_range
+from opicflow.pipelines.stages.decoded_batch import route_rows
+from opicflow.pipelines.stages.route import Seen
+from opicflow.pipelines.stages.rules import Rules
 from opicflow.schemas.arrays import Ids, Ints
 from opicflow.schemas.shards import SITE_IDS, ShardRanges
 

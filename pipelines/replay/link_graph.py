@@ -21,10 +21,10 @@ from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.pipelines.graph.builder import MOST_BUCKETS, BuildPlan, GraphBuilder
 from opicflow.pipelines.graph.store import NO_CATEGORY, StoredGraph
 from opicflow.pipelines.ledger import Kind, Ledger, Outcome
-from opicflow.pipelines.transforms.decode import decode_range
-from opicflow.pipelines.transforms.decoded_batch import route_rows
-from opicflow.pipelines.transforms.route import Seen
-from opicflow.pipelines.transforms.rules import MEDIA_CATEGORIES, Categories, Rules
+from opicflow.pipelines.stages.decode import decode_range
+from opicflow.pipelines.stages.decoded_batch import route_rows
+from opicflow.pipelines.stages.route import Seen
+from opicflow.pipelines.stages.rules import MEDIA_CATEGORIES, Categories, Rules
 from opicflow.schemas.arrays import Ids
 from opicflow.schemas.columns import spans
 from opicflow.schemas.pages import PageIds

@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 import xxhash
 
-from opicflow.pipelines.transforms.parts import PartKind
+from opicflow.pipelines.stages.parts import PartKind
 from opicflow.schemas.arrays import Floats, Ids
 
 MOST_PAGES = 1 << 24

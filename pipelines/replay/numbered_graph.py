@@ -16,7 +16,7 @@ from opicflow.pipelines.graph.builder import GraphBuilder
 from opicflow.pipelines.graph.csr import MOST_LINK_WEIGHT, ORDINARY_LINK_WEIGHT
 from opicflow.pipelines.graph.store import NO_CATEGORY, StoredGraph
 from opicflow.pipelines.replay.link_graph import BuildProgress, GraphOptions, estimate_size, plan_build
-from opicflow.pipelines.transforms.rules import Categories, LinkWeights
+from opicflow.pipelines.stages.rules import Categories, LinkWeights
 from opicflow.schemas.arrays import Ids, Ints
 from opicflow.schemas.urls import PAGE, Canonicaliser
 

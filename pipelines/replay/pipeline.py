@@ -17,11 +17,11 @@ from opicflow.connectors.runs import kept
 from opicflow.pipelines.replay.keeper import ReplayHead, ReplayKeeperFactory
 from opicflow.pipelines.replay.segment_steps import SHARD, ReplaySettings
 from opicflow.pipelines.results.part_files import write_part
-from opicflow.pipelines.transforms.decode import PausedReader, Segment, decode_segment, route_batch
-from opicflow.pipelines.transforms.decoded_batch import DecodedBatch
-from opicflow.pipelines.transforms.keep_ledger import KeepLedger
-from opicflow.pipelines.transforms.parts import Part
-from opicflow.pipelines.transforms.route import Seen
+from opicflow.pipelines.stages.decode import PausedReader, Segment, decode_segment, route_batch
+from opicflow.pipelines.stages.decoded_batch import DecodedBatch
+from opicflow.pipelines.stages.keep_ledger import KeepLedger
+from opicflow.pipelines.stages.parts import Part
+from opicflow.pipelines.stages.route import Seen
 
 REJECTS = "rejects"
 
@@ -54,7 +54,7 @@ class Replay(beam.PTransform):
 def key_by_page(entry: bytes) -> tuple[int, bytes]:
     """Return an entry with the shard that has its pages: a replay has one shard, of all page ids.
 
-    A stream divides the rows of an entry by the hash of the URL of their page (transforms/shard.py).
+    A stream divides the rows of an entry by the hash of the URL of their page (stages/shard.py).
     """
     return SHARD, entry
 

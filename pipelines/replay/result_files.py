@@ -37,7 +37,7 @@ from opicflow.pipelines.results.files import (
     written_result,
 )
 from opicflow.pipelines.results.part_files import ArrivingParts, Stopped, arriving_parts
-from opicflow.pipelines.transforms.parts import PartKind
+from opicflow.pipelines.stages.parts import PartKind
 
 _WORK = ".opicflow-"
 """What the names of work folders in folders of results begin with."""

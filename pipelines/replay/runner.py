@@ -52,12 +52,12 @@ from opicflow.pipelines.replay.summary import (
 from opicflow.pipelines.replay.times_ahead import ahead_notes, keep_ahead
 from opicflow.pipelines.results.part_files import Parts, remove_final_parts, remove_parts, write_part
 from opicflow.pipelines.results.schedules import plan_notes
-from opicflow.pipelines.transforms.freed_memory import return_freed_memory
-from opicflow.pipelines.transforms.parts import EMPTY_FILES, Part, PartKind
-from opicflow.pipelines.transforms.rejects import reject_line
-from opicflow.pipelines.transforms.route import ANY_TIME
-from opicflow.pipelines.transforms.rules import Rules
-from opicflow.pipelines.transforms.settings import CashFocus, LedgerOptions, default_ledger
+from opicflow.pipelines.stages.freed_memory import return_freed_memory
+from opicflow.pipelines.stages.parts import EMPTY_FILES, Part, PartKind
+from opicflow.pipelines.stages.rejects import reject_line
+from opicflow.pipelines.stages.route import ANY_TIME
+from opicflow.pipelines.stages.rules import Rules
+from opicflow.pipelines.stages.settings import CashFocus, LedgerOptions, default_ledger
 from opicflow.schemas.crawl_events import Reason, Reject
 from opicflow.schemas.dates import iso_time
 from opicflow.schemas.errors import interrupted_after

@@ -11,12 +11,12 @@ from typing import NamedTuple
 from opicflow.connectors.runs import kept
 from opicflow.pipelines.ledger.encoding import DecodedEntry, decode_entry
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeper, ReplayKeeperFactory
-from opicflow.pipelines.transforms.ahead import run_ahead
-from opicflow.pipelines.transforms.decode import PausedReader, Segment, decode_segment, route_batch
-from opicflow.pipelines.transforms.keepers import Keepers, LostLedger
-from opicflow.pipelines.transforms.parts import Part
-from opicflow.pipelines.transforms.route import ANY_TIME, Seen
-from opicflow.pipelines.transforms.rules import Rules
+from opicflow.pipelines.stages.ahead import run_ahead
+from opicflow.pipelines.stages.decode import PausedReader, Segment, decode_segment, route_batch
+from opicflow.pipelines.stages.keepers import Keepers, LostLedger
+from opicflow.pipelines.stages.parts import Part
+from opicflow.pipelines.stages.route import ANY_TIME, Seen
+from opicflow.pipelines.stages.rules import Rules
 
 SHARD = 0
 """A replay has one ledger."""

@@ -18,12 +18,12 @@ from opicflow.pipelines.ledger.space import in_memory
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeper
 from opicflow.pipelines.replay.segment_steps import SHARD, ReplaySettings, apply_segment
 from opicflow.pipelines.results.part_files import read_report, write_part
-from opicflow.pipelines.transforms.bundle_ends import bundles_end_sooner
-from opicflow.pipelines.transforms.decode import InputRange, PausedReader, Segment, read_ahead
-from opicflow.pipelines.transforms.decoded_batch import SourceProgress
-from opicflow.pipelines.transforms.keepers import Keepers, LostLedger
-from opicflow.pipelines.transforms.route import ANY_TIME
-from opicflow.pipelines.transforms.rules import Rules
+from opicflow.pipelines.stages.bundle_ends import bundles_end_sooner
+from opicflow.pipelines.stages.decode import InputRange, PausedReader, Segment, read_ahead
+from opicflow.pipelines.stages.decoded_batch import SourceProgress
+from opicflow.pipelines.stages.keepers import Keepers, LostLedger
+from opicflow.pipelines.stages.route import ANY_TIME
+from opicflow.pipelines.stages.rules import Rules
 
 if TYPE_CHECKING:
     from apache_beam import PTransform

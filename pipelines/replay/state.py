@@ -34,7 +34,7 @@ from opicflow.pipelines.ledger import LedgerConfig, LedgerError
 from opicflow.pipelines.ledger.snapshot import HEAD_BYTES
 from opicflow.pipelines.replay.answers import remove_other_answers
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayKeeper
-from opicflow.pipelines.transforms.rules import Rules
+from opicflow.pipelines.stages.rules import Rules
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.pages import PageIds, PageIdsRefused
 

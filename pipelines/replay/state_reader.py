@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from opicflow.pipelines.ledger import Ledger
     from opicflow.pipelines.replay.answers import Answers
     from opicflow.pipelines.replay.state import State, StateFolder
-    from opicflow.pipelines.transforms.rules import Rules
+    from opicflow.pipelines.stages.rules import Rules
 
 
 def read_ledger(path: Path) -> tuple[Ledger, Rules]:

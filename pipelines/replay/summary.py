@@ -12,8 +12,8 @@ from opicflow.connectors.files.log_reader import FileRange
 from opicflow.pipelines.ledger import RemovalReason
 from opicflow.pipelines.replay.inputs import first_read
 from opicflow.pipelines.replay.state import State
-from opicflow.pipelines.transforms.decode import InputRange
-from opicflow.pipelines.transforms.route import COUNTS
+from opicflow.pipelines.stages.decode import InputRange
+from opicflow.pipelines.stages.route import COUNTS
 from opicflow.schemas.crawl_events import Reason
 
 _MOST_REFUSED_SHOWN = 5

@@ -11,8 +11,8 @@ from collections.abc import Collection
 
 from opicflow.connectors.files.opening import STDIN
 from opicflow.pipelines.replay.state import RangeAhead, Source, State
-from opicflow.pipelines.transforms.decoded_batch import SourceProgress
-from opicflow.pipelines.transforms.route import MOST_AHEAD_MS
+from opicflow.pipelines.stages.decoded_batch import SourceProgress
+from opicflow.pipelines.stages.route import MOST_AHEAD_MS
 from opicflow.schemas.dates import iso_time
 from opicflow.schemas.errors import printable
 

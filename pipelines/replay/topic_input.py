@@ -11,9 +11,9 @@ from opicflow.connectors.kafka.topic_log import PartitionProgress, TopicRange, t
 from opicflow.pipelines.replay.inputs import FoundInput, Input, NothingRead, first_read
 from opicflow.pipelines.replay.state import RangeAhead, Source, State, StateRefused
 from opicflow.pipelines.replay.times_ahead import due
-from opicflow.pipelines.transforms.decode import InputRange
-from opicflow.pipelines.transforms.decoded_batch import SourceProgress
-from opicflow.pipelines.transforms.route import ANY_TIME
+from opicflow.pipelines.stages.decode import InputRange
+from opicflow.pipelines.stages.decoded_batch import SourceProgress
+from opicflow.pipelines.stages.route import ANY_TIME
 
 
 @dataclass(frozen=True)

@@ -146,7 +146,7 @@ class Ranker:
     def _solve_with_beam(self, wanted: RankRequest, folder: Path) -> Rank:
         from apache_beam.options.pipeline_options import PipelineOptions
 
-        from opicflow.pipelines.transforms.rank_graph import rank_with_beam
+        from opicflow.pipelines.stages.rank_graph import rank_with_beam
 
         return rank_with_beam(
             self.stored.path.absolute(),

@@ -18,7 +18,7 @@ from typing import Any
 
 from opicflow.connectors.files.whole_file import write_atomically
 from opicflow.connectors.runs import closing_run, find_kept, kept
-from opicflow.pipelines.transforms.parts import EMPTY_FILES, FINAL, Part, PartKind
+from opicflow.pipelines.stages.parts import EMPTY_FILES, FINAL, Part, PartKind
 
 _COMPRESSED = b"x\x01"
 

@@ -31,8 +31,8 @@ from opicflow.pipelines.results.record_columns import (
     schedule_columns,
     site_columns,
 )
-from opicflow.pipelines.transforms.metrics import count
-from opicflow.pipelines.transforms.outputs import (
+from opicflow.pipelines.stages.metrics import count
+from opicflow.pipelines.stages.outputs import (
     APPLIED,
     AUDIT,
     IMPORTANCE,
@@ -44,7 +44,7 @@ from opicflow.pipelines.transforms.outputs import (
     TRANSFERS,
     Output,
 )
-from opicflow.pipelines.transforms.parts import PartKind
+from opicflow.pipelines.stages.parts import PartKind
 from opicflow.schemas.columns import Columns, unpack
 from opicflow.schemas.published_schemas import schema
 from opicflow.schemas.sites import site_names

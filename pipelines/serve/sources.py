@@ -25,7 +25,7 @@ from opicflow.pipelines.results.record_columns import pages_of
 from opicflow.pipelines.serve.page_table import PageTable
 from opicflow.pipelines.serve.view import Moment, RejectExample, View
 from opicflow.pipelines.serve.watchers import Watchers
-from opicflow.pipelines.transforms.parts import PartKind
+from opicflow.pipelines.stages.parts import PartKind
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.policy_json import policy_from_json
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from opicflow.pipelines.ledger import Ledger, Planned
     from opicflow.pipelines.replay.state import State
     from opicflow.pipelines.results.reasons import Reasons
-    from opicflow.pipelines.transforms.rules import Rules
+    from opicflow.pipelines.stages.rules import Rules
     from opicflow.schemas.arrays import Floats
 
 EXAMPLES_A_REASON = 10

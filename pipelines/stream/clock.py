@@ -16,7 +16,7 @@ from opicflow.connectors.kafka.polls import Ends
 from opicflow.connectors.kafka.sink import Message
 from opicflow.pipelines.ledger import TickEntry
 from opicflow.pipelines.ledger.encoding import encode_entry
-from opicflow.pipelines.transforms.metrics import count
+from opicflow.pipelines.stages.metrics import count
 
 ClockPoll = tuple[int, tuple[float, Sequence[int] | None]]
 """A request to tick: the key of the one clock, the time in seconds, and where the logs end (None = not known)."""

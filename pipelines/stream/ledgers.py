@@ -13,17 +13,17 @@ from opicflow.connectors.kafka.partitions import RecordsDeleted, resolve
 from opicflow.connectors.kafka.polls import Poll, WatchedTopic
 from opicflow.connectors.kafka.source import PartitionReader, read_range
 from opicflow.connectors.runs import kept
-from opicflow.pipelines.stream.keeper import LogKeeper
-from opicflow.pipelines.stream.log_head import LogHead
-from opicflow.pipelines.stream.log_settings import LogRefused
+from opicflow.pipelines.stages.keep_ledger import Journal, KeepLedger
+from opicflow.pipelines.stages.keepers import Head, Keeper, KeeperFactory, Keepers
+from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper
+from opicflow.pipelines.stages.log_head import LogHead
+from opicflow.pipelines.stages.log_settings import LogRefused
+from opicflow.pipelines.stages.metrics import count, set_gauge
+from opicflow.pipelines.stages.outputs import APPLIED, Output
 from opicflow.pipelines.stream.sent import SentHeads, applied, may_go_on
 from opicflow.pipelines.stream.snapshot_reader import restore_newest
 from opicflow.pipelines.stream.snapshot_store import SnapshotStore
 from opicflow.pipelines.stream.snapshot_writer import Written, writer_of
-from opicflow.pipelines.transforms.keep_ledger import Journal, KeepLedger
-from opicflow.pipelines.transforms.keepers import Head, Keeper, KeeperFactory, Keepers
-from opicflow.pipelines.transforms.metrics import count, set_gauge
-from opicflow.pipelines.transforms.outputs import APPLIED, Output
 from opicflow.schemas.message_columns import MessageBatch
 
 LEAST_LOG_MB = 16.0
@@ -40,7 +40,7 @@ class JournalInLog:
         self._read = read
         self._least_bytes = int(least_mb * (1 << 20))
 
-    def add(self, keeper: LogKeeper, batch: MessageBatch) -> None:
+    def add(self, keeper: LedgerKeeper, batch: MessageBatch) -> None:
         """Count the bytes and times of a batch, which is in the log already."""
         keeper.journal_bytes += len(batch.text)
         if len(batch.times_ms):
@@ -48,23 +48,23 @@ class JournalInLog:
                 keeper.journal_from_ms = int(batch.times_ms[0])
             keeper.journal_to_ms = int(batch.times_ms[-1])
 
-    def is_long(self, keeper: LogKeeper) -> bool:
+    def is_long(self, keeper: LedgerKeeper) -> bool:
         """Whether the log since the last snapshot is twice as long as that, or some hours old."""
         outgrown = keeper.journal_bytes > max(2 * keeper.snapshot_bytes, self._least_bytes)
         begun_ms = keeper.journal_from_ms
         return outgrown or (begun_ms is not None and keeper.journal_to_ms - begun_ms > OLDEST_SNAPSHOT_MS)
 
-    def begin_at(self, keeper: LogKeeper, written: Written) -> None:
+    def begin_at(self, keeper: LedgerKeeper, written: Written) -> None:
         """Count from a snapshot that was written while the ledger went on."""
         keeper.journal_bytes = max(keeper.journal_bytes - written.journal_bytes, 0)
         keeper.journal_from_ms = written.log_ms
         keeper.snapshot_bytes, keeper.snapshot_ms = written.bytes, written.log_ms
 
-    def clear(self, keeper: LogKeeper) -> None:
+    def clear(self, keeper: LedgerKeeper) -> None:
         """Count from zero. The log itself stays: others read it too."""
         keeper.journal_bytes, keeper.journal_from_ms = 0, None
 
-    def since(self, keeper: LogKeeper, head: LogHead) -> Iterator[MessageBatch]:
+    def since(self, keeper: LedgerKeeper, head: LogHead) -> Iterator[MessageBatch]:
         """Yield the log from the head of the keeper up to another head."""
         for batch in self._read(keeper.head.next, head.next):
             self.add(keeper, batch)
@@ -131,7 +131,7 @@ class KeepLogLedger(KeepLedger):
         journal = JournalInLog(read, self._least_log_mb)
         for batch in self._reader.read(element, start):
             keeper = yield from self.keep(shard, batch, head_state, snapshot, journal)
-            assert isinstance(keeper, LogKeeper)
+            assert isinstance(keeper, LedgerKeeper)
             if self._store is not None:
                 self._note_snapshot(self._store, keeper, snapshot, journal)
             record_metrics(keeper)
@@ -139,7 +139,7 @@ class KeepLogLedger(KeepLedger):
 
     def is_usable(self, keeper: Keeper, head: Head) -> bool:
         """Whether a keeper has the head in state, or is further and all its outputs have arrived."""
-        assert isinstance(keeper, LogKeeper) and isinstance(head, LogHead)
+        assert isinstance(keeper, LedgerKeeper) and isinstance(head, LogHead)
         if keeper.head == head:
             return True
         if not may_go_on(self._run, keeper.shard, keeper.head, head):
@@ -155,10 +155,10 @@ class KeepLogLedger(KeepLedger):
         if self._store is None:
             super().write_snapshot(keeper, snapshot, journal)
         else:
-            assert isinstance(keeper, LogKeeper)
+            assert isinstance(keeper, LedgerKeeper)
             writer_of(self._store, self._run).begin(keeper)
 
-    def _note_snapshot(self, store: SnapshotStore, keeper: LogKeeper, snapshot: Any, journal: JournalInLog) -> None:
+    def _note_snapshot(self, store: SnapshotStore, keeper: LedgerKeeper, snapshot: Any, journal: JournalInLog) -> None:
         """Note a snapshot that was written since the last batch, or that none could be; and how old the newest is."""
         written = writer_of(store, self._run).take_written(keeper.shard)
         if written is not None and written.problem:
@@ -186,7 +186,7 @@ class KeepLogLedger(KeepLedger):
                 keepers.put(shard, keeper)
         return first if keeper is None else max(first, keeper.head.next)
 
-    def recover(self, shard: int, head: LogHead, snapshot: Any, journal: Journal | None) -> LogKeeper:
+    def recover(self, shard: int, head: LogHead, snapshot: Any, journal: Journal | None) -> LedgerKeeper:
         """Rebuild the keeper with this head, or a keeper that is further, and count it."""
         keeper: Keeper | None = None
         if self._store is not None and journal is not None:
@@ -194,7 +194,7 @@ class KeepLogLedger(KeepLedger):
         if keeper is None:
             self._check(shard, head)
             keeper = super().recover(shard, head, snapshot, journal)
-        assert isinstance(keeper, LogKeeper)
+        assert isinstance(keeper, LedgerKeeper)
         count("ledgers_recovered")
         keeper.counts.clear()  # they were counted when the log was first applied
         keeper.has_audited = False
@@ -207,7 +207,7 @@ class KeepLogLedger(KeepLedger):
 
 def record_metrics(keeper: Keeper) -> None:
     """Record what a ledger did since the last call, and its gauges after an audit."""
-    assert isinstance(keeper, LogKeeper)
+    assert isinstance(keeper, LedgerKeeper)
     for name, number in keeper.counts.items():
         count(name, number)
     keeper.counts.clear()

@@ -23,10 +23,10 @@ from opicflow.connectors.kafka.connection import KafkaRefused
 from opicflow.connectors.kafka.rounds import Stopping
 from opicflow.connectors.runs import closing_run, kept
 from opicflow.connectors.storage.folder import StorageFolder
+from opicflow.pipelines.stages.bundle_ends import bundles_end_sooner
 from opicflow.pipelines.stream.pipeline import Stream, StreamConfig
 from opicflow.pipelines.stream.routers import RouterStates
 from opicflow.pipelines.stream.snapshot_store import Snapshots
-from opicflow.pipelines.transforms.bundle_ends import bundles_end_sooner
 from opicflow.schemas.errors import UserError
 
 MOST_ROUNDS = 2000

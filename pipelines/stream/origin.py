@@ -12,7 +12,7 @@ from opicflow.connectors.kafka.partitions import PartitionRange, partitions_of_t
 from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.topics import Finding, TopicSpec, findings, names, read_cluster, specs
 from opicflow.pipelines.ledger.encoding import decode_entry
-from opicflow.pipelines.stream.log_settings import LogRefused, Origin, Placement
+from opicflow.pipelines.stages.log_settings import LogRefused, Origin, Placement
 from opicflow.pipelines.stream.snapshot_reader import origin_of_shard
 from opicflow.pipelines.stream.snapshot_store import Snapshots
 from opicflow.schemas.columns import ColumnsRefused

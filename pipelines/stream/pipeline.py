@@ -24,8 +24,10 @@ from opicflow.connectors.kafka.rounds import RoundTimer
 from opicflow.connectors.kafka.sink import PublishMessages
 from opicflow.connectors.kafka.topics import names
 from opicflow.pipelines.results.topic_writer import Destination, SendOutputs
+from opicflow.pipelines.stages.keepers import KeeperFactory
+from opicflow.pipelines.stages.ledger_keeper import LedgerKeeperFactory
+from opicflow.pipelines.stages.outputs import Output
 from opicflow.pipelines.stream.clock import CLOCK_HINT, PollClock, WriteTicks
-from opicflow.pipelines.stream.keeper import LogKeeperFactory
 from opicflow.pipelines.stream.ledgers import LEAST_LOG_MB, KeepLogLedger
 from opicflow.pipelines.stream.origin import StoredOrigin
 from opicflow.pipelines.stream.published_rules import StoredNotes
@@ -33,8 +35,6 @@ from opicflow.pipelines.stream.routers import RouteEvents, RoutePolicies, Router
 from opicflow.pipelines.stream.sent import note_sent
 from opicflow.pipelines.stream.snapshot_reader import LogCheck
 from opicflow.pipelines.stream.snapshot_store import Snapshots
-from opicflow.pipelines.transforms.keepers import KeeperFactory
-from opicflow.pipelines.transforms.outputs import Output
 
 _MOST_EVENTS = 4000
 """A router's batch. It becomes a few entries, and the cost is per entry, not per visit."""
@@ -64,7 +64,7 @@ class StreamConfig:
     """On Beam's in-process runner: after so many rounds the pipeline ends. None = Flink, without end."""
     states: RouterStates | None = None
     """Where routers keep their states if the runner keeps none."""
-    factory: KeeperFactory = field(default_factory=LogKeeperFactory)
+    factory: KeeperFactory = field(default_factory=LedgerKeeperFactory)
     """Makes the keepers of the ledgers; benchmarks replace it by one that only counts."""
 
 

@@ -15,10 +15,10 @@ from opicflow.connectors.kafka.partitions import PartitionRange, resolve
 from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.record_reader import batches
 from opicflow.connectors.kafka.topics import names
-from opicflow.pipelines.stream.keeper import LogKeeper, request_fingerprint
+from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper, request_fingerprint
+from opicflow.pipelines.stages.outputs import FINGERPRINT, Output
 from opicflow.pipelines.stream.rebuilt import rebuild
 from opicflow.pipelines.stream.snapshot_store import Snapshots
-from opicflow.pipelines.transforms.outputs import FINGERPRINT, Output
 from opicflow.schemas.records import Audit
 
 _AUDIT = "audit"
@@ -32,7 +32,7 @@ class Proof:
     fingerprint: str
     is_same: bool
     pages: int
-    keeper: LogKeeper
+    keeper: LedgerKeeper
 
 
 def prove(
@@ -76,7 +76,7 @@ def prove(
     return proofs
 
 
-def _rebuilt_with_fingerprint(log: PartitionRange, snapshots: Snapshots | None) -> tuple[LogKeeper, str]:
+def _rebuilt_with_fingerprint(log: PartitionRange, snapshots: Snapshots | None) -> tuple[LedgerKeeper, str]:
     """Return the keeper of a log and the last fingerprint that its entries request; empty if none does."""
     found = [""]
 

@@ -16,7 +16,7 @@ from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.partitions import partitions_of_topic, resolve
 from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.source import read_range
-from opicflow.pipelines.transforms.rules import Rules
+from opicflow.pipelines.stages.rules import Rules
 from opicflow.schemas.errors import UserError
 
 CONTROL = b'{"opicflow-control":'

@@ -14,12 +14,12 @@ import numpy as np
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.partitions import PartitionRange, resolve
 from opicflow.connectors.kafka.source import read_range
-from opicflow.pipelines.stream.keeper import LogKeeper
-from opicflow.pipelines.stream.log_settings import LogRefused, Origin
+from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper
+from opicflow.pipelines.stages.log_settings import LogRefused, Origin
+from opicflow.pipelines.stages.outputs import Output
 from opicflow.pipelines.stream.origin import first_origin, origin_at_start
 from opicflow.pipelines.stream.snapshot_reader import keeper_of, oldest_kept
 from opicflow.pipelines.stream.snapshot_store import Snapshots
-from opicflow.pipelines.transforms.outputs import Output
 
 
 class RebuildProgress(NamedTuple):
@@ -59,7 +59,9 @@ class Logs:
         """Return the shard that has a page."""
         return int(self.origin.ranges.of(np.array([page], np.uint64))[0])
 
-    def rebuild(self, shard: int, on_progress: Callable[[RebuildProgress], None] = lambda progress: None) -> LogKeeper:
+    def rebuild(
+        self, shard: int, on_progress: Callable[[RebuildProgress], None] = lambda progress: None
+    ) -> LedgerKeeper:
         """Return the keeper of a shard, with its ledger. It takes the memory of the shard. Raises `LogRefused`."""
         keeper = rebuild(self.by_shard[shard], on_progress=on_progress, snapshots=self.snapshots)
         if keeper.origin != self.origin:
@@ -75,8 +77,8 @@ def rebuild(
     on_output: Callable[[Output], None] = lambda output: None,
     on_progress: Callable[[RebuildProgress], None] = lambda progress: None,
     snapshots: Snapshots | None = None,
-    keeper: LogKeeper | None = None,
-) -> LogKeeper:
+    keeper: LedgerKeeper | None = None,
+) -> LedgerKeeper:
     """Apply a log from its start, or from a `keeper` on, to the end of the range, and return its keeper.
 
     `on_output` receives what the ledger would send. The keeper has no ledger if the log has no settings. A log whose
@@ -92,12 +94,12 @@ def rebuild(
     return keeper
 
 
-def _first_keeper(log: PartitionRange, snapshots: Snapshots | None) -> LogKeeper:
+def _first_keeper(log: PartitionRange, snapshots: Snapshots | None) -> LedgerKeeper:
     """Return the keeper with which a log is applied first."""
     origin = origin_at_start(log) if log.start == 0 else None
     continues = None if origin is None else origin.continues
     if log.start == 0 and continues is None:
-        return LogKeeper(log.partition)
+        return LedgerKeeper(log.partition)
     if snapshots is None:
         raise _begins_late(log)
     store = snapshots.of_logs(log.topic, log.topic_id)

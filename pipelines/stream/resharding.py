@@ -34,14 +34,14 @@ from opicflow.pipelines.ledger import EntryRefused, Ledger, TransfersEntry
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.ledger.reshard import ReshardRefused, even_ranges, exchange, reshard, source_offsets
 from opicflow.pipelines.results.topic_writer import Destination, SendOutputs
-from opicflow.pipelines.stream.keeper import LogKeeper
-from opicflow.pipelines.stream.log_head import LogHead
-from opicflow.pipelines.stream.log_settings import Continuation, LogRefused, Origin
+from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper
+from opicflow.pipelines.stages.log_head import LogHead
+from opicflow.pipelines.stages.log_settings import Continuation, LogRefused, Origin
+from opicflow.pipelines.stages.outputs import TRANSFERS, Output
 from opicflow.pipelines.stream.origin import ledger_spec, origin_of
 from opicflow.pipelines.stream.rebuilt import rebuild
 from opicflow.pipelines.stream.snapshot_reader import newest_keeper
 from opicflow.pipelines.stream.snapshot_store import PackedSnapshot, Snapshots, SnapshotStore, pack_chunks
-from opicflow.pipelines.transforms.outputs import TRANSFERS, Output
 from opicflow.schemas.records import Audit
 
 _STOP_AGAIN = "start the stream on its old logs, stop it with opicflow stream stop, and try again"
@@ -167,7 +167,7 @@ class Resharding:
                 "went on: name another topic with --to-ledger"
             )
 
-    def _old_keepers(self, on_progress: Callable[[ReshardProgress], None]) -> list[LogKeeper]:
+    def _old_keepers(self, on_progress: Callable[[ReshardProgress], None]) -> list[LedgerKeeper]:
         """Return the keepers at the ends of their logs, with all that the others have sealed for them."""
         logs = resolve(self.connection, self.topic)
         keepers, sealed = [], []
@@ -200,7 +200,7 @@ class Resharding:
         self,
         origin: Origin,
         packed: list[_Packed],
-        old: list[LogKeeper],
+        old: list[LedgerKeeper],
         on_progress: Callable[[ReshardProgress], None],
     ) -> None:
         """Make the topic if it is missing, and write the first entries and snapshots that it lacks."""
@@ -212,7 +212,7 @@ class Resharding:
                     publisher.deliver(self.to_topic, [origin.entry()], log.partition)
         for log, one in zip(resolve(self.connection, self.to_topic), packed, strict=True):
             head, time_ms = _first_head(log, origin.entry())
-            keeper = LogKeeper.continuing(log.partition, one.visits, origin.entry(), head, old)
+            keeper = LedgerKeeper.continuing(log.partition, one.visits, origin.entry(), head, old)
             store = self.snapshots.of_logs(log.topic, log.topic_id)
             _store(store, keeper, time_ms, one)
             on_progress(ReshardProgress("snapshots", log.partition + 1, self.shards))
@@ -255,7 +255,7 @@ def _packed(ledger: Ledger, file: IO[bytes]) -> _Packed:
     return _Packed(pack_chunks(chunks(), file), file, digest.hexdigest(), ledger.pages, ledger.visits)
 
 
-def _store(store: SnapshotStore, keeper: LogKeeper, time_ms: int, ledger: _Packed) -> None:
+def _store(store: SnapshotStore, keeper: LedgerKeeper, time_ms: int, ledger: _Packed) -> None:
     """Write the first snapshot of a log: its head, and the ledger that was packed before."""
     with tempfile.TemporaryFile() as file:
         first = pack_chunks([keeper.first_chunk()], file)

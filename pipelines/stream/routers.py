@@ -28,13 +28,13 @@ from opicflow.connectors.kafka.polls import Poll, WatchedTopic
 from opicflow.connectors.kafka.record_reader import record_of
 from opicflow.connectors.kafka.sink import NOTE, Message
 from opicflow.connectors.kafka.source import PartitionReader
-from opicflow.pipelines.stream.log_settings import Origin
+from opicflow.pipelines.stages.decoded_batch import route_rows, urls_of
+from opicflow.pipelines.stages.log_settings import Origin
+from opicflow.pipelines.stages.metrics import count
+from opicflow.pipelines.stages.route import ANY_TIME, Seen
+from opicflow.pipelines.stages.rules import Rules
+from opicflow.pipelines.stages.shard import Sharder, SourceState
 from opicflow.pipelines.stream.published_rules import CONTROL, RulesNote, first_rules, rules_of
-from opicflow.pipelines.transforms.decoded_batch import route_rows, urls_of
-from opicflow.pipelines.transforms.metrics import count
-from opicflow.pipelines.transforms.route import ANY_TIME, Seen
-from opicflow.pipelines.transforms.rules import Rules
-from opicflow.pipelines.transforms.shard import Sharder, SourceState
 from opicflow.schemas.crawl_events import Reason, Reject
 from opicflow.schemas.framing import Decoder, FramingRefused
 from opicflow.schemas.message_columns import MessageBatch

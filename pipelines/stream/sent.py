@@ -10,7 +10,7 @@ import json
 from threading import Condition
 
 from opicflow.connectors.runs import kept
-from opicflow.pipelines.stream.log_head import LogHead
+from opicflow.pipelines.stages.log_head import LogHead
 
 
 class SentHeads:

@@ -10,12 +10,12 @@ from typing import Any
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.partitions import PartitionRange, RecordsDeleted, record_at
 from opicflow.pipelines.ledger import SnapshotRefused
-from opicflow.pipelines.stream.keeper import LogKeeper
-from opicflow.pipelines.stream.log_head import LogHead, digest_of_value
-from opicflow.pipelines.stream.log_settings import LogRefused, Origin
+from opicflow.pipelines.stages.keepers import KeeperFactory, rebuild
+from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper
+from opicflow.pipelines.stages.log_head import LogHead, digest_of_value
+from opicflow.pipelines.stages.log_settings import LogRefused, Origin
+from opicflow.pipelines.stages.metrics import count
 from opicflow.pipelines.stream.snapshot_store import SnapshotDamaged, SnapshotStore, StoredSnapshot
-from opicflow.pipelines.transforms.keepers import KeeperFactory, rebuild
-from opicflow.pipelines.transforms.metrics import count
 from opicflow.schemas.message_columns import MessageBatch
 
 _log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class LogCheck:
             )
 
 
-def newest_keeper(store: SnapshotStore, log: PartitionRange) -> LogKeeper | None:
+def newest_keeper(store: SnapshotStore, log: PartitionRange) -> LedgerKeeper | None:
     """Return the keeper of the newest snapshot from which a log goes on; None if there is none."""
     check = LogCheck(log.connection, log.topic)
     for snapshot in store.newest_first(log.partition):
@@ -61,7 +61,7 @@ def restore_newest(
     head: LogHead,
     check: Callable[[int, LogHead], None],
     since: Callable[[Any, LogHead], Iterable[MessageBatch]] = lambda keeper, head: (),
-) -> LogKeeper | None:
+) -> LedgerKeeper | None:
     """Return the ledger at a head, from the newest snapshot before it and the log since then.
 
     If there is no snapshot before it, the ledger of the oldest one after it: all that it had sent has arrived. None if
@@ -115,10 +115,10 @@ def _kept(store: SnapshotStore, shard: int, first: int) -> Iterator[tuple[Stored
             yield snapshot, head
 
 
-def keeper_of(store: SnapshotStore, shard: int, snapshot: StoredSnapshot) -> LogKeeper:
+def keeper_of(store: SnapshotStore, shard: int, snapshot: StoredSnapshot) -> LedgerKeeper:
     """Return the keeper of a snapshot. Raises `SnapshotDamaged`."""
     try:
-        return LogKeeper.from_chunks(shard, store.read(shard, snapshot))
+        return LedgerKeeper.from_chunks(shard, store.read(shard, snapshot))
     except SnapshotRefused as problem:
         raise SnapshotDamaged(f"{store.topic}, partition {shard}, {snapshot.name}: {problem}") from None
 
@@ -131,7 +131,7 @@ def origin_of_shard(store: SnapshotStore, shard: int, first: int) -> Origin | No
     problem: SnapshotDamaged | None = None
     for snapshot, _ in _kept(store, shard, first):
         try:
-            return LogKeeper.origin_in(next(store.read(shard, snapshot)))
+            return LedgerKeeper.origin_in(next(store.read(shard, snapshot)))
         except SnapshotDamaged as damaged:
             problem = damaged
             _log.warning("shard %d, %s: %s: another snapshot is tried", shard, snapshot.name, problem)
@@ -146,7 +146,7 @@ def _restore(
     head: LogHead,
     check: Callable[[int, LogHead], None],
     since: Callable[[Any, LogHead], Iterable[MessageBatch]],
-) -> LogKeeper | None:
+) -> LedgerKeeper | None:
     stored = store.head(shard, snapshot)
     if stored is None:
         return None
@@ -156,5 +156,5 @@ def _restore(
     keeper = rebuild(
         factory, shard, store.read(shard, snapshot), lambda keeper: since(keeper, head) if is_before else ()
     )
-    assert isinstance(keeper, LogKeeper)
+    assert isinstance(keeper, LedgerKeeper)
     return keeper if keeper.head == (head if is_before else stored) else None

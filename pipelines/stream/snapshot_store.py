@@ -20,7 +20,7 @@ import xxhash
 import zstandard
 
 from opicflow.connectors.storage.folder import StorageFolder, StorageRefused
-from opicflow.pipelines.stream.log_head import LogHead
+from opicflow.pipelines.stages.log_head import LogHead
 from opicflow.schemas.errors import UserError
 
 PART_BYTES = 16 << 20

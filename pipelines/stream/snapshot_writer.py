@@ -27,8 +27,8 @@ from time import monotonic
 from typing import IO, NamedTuple
 
 from opicflow.connectors.runs import kept
-from opicflow.pipelines.stream.keeper import LogKeeper
-from opicflow.pipelines.stream.log_head import LogHead
+from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper
+from opicflow.pipelines.stages.log_head import LogHead
 from opicflow.pipelines.stream.sent import SentHeads
 from opicflow.pipelines.stream.snapshot_store import PackedSnapshot, SnapshotStore, StoredPart, pack_chunks
 from opicflow.schemas.errors import UserError, in_one_line
@@ -74,7 +74,7 @@ class SnapshotWriter:
         self._pauses: dict[int, _Pause] = {}
         self._thread: Thread | None = None
 
-    def begin(self, keeper: LogKeeper) -> bool:
+    def begin(self, keeper: LedgerKeeper) -> bool:
         """Begin to write a snapshot of a keeper as it is now. False: not now, because of another, or of a failure."""
         shard = keeper.shard
         pause = self._pauses.setdefault(shard, _Pause())
@@ -156,7 +156,7 @@ def writer_of(store: SnapshotStore, run: str) -> SnapshotWriter:
     return kept(run, SnapshotWriter, store, kept(run, SentHeads))
 
 
-def _fork(keeper: LogKeeper, file: IO[bytes]) -> int:
+def _fork(keeper: LedgerKeeper, file: IO[bytes]) -> int:
     """Start a copy of this process that packs a keeper into a file, and return its process id.
 
     The copy has one thread. It uses no lock that another thread may hold: no logs, no connections, no imports.

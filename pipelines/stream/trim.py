@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.partitions import delete_before, resolve
-from opicflow.pipelines.stream.log_settings import LogRefused
+from opicflow.pipelines.stages.log_settings import LogRefused
 from opicflow.pipelines.stream.snapshot_reader import oldest_kept
 from opicflow.pipelines.stream.snapshot_store import SnapshotDamaged, Snapshots, SnapshotStore, StoredSnapshot
 

@@ -29,7 +29,7 @@ import grpc
 from apache_beam.portability.api import beam_provision_api_pb2, beam_provision_api_pb2_grpc, endpoints_pb2
 from google.protobuf import json_format, text_format
 
-from opicflow.pipelines.transforms.bundle_ends import bundles_end_sooner
+from opicflow.pipelines.stages.bundle_ends import bundles_end_sooner
 from opicflow.schemas.errors import UserError, printable
 from opicflow.schemas.libraries import LibraryRefused, parts_of
 

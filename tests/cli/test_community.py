@@ -23,7 +23,7 @@ from opicflow.pipelines.graph.community import Expansion, RecordedWeb, find_glob
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.graph.oracle import pagerank
 from opicflow.pipelines.replay.crawled_web import Urls, crawled_in_logs
-from opicflow.pipelines.transforms.rules import Rules
+from opicflow.pipelines.stages.rules import Rules
 from opicflow.pipelines.web.webs import HostedWeb, hosted_web
 from opicflow.schemas.pages import page_id, page_ids
 from support.commands import CommandResult, command, output_of

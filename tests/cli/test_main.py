@@ -33,12 +33,12 @@ from opicflow.pipelines.replay.inputs import NothingRead
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeper
 from opicflow.pipelines.replay.state import StateFolder
 from opicflow.pipelines.replay.summary import notes_for
-from opicflow.pipelines.transforms.decode import decode_range
-from opicflow.pipelines.transforms.decoded_batch import encode_batch, route_rows
-from opicflow.pipelines.transforms.parts import PartKind
-from opicflow.pipelines.transforms.rejects import reject_line
-from opicflow.pipelines.transforms.route import Seen
-from opicflow.pipelines.transforms.rules import Rules
+from opicflow.pipelines.stages.decode import decode_range
+from opicflow.pipelines.stages.decoded_batch import encode_batch, route_rows
+from opicflow.pipelines.stages.parts import PartKind
+from opicflow.pipelines.stages.rejects import reject_line
+from opicflow.pipelines.stages.route import Seen
+from opicflow.pipelines.stages.rules import Rules
 from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.errors import UserError

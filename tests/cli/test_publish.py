@@ -30,10 +30,10 @@ from opicflow.pipelines.cli.commands import publish
 from opicflow.pipelines.ledger import LedgerConfig
 from opicflow.pipelines.replay import log_publisher
 from opicflow.pipelines.results.policy_words import in_words
+from opicflow.pipelines.stages.log_settings import Origin
+from opicflow.pipelines.stages.rules import Categories, Rules
 from opicflow.pipelines.stream import origin, published_rules
-from opicflow.pipelines.stream.log_settings import Origin
 from opicflow.pipelines.stream.published_rules import RulesNote, rules_of
-from opicflow.pipelines.transforms.rules import Categories, Rules
 from opicflow.schemas.arrays import Ints
 from opicflow.schemas.crawl_events import EARLIEST_MS, LATEST_MS, CrawlEvent, Link, Reason, Reject
 from opicflow.schemas.errors import Interrupted

@@ -18,8 +18,8 @@ import pytest
 from opicflow.pipelines.ledger import ConfigRefused
 from opicflow.pipelines.refresh.strategies import STRATEGIES
 from opicflow.pipelines.replay.state import StateRefused
-from opicflow.pipelines.transforms.rules import Categories, Rules
-from opicflow.pipelines.transforms.settings import CashFocus, LedgerOptions
+from opicflow.pipelines.stages.rules import Categories, Rules
+from opicflow.pipelines.stages.settings import CashFocus, LedgerOptions
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.policy_json import policies_of, policy_to_json
 from opicflow.schemas.published_schemas import schema

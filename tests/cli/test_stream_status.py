@@ -30,8 +30,8 @@ from opicflow.pipelines.cli.commands import stream as cli_stream
 from opicflow.pipelines.cli.main import parse
 from opicflow.pipelines.cli.stream_options import default_origin, started_with
 from opicflow.pipelines.ledger import LedgerConfig
+from opicflow.pipelines.stages.log_settings import Continuation, Origin
 from opicflow.pipelines.stream import origin, resharding, submit
-from opicflow.pipelines.stream.log_settings import Continuation, Origin
 from opicflow.pipelines.stream.resharding import Resharding
 from opicflow.pipelines.stream.submit import FlinkJob, _beam_options, savepoint_path, started_job
 from opicflow.schemas.shards import ShardRanges

@@ -30,9 +30,9 @@ from opicflow.pipelines.cli.commands.replay import _request
 from opicflow.pipelines.cli.main import parse
 from opicflow.pipelines.ledger import HISTORIES, Outcome
 from opicflow.pipelines.replay.segments import SEGMENT_BYTES
-from opicflow.pipelines.transforms.decode import _MOST_AHEAD_BYTES
-from opicflow.pipelines.transforms.route import Seen, route
-from opicflow.pipelines.transforms.rules import Rules
+from opicflow.pipelines.stages.decode import _MOST_AHEAD_BYTES
+from opicflow.pipelines.stages.route import Seen, route
+from opicflow.pipelines.stages.rules import Rules
 from opicflow.schemas import crawl_events as limits
 from opicflow.schemas.crawl_events import MOST_LISTED, CrawlEvent, Link, Reason
 from opicflow.schemas.event_columns import EventWriter

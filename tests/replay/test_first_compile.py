@@ -15,7 +15,7 @@ from opicflow.pipelines.ledger import LedgerConfig
 from opicflow.pipelines.replay import first_compile
 from opicflow.pipelines.replay.first_compile import compiled_beside
 from opicflow.pipelines.replay.keeper import KeeperConfig
-from opicflow.pipelines.transforms.settings import LedgerOptions
+from opicflow.pipelines.stages.settings import LedgerOptions
 
 LOG = Path(__file__).resolve().parent.parent.parent / "examples" / "crawl.jsonl.gz"
 USED = """

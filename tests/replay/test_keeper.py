@@ -22,8 +22,8 @@ from opicflow.pipelines.replay.keeper import (
     answers,
     hours,
 )
-from opicflow.pipelines.transforms.parts import MOVED, Part, PartKind
-from opicflow.pipelines.transforms.publish import pack_estimates
+from opicflow.pipelines.stages.parts import MOVED, Part, PartKind
+from opicflow.pipelines.stages.publish import pack_estimates
 from opicflow.schemas.columns import unpack
 from opicflow.schemas.pages import page_id
 

@@ -17,7 +17,7 @@ from opicflow.pipelines.replay.read_progress import Progress
 from opicflow.pipelines.replay.runner import ReplayRequest, replayed
 from opicflow.pipelines.replay.segment_steps import SHARD
 from opicflow.pipelines.replay.segments import DIRECT_RUNNER, LOCAL
-from opicflow.pipelines.transforms.keep_ledger import KeepLedger
+from opicflow.pipelines.stages.keep_ledger import KeepLedger
 from opicflow.pipelines.web.webs import power_law_web
 from support.logs import WebLog, jsonl, run, state_files, without_times
 

@@ -19,8 +19,8 @@ from opicflow.connectors.files import log_reader
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.pipelines.ledger import Absorbing, All, LedgerConfig
 from opicflow.pipelines.results import topic_writer
-from opicflow.pipelines.transforms.rules import Rules
-from opicflow.pipelines.transforms.settings import LedgerOptions
+from opicflow.pipelines.stages.rules import Rules
+from opicflow.pipelines.stages.settings import LedgerOptions
 from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.errors import Interrupted

@@ -17,7 +17,7 @@ from opicflow.pipelines.replay import result_files as module
 from opicflow.pipelines.replay.result_files import FileKinds, result_files, results_folder, work_folder
 from opicflow.pipelines.replay.state import FolderInUse, StateFolder
 from opicflow.pipelines.results.part_files import ArrivingParts, Stopped, arriving_parts, write_part
-from opicflow.pipelines.transforms.parts import Part, PartKind
+from opicflow.pipelines.stages.parts import Part, PartKind
 from opicflow.pipelines.web.webs import power_law_web
 from support.commands import CommandResult, command
 from support.logs import WebLog, jsonl

@@ -16,9 +16,9 @@ from opicflow.connectors.files.log_reader import FileRange
 from opicflow.connectors.files.reading import Reading
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayKeeper
 from opicflow.pipelines.replay.segments import DIRECT_RUNNER, LOCAL, SegmentRunner, progress_of
-from opicflow.pipelines.transforms import decode
-from opicflow.pipelines.transforms.decode import decode_range
-from opicflow.pipelines.transforms.rules import Rules
+from opicflow.pipelines.stages import decode
+from opicflow.pipelines.stages.decode import decode_range
+from opicflow.pipelines.stages.rules import Rules
 from support.logs import FIRST_MS
 
 EVENTS = 2_000

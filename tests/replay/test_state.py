@@ -36,13 +36,13 @@ from opicflow.pipelines.replay.segments import LOCAL, SegmentRunner
 from opicflow.pipelines.replay.state import StateFolder, StateRefused
 from opicflow.pipelines.replay.state_reader import read_ledger
 from opicflow.pipelines.results.record_columns import pages_of
-from opicflow.pipelines.transforms import keep_ledger
-from opicflow.pipelines.transforms.decode import Segment
-from opicflow.pipelines.transforms.keep_ledger import KeepLedger
-from opicflow.pipelines.transforms.keepers import Keeper, LostLedger
-from opicflow.pipelines.transforms.parts import FINAL
-from opicflow.pipelines.transforms.rules import LinkWeights, Rules
-from opicflow.pipelines.transforms.settings import LedgerOptions
+from opicflow.pipelines.stages import keep_ledger
+from opicflow.pipelines.stages.decode import Segment
+from opicflow.pipelines.stages.keep_ledger import KeepLedger
+from opicflow.pipelines.stages.keepers import Keeper, LostLedger
+from opicflow.pipelines.stages.parts import FINAL
+from opicflow.pipelines.stages.rules import LinkWeights, Rules
+from opicflow.pipelines.stages.settings import LedgerOptions
 from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.urls import UrlRules

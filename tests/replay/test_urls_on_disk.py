@@ -17,8 +17,8 @@ from opicflow.pipelines.ledger.layout import PAGE_ROW
 from opicflow.pipelines.replay import final_plan
 from opicflow.pipelines.replay.mapped_files import MappedFiles
 from opicflow.pipelines.results.part_files import Parts, read_part, write_part
-from opicflow.pipelines.transforms import publish
-from opicflow.pipelines.transforms.parts import Part, PartKind
+from opicflow.pipelines.stages import publish
+from opicflow.pipelines.stages.parts import Part, PartKind
 from opicflow.pipelines.web.webs import power_law_web
 from support.logs import WebLog, jsonl, run, state_files, without_times
 
@@ -42,7 +42,7 @@ def test_results_and_state_are_the_same_bytes(
     monkeypatch.setattr(final_plan, "_ORDERS_PER_PART", 70)
     monkeypatch.setattr(publish, "_SHARE_AT_ONCE", 2)
     monkeypatch.setattr(publish.everything, "__defaults__", (300,))
-    from opicflow.pipelines.transforms.settings import LedgerOptions
+    from opicflow.pipelines.stages.settings import LedgerOptions
 
     for name, on_disk in (("memory", False), ("disk", True)):
         run(

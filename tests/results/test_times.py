@@ -25,13 +25,13 @@ from opicflow.pipelines.results.exports.result_rows import _ROW_TYPES, COLUMN_TY
 from opicflow.pipelines.results.exports.targets import TARGETS
 from opicflow.pipelines.results.files import FORMATS, ResultKind, stream_result, write_tombstones
 from opicflow.pipelines.results.schedules import export
-from opicflow.pipelines.transforms.publish import (
+from opicflow.pipelines.stages.publish import (
     pack_estimates,
     pack_orders,
     pack_schedules,
     pack_tombstones,
 )
-from opicflow.pipelines.transforms.publish_sites import pack_sites
+from opicflow.pipelines.stages.publish_sites import pack_sites
 from opicflow.schemas.columns import pack, unpack
 from support.thorough import thorough
 from support.written_crawls import DAY, T0, Crawl, with_refresh

@@ -6,8 +6,8 @@ from opicflow.connectors.runs import close_run
 from opicflow.pipelines.ledger import ItemWriter, LedgerConfig, LogPosition, PolicyEntry, TickEntry
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.results.topic_writer import Destination, SendOutputs
-from opicflow.pipelines.stream.keeper import LogKeeper
-from opicflow.pipelines.stream.log_settings import Origin
+from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper
+from opicflow.pipelines.stages.log_settings import Origin
 from opicflow.schemas.message_columns import MessageBatch
 from opicflow.schemas.pages import page_id
 from opicflow.schemas.records import Policy
@@ -20,7 +20,7 @@ PAGE = "https://a.example/"
 
 def outputs() -> list[tuple[str, bool, int]]:
     """Send what visits and a removal cause. Return topic and time of each record, and whether it is a tombstone."""
-    keeper, log = LogKeeper(0), list[bytes]()
+    keeper, log = LedgerKeeper(0), list[bytes]()
     log.append(Origin(LedgerConfig(), ShardRanges(), sites="domain").entry())
     log.append(encode_entry(TickEntry(FIRST_MS // 1000)))
     start = LogPosition(0, 0)

@@ -9,7 +9,7 @@ import pytest
 
 from opicflow.pipelines.serve.results_source import ResultsSource
 from opicflow.pipelines.serve.sources import StateSource
-from opicflow.pipelines.transforms.settings import LedgerOptions
+from opicflow.pipelines.stages.settings import LedgerOptions
 from opicflow.pipelines.web.webs import power_law_web
 from serve.test_web_app import HOSTILE, HOSTILE_URLS, PAGES, TOKEN
 from support.browser import Browser, browser, require_browser

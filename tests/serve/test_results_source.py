@@ -18,7 +18,7 @@ from opicflow.pipelines.serve.access import ServeRefused
 from opicflow.pipelines.serve.results_source import ResultsSource
 from opicflow.pipelines.serve.sources import StateSource
 from opicflow.pipelines.serve.view import View
-from opicflow.pipelines.transforms.settings import LedgerOptions
+from opicflow.pipelines.stages.settings import LedgerOptions
 from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.published_schemas import schema
 from support.commands import command

@@ -14,14 +14,14 @@ from opicflow.pipelines.cli.stream_options import default_origin
 from opicflow.pipelines.ledger import TickEntry
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.replay.known_pages import pages_of_logs
-from opicflow.pipelines.stream.keeper import LogKeeper
-from opicflow.pipelines.stream.log_settings import Origin
-from opicflow.pipelines.transforms.decode import decode_range
-from opicflow.pipelines.transforms.decoded_batch import route_rows
-from opicflow.pipelines.transforms.outputs import REJECTS, TRANSFERS
-from opicflow.pipelines.transforms.route import Seen
-from opicflow.pipelines.transforms.rules import Rules
-from opicflow.pipelines.transforms.shard import Sharder, SourceState
+from opicflow.pipelines.stages.decode import decode_range
+from opicflow.pipelines.stages.decoded_batch import route_rows
+from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper
+from opicflow.pipelines.stages.log_settings import Origin
+from opicflow.pipelines.stages.outputs import REJECTS, TRANSFERS
+from opicflow.pipelines.stages.route import Seen
+from opicflow.pipelines.stages.rules import Rules
+from opicflow.pipelines.stages.shard import Sharder, SourceState
 from opicflow.schemas.message_columns import MessageBatch
 from support.logs import records_of, run
 from support.paths import TOP
@@ -36,7 +36,7 @@ class Stream:
     """The keepers of all shards. Their messages are in the logs of the others before the next tick."""
 
     def __init__(self, origin: Origin) -> None:
-        self.keepers = [LogKeeper(shard) for shard in range(origin.shards)]
+        self.keepers = [LedgerKeeper(shard) for shard in range(origin.shards)]
         self.waiting: list[deque[bytes]] = [deque([origin.entry()]) for _ in self.keepers]
         self.sharder = Sharder("events", SourceState.at(0, origin.shards), origin.ranges)
         self.second = 0

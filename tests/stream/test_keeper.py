@@ -25,13 +25,13 @@ from opicflow.pipelines.ledger import (
 )
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.ledger.entries import transfer_digest
-from opicflow.pipelines.stream import keeper as stream_keeper
-from opicflow.pipelines.stream.keeper import LogKeeper, request_fingerprint
-from opicflow.pipelines.stream.log_head import LogHead
-from opicflow.pipelines.stream.log_settings import LogRefused, Origin
-from opicflow.pipelines.transforms.outputs import AUDIT, IMPORTANCE, ORDERS, REJECTS, SCHEDULE, SITES, TRANSFERS, Output
-from opicflow.pipelines.transforms.publish import rows_in
-from opicflow.pipelines.transforms.rules import Rules
+from opicflow.pipelines.stages import ledger_keeper
+from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper, request_fingerprint
+from opicflow.pipelines.stages.log_head import LogHead
+from opicflow.pipelines.stages.log_settings import LogRefused, Origin
+from opicflow.pipelines.stages.outputs import AUDIT, IMPORTANCE, ORDERS, REJECTS, SCHEDULE, SITES, TRANSFERS, Output
+from opicflow.pipelines.stages.publish import rows_in
+from opicflow.pipelines.stages.rules import Rules
 from opicflow.schemas.columns import pack, unpack
 from opicflow.schemas.message_columns import MessageBatch
 from opicflow.schemas.records import Policy
@@ -102,14 +102,14 @@ def batch(start: int, end: int, log: list[Record] = LOG) -> MessageBatch:
     return MessageBatch.of(start, [one for one in log if start <= one[0] < end], end)
 
 
-def take(keeper: LogKeeper, *batches: MessageBatch) -> list[Output]:
+def take(keeper: LedgerKeeper, *batches: MessageBatch) -> list[Output]:
     return [output for one in batches for output in keeper.take(one)]
 
 
-def kept(log: Iterable[bytes] | None = None) -> tuple[LogKeeper, list[Output]]:
+def kept(log: Iterable[bytes] | None = None) -> tuple[LedgerKeeper, list[Output]]:
     """Apply a log in one batch; return the keeper and its outputs."""
     rows = LOG if log is None else records(log)
-    keeper = LogKeeper(0)
+    keeper = LedgerKeeper(0)
     return keeper, take(keeper, batch(0, rows[-1][0] + 1, rows))
 
 
@@ -123,11 +123,11 @@ def audits_of(outputs: list[Output]) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def whole() -> tuple[LogKeeper, list[Output]]:
+def whole() -> tuple[LedgerKeeper, list[Output]]:
     return kept()
 
 
-def test_the_log_of_these_tests_causes_every_kind_of_output(whole: tuple[LogKeeper, list[Output]]) -> None:
+def test_the_log_of_these_tests_causes_every_kind_of_output(whole: tuple[LedgerKeeper, list[Output]]) -> None:
     names = {(one.kind, one.to_shard) for one in whole[1]}
     assert {kind for kind, _ in names} >= {IMPORTANCE, SCHEDULE, SITES, AUDIT, REJECTS}
     assert names >= {(TRANSFERS, 1), (TRANSFERS, 2)}
@@ -139,18 +139,18 @@ def test_the_log_of_these_tests_causes_every_kind_of_output(whole: tuple[LogKeep
 @settings(max_examples=thorough(15, 200))
 @given(data=st.data())
 def test_a_log_in_any_batches_order_and_repetition_gives_the_same_ledger_and_outputs(
-    data: st.DataObject, whole: tuple[LogKeeper, list[Output]]
+    data: st.DataObject, whole: tuple[LedgerKeeper, list[Output]]
 ) -> None:
     """Any batches may come first: after the log from the head on, ledger and outputs are those of the log."""
     ends = sorted({*data.draw(st.lists(st.integers(1, END), max_size=8)), END})
     ranges = list(zip([0, *ends], ends, strict=False))
     again = data.draw(st.lists(st.tuples(st.integers(0, END), st.integers(0, END)).filter(lambda r: r[0] < r[1])))
     order = data.draw(st.permutations([*ranges, *again]))
-    keeper, outputs = LogKeeper(0), []
+    keeper, outputs = LedgerKeeper(0), []
     for start, end in order:
         outputs += take(keeper, batch(start, end))
         if data.draw(st.integers(0, 3)) == 0:
-            keeper = LogKeeper.from_chunks(0, keeper.chunks())
+            keeper = LedgerKeeper.from_chunks(0, keeper.chunks())
     if keeper.head.next < END:
         outputs += take(keeper, batch(keeper.head.next, END))
     assert keeper.head == whole[0].head
@@ -160,7 +160,7 @@ def test_a_log_in_any_batches_order_and_repetition_gives_the_same_ledger_and_out
 
 
 def test_the_times_of_outputs_increase_along_the_log_and_follow_its_ticks() -> None:
-    keeper, last_ms, ticks = LogKeeper(0), 0, 0
+    keeper, last_ms, ticks = LedgerKeeper(0), 0, 0
     for offset, time_ms, value in LOG:
         times = {output.time_ms for output in keeper.take(MessageBatch.of(offset, [(offset, time_ms, value)]))}
         assert len(times) <= 1, "the outputs of an entry have one time"
@@ -177,7 +177,7 @@ def test_the_times_of_outputs_increase_along_the_log_and_follow_its_ticks() -> N
 
 
 def test_a_batch_that_begins_beyond_the_head_is_skipped() -> None:
-    keeper = LogKeeper(0)
+    keeper = LedgerKeeper(0)
     take(keeper, batch(0, 5))
     before = list(keeper.chunks())
     assert take(keeper, batch(6, END)) == []
@@ -185,13 +185,13 @@ def test_a_batch_that_begins_beyond_the_head_is_skipped() -> None:
 
 
 def test_a_log_may_begin_at_a_later_offset() -> None:
-    keeper = LogKeeper(0, first_offset=100)
+    keeper = LedgerKeeper(0, first_offset=100)
     take(keeper, batch(100, 130, records(entries()[:20], 100)))
     assert keeper.ledger is not None and keeper.head.next == 130
 
 
 def test_the_chain_depends_on_all_records_and_on_nothing_else() -> None:
-    keeper = LogKeeper(0)
+    keeper = LedgerKeeper(0)
     heads = [keeper.head]
     for one in LOG:
         take(keeper, batch(0, one[0] + 1), batch(0, one[0] + 1), batch(one[0] + 2, END))
@@ -200,13 +200,13 @@ def test_the_chain_depends_on_all_records_and_on_nothing_else() -> None:
     assert len({head.chain for head in heads}) == len(LOG) + 1
     offset, time_ms, value = LOG[7]
     for other in (offset, time_ms + 1, value), (offset, time_ms, value + b" "), (offset + 1, time_ms, value):
-        changed = LogKeeper(0)
+        changed = LedgerKeeper(0)
         take(changed, batch(0, END, [*LOG[:7], other, *LOG[8:]]))
         assert changed.head.chain != keeper.head.chain and changed.head.last_digest == keeper.head.last_digest
 
 
 def test_a_batch_without_records_advances_only_the_head() -> None:
-    keeper = LogKeeper(0)
+    keeper = LedgerKeeper(0)
     take(keeper, MessageBatch.of(0, [], 3))
     assert keeper.head == LogHead(next=3)
     assert take(keeper, MessageBatch.of(3, [(4, LOG[0][1], LOG[0][2])])) == [] and keeper.ledger is not None
@@ -215,15 +215,15 @@ def test_a_batch_without_records_advances_only_the_head() -> None:
 def test_a_head_has_the_digest_of_the_last_record() -> None:
     keeper, _ = kept()
     assert (keeper.head.next, keeper.head.last_offset) == (END, LOG[-1][0])
-    other = LogKeeper(0)
+    other = LedgerKeeper(0)
     take(other, batch(0, END, [*LOG[:-1], (*LOG[-1][:2], b"something else")]))
     assert other.head.last_digest != keeper.head.last_digest
 
 
 def test_a_restored_keeper_has_the_same_state() -> None:
-    keeper = LogKeeper(0)
+    keeper = LedgerKeeper(0)
     take(keeper, batch(0, 9))
-    back = LogKeeper.from_chunks(0, keeper.chunks())
+    back = LedgerKeeper.from_chunks(0, keeper.chunks())
     assert list(back.chunks()) == list(keeper.chunks())
     assert back.origin == keeper.origin == ORIGIN
 
@@ -273,22 +273,22 @@ def test_a_wrong_entry_becomes_a_reject_and_the_next_ones_are_applied(value: byt
     assert keeper.counts["rejected"] == 1
 
 
-def without_reject(keeper: LogKeeper, values: list[bytes]) -> LogKeeper:
+def without_reject(keeper: LedgerKeeper, values: list[bytes]) -> LedgerKeeper:
     """Return a keeper of a log with these values alone, at the times that they had in the log of `keeper`."""
     times = records([b"", *values])
     rows = [(0, times[0][1], values[0]), *((o, t, v) for (o, t, _), v in zip(times[2:], values[1:], strict=True))]
-    other = LogKeeper(0)
+    other = LedgerKeeper(0)
     take(other, batch(0, keeper.head.next, rows))
     return other
 
 
 def test_a_record_without_a_value_becomes_a_reject() -> None:
-    keeper = LogKeeper(0)
+    keeper = LedgerKeeper(0)
     assert rejects_of(take(keeper, MessageBatch.of(0, [(0, 0, None)])))[0][1] == b""
     assert keeper.head.next == 1
 
 
-def test_an_impossible_policy_becomes_a_reject_of_its_own(whole: tuple[LogKeeper, list[Output]]) -> None:
+def test_an_impossible_policy_becomes_a_reject_of_its_own(whole: tuple[LedgerKeeper, list[Output]]) -> None:
     values, kept_bytes = rejects_of(whole[1])[0]
     assert json.loads(kept_bytes)["class_weights"] == [1, 2, 3]
     assert values["detail"] == "class_weights: give 2 whole numbers from 0 to 65536, not all of them 0"
@@ -373,7 +373,7 @@ def test_a_broker_that_is_set_back_takes_no_times_from_visits() -> None:
     """The last tick gives the time; without a tick for long, the broker does."""
     log = [(0, FIRST_MS, TIMED.entry()), (1, FIRST_MS, encode_entry(TickEntry(0)))]
     for entry_ms, time_ms in ((FIRST_MS - 400 * DAY_MS, FIRST_MS), (FIRST_MS + 9 * DAY_MS, FIRST_MS + 9 * DAY_MS)):
-        keeper = LogKeeper(0)
+        keeper = LedgerKeeper(0)
         assert not rejects_of(take(keeper, MessageBatch.of(0, [*log, (2, entry_ms, visits(time_ms))])))
 
 
@@ -419,7 +419,7 @@ def test_an_unsupported_control_entry_stops_the_log_with_its_reason(control: Con
 def test_nothing_is_published_before_the_sources_of_quiet_until_are_applied() -> None:
     values = entries()
     quiet = replace(ORIGIN, quiet_until={"kafka/x/0": 18, "p": 2}).entry()
-    keeper, published = LogKeeper(0), 0
+    keeper, published = LedgerKeeper(0), 0
     for offset, time_ms, value in records([quiet, *values[1:]]):
         outputs = take(keeper, MessageBatch.of(keeper.head.next, [(offset, time_ms, value)]))
         assert keeper.ledger is not None
@@ -434,7 +434,7 @@ def test_nothing_is_published_before_the_sources_of_quiet_until_are_applied() ->
 
 
 def test_audits_report_each_cut_once_with_the_totals_of_its_messages(
-    whole: tuple[LogKeeper, list[Output]],
+    whole: tuple[LedgerKeeper, list[Output]],
 ) -> None:
     keeper, outputs = whole
     for shard in (1, 2):
@@ -480,7 +480,7 @@ def test_a_source_whose_entries_are_refused_for_good_ends_the_job_and_one_that_h
         writer.visit(HERE[0], [], time_ms=FIRST_MS, url=url(HERE[0]))
         return encode_entry(replace(writer.entry(source, first), end=last))
 
-    def take_all(keeper: LogKeeper, values: list[bytes], minutes: float) -> list[Output]:
+    def take_all(keeper: LedgerKeeper, values: list[bytes], minutes: float) -> list[Output]:
         first = keeper.head.next
         times = [FIRST_MS + int(60_000 * minutes * number / len(values)) for number in range(len(values))]
         rows = [(first + number, at, value) for number, (at, value) in enumerate(zip(times, values, strict=True))]
@@ -491,7 +491,7 @@ def test_a_source_whose_entries_are_refused_for_good_ends_the_job_and_one_that_h
     assert len(take_all(keeper, beyond_a_hole, 50)) == 300, "it may heal yet"
     healed, _ = kept([ORIGIN.entry()])
     take_all(healed, [*beyond_a_hole[:200], entry(0, 5), *beyond_a_hole[5:205]], 80)
-    keeper = LogKeeper.from_chunks(0, keeper.chunks())
+    keeper = LedgerKeeper.from_chunks(0, keeper.chunks())
     with pytest.raises(
         LogRefused, match=r"the last \d+ entries of kafka/x/0 were refused, for more than an hour .*rebuild"
     ):
@@ -521,7 +521,7 @@ def test_a_source_that_begins_again_behind_a_shards_mark_is_counted_and_reported
 def test_ticks_are_refused_while_the_clocks_of_broker_and_sender_differ(leap: int) -> None:
     values, second = entries()[:4], FIRST_MS // 1000 + 1_000_000
 
-    def take_ticks(keeper: LogKeeper, ticks: Sequence[tuple[int, int]]) -> list[Output]:
+    def take_ticks(keeper: LedgerKeeper, ticks: Sequence[tuple[int, int]]) -> list[Output]:
         """Take ticks with the time of the broker and that of the sender."""
         first = keeper.head.next
         sent = [encode_entry(TickEntry(second)) for _, second in ticks]
@@ -538,7 +538,7 @@ def test_ticks_are_refused_while_the_clocks_of_broker_and_sender_differ(leap: in
     assert reject.kind == REJECTS and "no time passes in this shard: set the clocks" in str(unpack(reject.data).values)
     assert keeper.counts["refused_ticks"] == 3
     assert keeper.ledger.tick_second == before
-    keeper = LogKeeper.from_chunks(keeper.shard, keeper.chunks())
+    keeper = LedgerKeeper.from_chunks(keeper.shard, keeper.chunks())
     assert take_ticks(keeper, [(second + 3, second + 3 - leap)]) == [], "it is the same trouble"
     healed = take_ticks(keeper, [(second + 4, second + 4)])
     assert keeper.ledger is not None and keeper.ledger.tick_second == second + 4
@@ -547,15 +547,15 @@ def test_ticks_are_refused_while_the_clocks_of_broker_and_sender_differ(leap: in
 
 
 def test_transfers_above_the_limit_are_split_and_give_the_same_ledger(
-    monkeypatch: pytest.MonkeyPatch, whole: tuple[LogKeeper, list[Output]]
+    monkeypatch: pytest.MonkeyPatch, whole: tuple[LedgerKeeper, list[Output]]
 ) -> None:
-    def received(outputs: list[Output]) -> LogKeeper:
+    def received(outputs: list[Output]) -> LedgerKeeper:
         sent = [one.data for one in outputs if one[::2] == (TRANSFERS, 2)]
-        keeper, log = LogKeeper(2), records([ORIGIN.entry(), *sent])
+        keeper, log = LedgerKeeper(2), records([ORIGIN.entry(), *sent])
         assert not rejects_of(take(keeper, batch(0, log[-1][0] + 1, log)))
         return keeper
 
-    monkeypatch.setattr(stream_keeper, "MOST_TRANSFERS", 3)
+    monkeypatch.setattr(ledger_keeper, "MOST_TRANSFERS", 3)
     keeper, outputs = kept()
     sent = [decode_entry(one.data).entry for one in outputs if one.kind == TRANSFERS]
     sizes = [len(one.pages) for one in sent if isinstance(one, TransfersEntry)]
@@ -581,13 +581,13 @@ def test_a_keeper_counts_events_for_its_metrics() -> None:
     assert keeper.counts["cuts"] == keeper.ledger.cut > 0
     gauges = keeper.gauges()
     assert gauges["pages"] == keeper.ledger.pages and gauges["audit_drift"] == 0
-    assert LogKeeper(0).gauges() == {}
+    assert LedgerKeeper(0).gauges() == {}
 
 
 def test_sites_are_published_once_a_day_or_after_enough_visits() -> None:
     hourly = replace(CONFIG, refresh=replace(CONFIG.refresh, cycle_hours=1.0))
     origin = replace(ORIGIN, ledger=hourly, ranges=ShardRanges.equal(1), sites="host")
-    keeper, offset = LogKeeper(0), 0
+    keeper, offset = LedgerKeeper(0), 0
 
     def apply(value: bytes, second: int) -> list[Output]:
         nonlocal offset
@@ -635,7 +635,7 @@ def test_pages_that_moved_are_published_some_at_a_tick_until_all_are() -> None:
 
 def movers_of(origin: Origin) -> tuple[dict[int, int], int]:
     """How many pages were published at ticks, by second, and how many have moved since."""
-    keeper, start = LogKeeper(0), LogPosition(0, 0)
+    keeper, start = LedgerKeeper(0), LogPosition(0, 0)
     published: dict[int, int] = {}
     log = [(0, FIRST_MS, origin.entry())]
     for second in range(20):

@@ -24,14 +24,14 @@ from opicflow.pipelines.cli.boundaries import chosen_ranges
 from opicflow.pipelines.cli.main import parse
 from opicflow.pipelines.ledger import ItemWriter, LedgerConfig
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
+from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper
+from opicflow.pipelines.stages.log_settings import LogRefused, Origin, Placement
+from opicflow.pipelines.stages.outputs import REJECTS
+from opicflow.pipelines.stages.rules import Rules
 from opicflow.pipelines.stream import log_settings, origin
-from opicflow.pipelines.stream.keeper import LogKeeper
-from opicflow.pipelines.stream.log_settings import LogRefused, Origin, Placement
 from opicflow.pipelines.stream.origin import begin_logs, new_page_ids, origin_of, placement_of, reserve_logs
 from opicflow.pipelines.stream.pipeline import Stream, StreamConfig
 from opicflow.pipelines.stream.published_rules import control_record
-from opicflow.pipelines.transforms.outputs import REJECTS
-from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas.columns import unpack
 from opicflow.schemas.message_columns import MessageBatch
 from opicflow.schemas.pages import PageIds
@@ -79,13 +79,13 @@ def test_a_damaged_placement_is_refused_in_one_line(firsts: object, monkeypatch:
 
 
 def test_a_log_that_was_reserved_for_a_placement_begins_with_it() -> None:
-    keeper = LogKeeper(1)
+    keeper = LedgerKeeper(1)
     begun = Origin(LedgerConfig(), PLACEMENT.ranges, Rules(page_ids=SECRET))
     outputs = list(keeper.take(MessageBatch.of(0, [(0, 1000, PLACEMENT.entry()), (1, 1000, begun.entry())])))
     assert [output for output in outputs if output.kind == REJECTS] == []
     assert keeper.ledger is not None and keeper.ledger.ranges == PLACEMENT.ranges
     assert keeper.ledger.page_ids == SECRET
-    again = LogKeeper.from_chunks(1, keeper.chunks())
+    again = LedgerKeeper.from_chunks(1, keeper.chunks())
     assert again.origin == begun and again.ledger is not None
     assert (again.ledger.ranges, again.ledger.page_ids) == (PLACEMENT.ranges, SECRET)
 
@@ -107,7 +107,7 @@ def test_a_log_whose_page_ids_follow_from_another_form_of_urls_is_refused(monkey
 def test_a_url_that_collides_becomes_a_reject_and_the_stream_continues() -> None:
     first, second = b"http://collide.com/33114542", b"http://collide.com/04146534"
     page = PageIds().of(first)
-    keeper = LogKeeper(0)
+    keeper = LedgerKeeper(0)
     log = ItemWriter().visit(page, [1], time_ms=1000, url=first).visit(page, [2], time_ms=2000, url=second)
     log.visit(5, [page], time_ms=3000, url=b"http://a.com/")
     values = [Origin(LedgerConfig(), ShardRanges()).entry(), encode_entry(log.entry())]
@@ -176,7 +176,7 @@ def test_boundaries_like_a_log_are_even_and_kept_by_the_stream(
     assert origin_of(connection, topic) == begun
     assert begin_logs(connection, topic, ORIGIN) == begun
     for partition in resolve(connection, topic):
-        keeper = LogKeeper(partition.partition)
+        keeper = LedgerKeeper(partition.partition)
         for batch in read_range(partition):
             assert [one for one in keeper.take(batch) if one.kind == REJECTS] == []
         assert keeper.origin == begun

@@ -19,10 +19,10 @@ from opicflow.connectors.storage.folder import StorageFolder
 from opicflow.pipelines.ledger import Certified, Interpolation, ItemWriter, LedgerConfig, RefreshConfig
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.replay.state import StateFolder
-from opicflow.pipelines.stream.keeper import LogKeeper
+from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper
+from opicflow.pipelines.stages.rules import Rules
 from opicflow.pipelines.stream.rebuilt import Logs, RebuildProgress
 from opicflow.pipelines.stream.snapshot_store import Snapshots, pack_chunks
-from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.shards import ShardRanges
 from support.commands import CommandResult, command, output_of
@@ -238,7 +238,7 @@ def test_a_log_without_its_beginning_is_applied_from_its_oldest_snapshot(divided
     for shard, log in enumerate(divided.logs):
         store = Snapshots(StorageFolder.of(str(tmp_path))).of_logs(first.topic, first.topic_id)
         for records in (7, 15):
-            keeper, file = LogKeeper(shard), BytesIO()
+            keeper, file = LedgerKeeper(shard), BytesIO()
             offset = log.records[records][0]
             for _ in keeper.take(log.batch(0, offset)):
                 pass

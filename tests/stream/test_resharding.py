@@ -18,9 +18,9 @@ from opicflow.connectors.storage.folder import StorageFolder, StorageRefused
 from opicflow.pipelines.ledger import Certified, Interpolation, LedgerConfig, PolicyEntry, TickEntry
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.ledger.entries import LogPosition
+from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper
+from opicflow.pipelines.stages.log_settings import LogRefused
 from opicflow.pipelines.stream import resharding
-from opicflow.pipelines.stream.keeper import LogKeeper
-from opicflow.pipelines.stream.log_settings import LogRefused
 from opicflow.pipelines.stream.rebuilt import Logs, rebuild
 from opicflow.pipelines.stream.resharding import NewLogs, Resharding, ReshardProgress
 from opicflow.pipelines.stream.snapshot_store import Snapshots
@@ -61,11 +61,11 @@ class Stopped:
         to_topic = topic or f"{self.topic}-{shards}"
         return Resharding(self.connection, self.prefix, self.topic, to_topic, shards, self.snapshots)
 
-    def ledgers(self, topic: str) -> list[LogKeeper]:
+    def ledgers(self, topic: str) -> list[LedgerKeeper]:
         return [rebuild(log, snapshots=self.snapshots) for log in resolve(self.connection, topic)]
 
 
-def sums(keepers: list[LogKeeper]) -> dict[str, float]:
+def sums(keepers: list[LedgerKeeper]) -> dict[str, float]:
     ledgers = [keeper.ledger for keeper in keepers]
     assert all(ledgers)
     books = [ledger.audit() for ledger in ledgers if ledger]
@@ -153,7 +153,7 @@ def test_what_cannot_be_divided_is_refused(kafka: LocalKafka, topic_prefix: str,
         with pytest.raises(LogRefused, match="has no snapshot"):
             rebuild(log, snapshots=Snapshots(StorageFolder.of((tmp_path / "none").as_uri())))
     with pytest.raises(LogRefused, match="finish opicflow stream reshard"):
-        list(LogKeeper(0).take(MessageBatch.of(0, [(0, 0, made.origin.entry())])))
+        list(LedgerKeeper(0).take(MessageBatch.of(0, [(0, 0, made.origin.entry())])))
 
 
 def test_a_folder_of_snapshots_that_cannot_be_written_is_refused_before_the_stream_is_stopped(

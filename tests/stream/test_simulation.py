@@ -20,12 +20,12 @@ from opicflow.pipelines.ledger.cuts import Cuts
 from opicflow.pipelines.ledger.ledger import Ledger
 from opicflow.pipelines.ledger.removal import Removal
 from opicflow.pipelines.results.topic_writer import SendOutputs
-from opicflow.pipelines.stream import keeper as stream_keeper
+from opicflow.pipelines.stages import ledger_keeper
+from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper
+from opicflow.pipelines.stages.shard import Sharder
 from opicflow.pipelines.stream import ledgers, trim
-from opicflow.pipelines.stream.keeper import LogKeeper
 from opicflow.pipelines.stream.ledgers import JournalInLog, KeepLogLedger
 from opicflow.pipelines.stream.routers import RouteEvents, RoutePolicies
-from opicflow.pipelines.transforms.shard import Sharder
 from opicflow.schemas import sites
 from opicflow.schemas.errors import UserError
 from support.simulation import NO_FAULTS, SUFFIXES, Faults, Process, Simulation
@@ -38,9 +38,9 @@ ENOUGH = 120
 @pytest.fixture(autouse=True)
 def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream of a few events has snapshots and split cuts, audits report every cut, and few sites are known."""
-    monkeypatch.setattr(stream_keeper, "_NEWEST_CUTS", 1 << 30)
+    monkeypatch.setattr(ledger_keeper, "_NEWEST_CUTS", 1 << 30)
     monkeypatch.setattr(ledgers, "OLDEST_SNAPSHOT_MS", 3_600_000)
-    monkeypatch.setattr(stream_keeper, "MOST_TRANSFERS", 3)
+    monkeypatch.setattr(ledger_keeper, "MOST_TRANSFERS", 3)
     monkeypatch.setattr(sites, "installed_suffixes", lambda: SUFFIXES)
 
 
@@ -140,13 +140,13 @@ MUTATIONS: dict[str, Mutation] = {
         FinishesTooEarly, half=250, crash=20
     ),
     "a keeper applies records before its head": lambda patch: rewrite(
-        patch, LogKeeper, "take", " or batch.end <= self.head.next", ""
+        patch, LedgerKeeper, "take", " or batch.end <= self.head.next", ""
     ),
     "a keeper applies a whole batch after half of it was applied": lambda patch: rewrite(
-        patch, LogKeeper, "take", "int(np.searchsorted(batch.offsets, self.head.next))", "0"
+        patch, LedgerKeeper, "take", "int(np.searchsorted(batch.offsets, self.head.next))", "0"
     ),
     "a keeper applies a batch that comes too early": lambda patch: rewrite(
-        patch, LogKeeper, "take", "batch.start > self.head.next or ", ""
+        patch, LedgerKeeper, "take", "batch.start > self.head.next or ", ""
     ),
     "a ledger ignores the mark of a source": lambda patch: rewrite(
         patch, Ledger, "_apply_crawl", "mark = self._marks.get(entry.source, Mark())", "mark = Mark()"
@@ -162,7 +162,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "the end of a batch seals a cut": lambda patch: rewrite(
         patch,
-        LogKeeper,
+        LedgerKeeper,
         "take",
         "    self.head = replace(self.head, next=batch.end)",
         "    self.head = replace(self.head, next=batch.end)\n"
@@ -193,13 +193,13 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "a tick has the time of its sender": lambda patch: rewrite(
         patch,
-        LogKeeper,
+        LedgerKeeper,
         "_apply",
         "entry = replace(entry, second=time_ms // 1000)",
         "entry = replace(entry, second=id(value) % (1 << 40))",
     ),
     "the clock of a broker counts whatever it says": lambda patch: rewrite(
-        patch, LogKeeper, "_apply", "> _MOST_CLOCK_DIFFERENCE_SECONDS", "< 0"
+        patch, LedgerKeeper, "_apply", "> _MOST_CLOCK_DIFFERENCE_SECONDS", "< 0"
     ),
     "the state of a router advances before its records arrive": commit_before_sending,
     "another count of a source is compared with the old one": lambda patch: rewrite(
@@ -231,7 +231,7 @@ MUTATIONS: dict[str, Mutation] = {
         patch, RouteEvents, "_route_events", "ANY_TIME)", "int(1000 * time.time()) + 86_400_000)"
     ),
     "times of the far future are believed": lambda patch: rewrite(
-        patch, LogKeeper, "_latest_ms", "is None", "is not None"
+        patch, LedgerKeeper, "_latest_ms", "is None", "is not None"
     ),
     "a note of rules is taken for a policy": lambda patch: rewrite(
         patch, RoutePolicies, "_route", "if value is not None and value.startswith(CONTROL):", "if False:"
@@ -259,13 +259,13 @@ MUTATIONS: dict[str, Mutation] = {
         patch, KeepLogLedger, "is_usable", "keeper.head == head", "True"
     ),
     "a keeper forgets the cuts that it must report": lambda patch: rewrite(
-        patch, LogKeeper, "from_chunks", "_Notes(**notes)", "_Notes(notes['origin'])"
+        patch, LedgerKeeper, "from_chunks", "_Notes(**notes)", "_Notes(notes['origin'])"
     ),
     "a repeated cut is noted again": lambda patch: rewrite(
-        patch, LogKeeper, "_apply", "if entry.last and self.ledger.mark(_source_of(entry)) > mark:", "if entry.last:"
+        patch, LedgerKeeper, "_apply", "if entry.last and self.ledger.mark(_source_of(entry)) > mark:", "if entry.last:"
     ),
     "a quiet ledger publishes": lambda patch: rewrite(
-        patch, LogKeeper, "_publish_visited", "if len(visited) == 0 or self.is_quiet:", "if len(visited) == 0:"
+        patch, LedgerKeeper, "_publish_visited", "if len(visited) == 0 or self.is_quiet:", "if len(visited) == 0:"
     ),
 }
 

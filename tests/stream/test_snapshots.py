@@ -23,11 +23,14 @@ from opicflow.connectors.runs import close_run, closing_run, kept
 from opicflow.connectors.storage.folder import StorageFolder, StorageRefused
 from opicflow.pipelines.ledger import LedgerConfig, TickEntry
 from opicflow.pipelines.ledger.encoding import encode_entry
+from opicflow.pipelines.stages.keepers import Keeper, Keepers, LostLedger
+from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper, LedgerKeeperFactory, request_fingerprint
+from opicflow.pipelines.stages.log_head import LogHead
+from opicflow.pipelines.stages.log_settings import LogRefused, Origin
+from opicflow.pipelines.stages.outputs import APPLIED
+from opicflow.pipelines.stages.rules import Rules
 from opicflow.pipelines.stream import ledgers, snapshot_reader, snapshot_store, snapshot_writer, trim
-from opicflow.pipelines.stream.keeper import LogKeeper, LogKeeperFactory, request_fingerprint
 from opicflow.pipelines.stream.ledgers import KeepLogLedger
-from opicflow.pipelines.stream.log_head import LogHead
-from opicflow.pipelines.stream.log_settings import LogRefused, Origin
 from opicflow.pipelines.stream.sent import SentHeads, applied, note_sent
 from opicflow.pipelines.stream.snapshot_reader import origin_of_shard, restore_newest
 from opicflow.pipelines.stream.snapshot_store import (
@@ -39,9 +42,6 @@ from opicflow.pipelines.stream.snapshot_store import (
     pack_chunks,
 )
 from opicflow.pipelines.stream.snapshot_writer import SnapshotWriter, writer_of
-from opicflow.pipelines.transforms.keepers import Keeper, Keepers, LostLedger
-from opicflow.pipelines.transforms.outputs import APPLIED
-from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas.message_columns import MessageBatch
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.public_suffixes import PublicSuffixes
@@ -222,8 +222,8 @@ def test_of_a_log_without_a_snapshot_nothing_is_deleted_and_all_must_stay(
 # -- the writer
 
 
-def keeper_at(records: int, log: list[bytes]) -> LogKeeper:
-    keeper = LogKeeper(0)
+def keeper_at(records: int, log: list[bytes]) -> LedgerKeeper:
+    keeper = LedgerKeeper(0)
     for _ in keeper.take(MessageBatch.of(0, [(offset, 1000 * offset, log[offset]) for offset in range(records)])):
         pass
     keeper.journal_bytes, keeper.journal_to_ms = 100, 1000 * records
@@ -361,7 +361,7 @@ def test_a_copy_that_writes_on_is_waited_for_however_long_it_takes(monkeypatch: 
 # -- restoring
 
 
-def in_batches(log: list[bytes], keeper: LogKeeper, head: LogHead) -> Iterator[MessageBatch]:
+def in_batches(log: list[bytes], keeper: LedgerKeeper, head: LogHead) -> Iterator[MessageBatch]:
     first = keeper.head.next
     yield MessageBatch.of(first, [(offset, 1000 * offset, log[offset]) for offset in range(first, head.next)])
 
@@ -381,12 +381,12 @@ def test_a_damaged_snapshot_is_passed_over_and_more_of_the_log_is_applied(
             part.write_bytes(part.read_bytes()[:-1])
     begun: list[int] = []
 
-    def since(keeper: LogKeeper, head: LogHead) -> Iterator[MessageBatch]:
+    def since(keeper: LedgerKeeper, head: LogHead) -> Iterator[MessageBatch]:
         begun.append(keeper.head.next)
         return in_batches(log, keeper, head)
 
     whole = keeper_at(45, log)
-    found = restore_newest(store, LogKeeperFactory(), 0, whole.head, lambda shard, head: None, since)
+    found = restore_newest(store, LedgerKeeperFactory(), 0, whole.head, lambda shard, head: None, since)
     left = [records for records in (30, 20, 10) if records not in damaged]
     assert begun == left[:1] and counted["snapshots_damaged"] == len(damaged)
     if not left:
@@ -421,7 +421,7 @@ def test_a_snapshot_of_another_log_is_passed_over(tmp_path: Path) -> None:
         write(store, list(keeper.chunks()), keeper.head, 0, shard=0)
     whole = keeper_at(30, log)
     found = restore_newest(
-        store, LogKeeperFactory(), 0, whole.head, lambda shard, head: None, lambda *at: in_batches(log, *at)
+        store, LedgerKeeperFactory(), 0, whole.head, lambda shard, head: None, lambda *at: in_batches(log, *at)
     )
     assert found is not None and found.head == whole.head and found.snapshot_ms == 0
 
@@ -437,9 +437,9 @@ def test_a_ledger_may_continue_ahead_of_its_state_but_not_with_another_log(tmp_p
         checked.append(head.next)
 
     early = keeper_at(5, log)
-    found = restore_newest(store, LogKeeperFactory(), 0, early.head, check)
+    found = restore_newest(store, LedgerKeeperFactory(), 0, early.head, check)
     assert found is not None and found.head == keeper_at(20, log).head and checked == [20], "the nearest"
-    found = restore_newest(store, LogKeeperFactory(), 0, LogHead(), check)
+    found = restore_newest(store, LedgerKeeperFactory(), 0, LogHead(), check)
     assert found is not None and found.head.next == 30, "without any state the newest"
 
 
@@ -480,7 +480,7 @@ class Stored:
         topic = replace(
             watched(), partitions=(replace(watched().partitions[0], topic="page-ledger", start=self.first),)
         )
-        stage = KeepLogLedger(topic, LogKeeperFactory(), self.run, 50 / (1 << 20), store=self.store)
+        stage = KeepLogLedger(topic, LedgerKeeperFactory(), self.run, 50 / (1 << 20), store=self.store)
         reader = FakeReader(self.batch(start * MANY, end * MANY))
         stage._reader = reader  # type: ignore[assignment]
         outputs = list(stage.process((0, 0.0), self.head, self.snapshot))
@@ -497,7 +497,7 @@ class Stored:
         close_run(self.run)
 
     def at(self) -> int:
-        return LogKeeperFactory().decode_head(self.head.value).next // MANY
+        return LedgerKeeperFactory().decode_head(self.head.value).next // MANY
 
     def snapshots(self) -> list[int]:
         return [one.next // MANY for one in self.store.newest_first(0) if self.store.head(0, one)]
@@ -535,7 +535,7 @@ def test_a_lost_ledger_is_restored_from_storage(stored: Stored) -> None:
     stored.lose_process()
     stored.apply(40, 41)
     assert stored.read_again == [(newest, 40)] or newest == 40
-    assert keeper_at(41 * MANY, stored.log).head == LogKeeperFactory().decode_head(stored.head.value)
+    assert keeper_at(41 * MANY, stored.log).head == LedgerKeeperFactory().decode_head(stored.head.value)
     assert before != fingerprint(stored) == list(stored.keeper().chunks())  # type: ignore[union-attr]
 
 
@@ -587,7 +587,7 @@ def test_without_state_a_ledger_of_the_process_is_used_only_if_its_outputs_have_
     stored.head = Value()
     stored.apply(5 if arrived else 0, 9)
     assert (stored.keeper() is old) == arrived
-    assert LogKeeperFactory().decode_head(stored.head.value) == keeper_at(9 * MANY, stored.log).head
+    assert LedgerKeeperFactory().decode_head(stored.head.value) == keeper_at(9 * MANY, stored.log).head
 
 
 def test_without_state_a_ledger_begins_at_its_newest_snapshot_also_if_the_log_before_was_deleted(
@@ -599,7 +599,7 @@ def test_without_state_a_ledger_begins_at_its_newest_snapshot_also_if_the_log_be
     stored.lose_process()
     stored.head, stored.first = Value(), newest
     stored.apply(newest, 45)
-    assert LogKeeperFactory().decode_head(stored.head.value) == keeper_at(45 * MANY, stored.log).head
+    assert LedgerKeeperFactory().decode_head(stored.head.value) == keeper_at(45 * MANY, stored.log).head
     assert not stored.read_again
 
 
@@ -613,7 +613,7 @@ def test_a_state_before_the_beginning_of_its_log_goes_on_from_the_newest_snapsho
     stored.lose_process()
     stored.head, stored.first = Value(old), newest * MANY
     stored.apply(newest, 45)
-    assert LogKeeperFactory().decode_head(stored.head.value) == keeper_at(45 * MANY, stored.log).head
+    assert LedgerKeeperFactory().decode_head(stored.head.value) == keeper_at(45 * MANY, stored.log).head
 
 
 def test_a_snapshot_in_state_of_an_older_version_is_used_and_then_removed(stored: Stored) -> None:

@@ -26,17 +26,17 @@ from opicflow.connectors.runs import close_run
 from opicflow.pipelines.cli.parser import build_parser
 from opicflow.pipelines.ledger import CrawlEntry, Kind, LedgerConfig, PolicyEntry, TickEntry
 from opicflow.pipelines.ledger.encoding import decode_entry
+from opicflow.pipelines.stages.keepers import LostLedger
+from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper, LedgerKeeperFactory, request_fingerprint
+from opicflow.pipelines.stages.log_settings import Continuation, Origin
+from opicflow.pipelines.stages.outputs import APPLIED, REJECTS
+from opicflow.pipelines.stages.rules import Categories, LinkWeights, Rules
 from opicflow.pipelines.stream import ledgers
 from opicflow.pipelines.stream.clock import PollClock, WriteTicks
-from opicflow.pipelines.stream.keeper import LogKeeper, LogKeeperFactory, request_fingerprint
 from opicflow.pipelines.stream.ledgers import KeepLogLedger
-from opicflow.pipelines.stream.log_settings import Continuation, Origin
 from opicflow.pipelines.stream.published_rules import ControlUnknown, RulesNote, control_record, first_rules
 from opicflow.pipelines.stream.routers import RouteEvents, RoutePolicies, RouterConfig
 from opicflow.pipelines.stream.submit import FlinkJob, checkpoint_folder, newest_checkpoint
-from opicflow.pipelines.transforms.keepers import LostLedger
-from opicflow.pipelines.transforms.outputs import APPLIED, REJECTS
-from opicflow.pipelines.transforms.rules import Categories, LinkWeights, Rules
 from opicflow.schemas.columns import unpack
 from opicflow.schemas.message_columns import MessageBatch
 from opicflow.schemas.pages import PageIds, page_id
@@ -187,9 +187,9 @@ def pages(*numbers: int) -> list[int]:
     return sorted(page_id(f"https://a.example/{number}") for number in numbers)
 
 
-def ledger_of(entries: Iterable[bytes]) -> LogKeeper:
+def ledger_of(entries: Iterable[bytes]) -> LedgerKeeper:
     """Return the ledger of a log with these entries, none of which is refused."""
-    keeper = LogKeeper(0)
+    keeper = LedgerKeeper(0)
     log = [ONE_SHARD.entry(), *entries]
     outputs = list(keeper.take(MessageBatch.of(0, [(offset, 1000, value) for offset, value in enumerate(log)])))
     assert not [unpack(one.data).values for one in outputs if one.kind == REJECTS]
@@ -423,14 +423,14 @@ class Logged:
         return batch(start, self.log[start:end], second=1)
 
     def at(self) -> int:
-        return LogKeeperFactory().decode_head(self.head.value).next
+        return LedgerKeeperFactory().decode_head(self.head.value).next
 
     def snapshot_at(self) -> int:
-        return LogKeeperFactory().restore(0, self.snapshot.values).head.next if self.snapshot.values else 0
+        return LedgerKeeperFactory().restore(0, self.snapshot.values).head.next if self.snapshot.values else 0
 
     def apply(self, start: int, end: int, run: str = "stages") -> list[str]:
         topic = replace(watched(), partitions=(replace(watched().partitions[0], topic="page-ledger"),))
-        stage = KeepLogLedger(topic, LogKeeperFactory(), run, self.least_log_mb)
+        stage = KeepLogLedger(topic, LedgerKeeperFactory(), run, self.least_log_mb)
         stage._reader = FakeReader(self.batch(start, end))  # type: ignore[assignment]
         try:
             outputs = stage.process((0, (0.0, UNKNOWN_END)), self.head, self.snapshot)
@@ -498,7 +498,7 @@ def test_a_log_that_does_not_lead_to_the_head_is_refused(logged: Logged) -> None
 def test_removed_pages_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     counted: Counter[str] = Counter()
     monkeypatch.setattr(ledgers, "count", lambda name, number: counted.update({name: number}))
-    keeper = LogKeeperFactory().new(0)
+    keeper = LedgerKeeperFactory().new(0)
     keeper.counts["removed"] = 3
     ledgers.record_metrics(keeper)
     assert counted == {"removed": 3}
@@ -555,7 +555,7 @@ def test_the_guide_names_every_option(command: str) -> None:
 
 def test_the_guide_names_every_metric() -> None:
     folder = TOP / "pipelines"
-    modules = ("stream/routers.py", "transforms/keep_ledger.py", "stream/keeper.py", "stream/ledgers.py")
+    modules = ("stream/routers.py", "stages/keep_ledger.py", "stages/ledger_keeper.py", "stream/ledgers.py")
     sources = [folder / name for name in modules]
     text = "\n".join(source.read_text(encoding="utf-8") for source in sources)
     counted = set(re.findall(r'count\("(\w+)"', text)) | set(re.findall(r'self\.counts\["(\w+)"\]', text))

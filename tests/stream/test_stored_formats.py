@@ -13,11 +13,11 @@ import xxhash
 
 from opicflow.pipelines.ledger import LedgerConfig, RefreshConfig
 from opicflow.pipelines.ledger.encoding import decode_entry
-from opicflow.pipelines.stream.keeper import LogKeeper, request_fingerprint
-from opicflow.pipelines.stream.log_head import LogHead
-from opicflow.pipelines.stream.log_settings import Origin
-from opicflow.pipelines.transforms.rules import Rules
-from opicflow.pipelines.transforms.shard import SourceState
+from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper, request_fingerprint
+from opicflow.pipelines.stages.log_head import LogHead
+from opicflow.pipelines.stages.log_settings import Origin
+from opicflow.pipelines.stages.rules import Rules
+from opicflow.pipelines.stages.shard import SourceState
 from opicflow.schemas.message_columns import MessageBatch
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.public_suffixes import PublicSuffixes
@@ -59,7 +59,7 @@ def test_a_head_keeps_its_bytes() -> None:
 
 
 def test_a_snapshot_keeps_the_names_and_the_order_of_its_notes() -> None:
-    keeper = LogKeeper(1)
+    keeper = LedgerKeeper(1)
     for offset, value in enumerate((ORIGIN.entry(), request_fingerprint())):
         list(keeper.take(MessageBatch.of(offset, [(offset, 1000 * offset, value)])))
     chunks = list(keeper.chunks())
@@ -80,7 +80,7 @@ def test_a_snapshot_keeps_the_names_and_the_order_of_its_notes() -> None:
         "has_more_movers",
     ]
     assert digest(chunks[0]) == "c405a12f1e6f31f6", "a new setting of ledgers may change it; a renamed one must not"
-    again = LogKeeper.from_chunks(1, chunks)
+    again = LedgerKeeper.from_chunks(1, chunks)
     assert list(again.chunks()) == chunks and again.origin == ORIGIN
 
 

@@ -26,12 +26,12 @@ from opicflow.connectors.storage.folder import StorageFolder
 from opicflow.pipelines.ledger import UNITS_PER_PAGE
 from opicflow.pipelines.replay.runner import ReplayRequest, replayed
 from opicflow.pipelines.replay.topic_input import Topic
-from opicflow.pipelines.stream.keeper import request_fingerprint
-from opicflow.pipelines.stream.log_settings import Placement
+from opicflow.pipelines.stages.ledger_keeper import request_fingerprint
+from opicflow.pipelines.stages.log_settings import Placement
+from opicflow.pipelines.stages.settings import LedgerOptions
 from opicflow.pipelines.stream.origin import new_page_ids, reserve_logs
 from opicflow.pipelines.stream.prove import Proof, prove
 from opicflow.pipelines.stream.snapshot_store import Snapshots
-from opicflow.pipelines.transforms.settings import LedgerOptions
 from opicflow.schemas.crawl_events import CrawlEvent, Reject
 from support.commands import CommandResult, command
 from support.logs import json_line

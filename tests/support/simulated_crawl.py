@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from opicflow.connectors.kafka.messages import Framer
-from opicflow.pipelines.stream.log_settings import MOST_AHEAD_HOURS
+from opicflow.pipelines.stages.log_settings import MOST_AHEAD_HOURS
+from opicflow.pipelines.stages.rules import LinkWeights, Rules
 from opicflow.pipelines.stream.published_rules import publish_rules
-from opicflow.pipelines.transforms.rules import LinkWeights, Rules
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.policy_json import policy_to_json
 from opicflow.schemas.records import Policy, to_avro

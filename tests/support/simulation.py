@@ -41,12 +41,18 @@ from opicflow.pipelines.ledger import Certified, Interpolation, LedgerConfig, Re
 from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.results.topic_writer import Destination, SendOutputs
+from opicflow.pipelines.stages import shard as sharding
+from opicflow.pipelines.stages.keepers import Keepers
+from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper, LedgerKeeperFactory, request_fingerprint
+from opicflow.pipelines.stages.log_head import LogHead
+from opicflow.pipelines.stages.log_settings import MOST_AHEAD_HOURS, Origin
+from opicflow.pipelines.stages.outputs import AUDIT, IMPORTANCE, ORDERS, REJECTS, SCHEDULE, SITES, TRANSFERS, Output
+from opicflow.pipelines.stages.route import Seen
+from opicflow.pipelines.stages.rules import Rules
+from opicflow.pipelines.stages.shard import Sharder, SourceState
 from opicflow.pipelines.stream import ledgers, routers, snapshot_reader, trim
 from opicflow.pipelines.stream.clock import WriteTicks
-from opicflow.pipelines.stream.keeper import LogKeeper, LogKeeperFactory, request_fingerprint
 from opicflow.pipelines.stream.ledgers import JournalInLog, KeepLogLedger
-from opicflow.pipelines.stream.log_head import LogHead
-from opicflow.pipelines.stream.log_settings import MOST_AHEAD_HOURS, Origin
 from opicflow.pipelines.stream.origin import StoredOrigin
 from opicflow.pipelines.stream.published_rules import StoredNotes
 from opicflow.pipelines.stream.routers import RouteEvents, RoutePolicies, RouterConfig
@@ -54,12 +60,6 @@ from opicflow.pipelines.stream.sent import SentHeads, note_sent
 from opicflow.pipelines.stream.snapshot_reader import LogCheck
 from opicflow.pipelines.stream.snapshot_store import Snapshots, SnapshotStore, pack_chunks
 from opicflow.pipelines.stream.snapshot_writer import Written
-from opicflow.pipelines.transforms import shard as sharding
-from opicflow.pipelines.transforms.keepers import Keepers
-from opicflow.pipelines.transforms.outputs import AUDIT, IMPORTANCE, ORDERS, REJECTS, SCHEDULE, SITES, TRANSFERS, Output
-from opicflow.pipelines.transforms.route import Seen
-from opicflow.pipelines.transforms.rules import Rules
-from opicflow.pipelines.transforms.shard import Sharder, SourceState
 from opicflow.schemas.columns import unpack
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.message_columns import MessageBatch
@@ -105,10 +105,10 @@ class SnapshotsInTurn:
     run: str
     damaged: set[str]
     happened: Counter[str]
-    waiting: list[tuple[LogKeeper, list[bytes], LogHead, int, int]] = field(default_factory=list)
+    waiting: list[tuple[LedgerKeeper, list[bytes], LogHead, int, int]] = field(default_factory=list)
     written: dict[int, Written] = field(default_factory=dict)
 
-    def begin(self, keeper: LogKeeper) -> bool:
+    def begin(self, keeper: LedgerKeeper) -> bool:
         if keeper.shard in self.written or self.waiting:
             return False
         self.waiting = [(keeper, list(keeper.chunks()), keeper.head, keeper.journal_to_ms, keeper.journal_bytes)]
@@ -175,7 +175,7 @@ class Process:
         events.setup()
         policies.setup()
         check = LogCheck(connection, LOG)
-        self.keep = KeepLogLedger(topics[LOG], LogKeeperFactory(), self.run, _LEAST_LOG_MB, check, self.store)
+        self.keep = KeepLogLedger(topics[LOG], LedgerKeeperFactory(), self.run, _LEAST_LOG_MB, check, self.store)
         self.keep._reader = UnsteadyReader(self.keep._reader, topics[LOG], simulation.chance)  # type: ignore[assignment]
         clock = WriteTicks(LOG, simulation.shards)
         self.log_ends = TopicEnds(connection, [LOG])
@@ -238,7 +238,7 @@ class Process:
         if topic == LOG:
             keeper = None if stored else kept(self.run, Keepers).peek(partition)
             is_ahead = keeper is not None and self.keep.is_usable(keeper, LogHead())
-            return keeper.head.next if keeper and is_ahead else LogKeeperFactory().decode_head(stored).next
+            return keeper.head.next if keeper and is_ahead else LedgerKeeperFactory().decode_head(stored).next
         return SourceState.from_bytes(stored).next if stored else self.simulation.submitted[topic][partition]
 
     def read_log(self, shard: int, start: int, end: int) -> Iterator[MessageBatch]:
@@ -505,7 +505,10 @@ class Simulation:
         The ledger goes on, and its state with the next record: until then a bundle has nothing to do.
         """
         keeper = kept(process.run, Keepers).peek(number) if stage == LOG else None
-        if not isinstance(keeper, LogKeeper) or process.next_offset(stage, number) >= self.log.partitions[number].first:
+        if (
+            not isinstance(keeper, LedgerKeeper)
+            or process.next_offset(stage, number) >= self.log.partitions[number].first
+        ):
             return False
         return keeper.head.next == self._end(stage, number) and self.are_sent(process.run, number, keeper.head.next)
 
@@ -519,7 +522,7 @@ class Simulation:
         process.bundle(stage, [number, *others], most)
         if stage == LOG and self.chance.random() < 0.1:
             keeper = kept(process.run, Keepers).peek(number)
-            if isinstance(keeper, LogKeeper):
+            if isinstance(keeper, LedgerKeeper):
                 self._old_chunks[number] = list(keeper.chunks())
 
     def _work(self) -> None:
@@ -603,7 +606,7 @@ class Simulation:
     def _mark_of(self, shard: int, name: str) -> int:
         """Return how far the ledger of a shard has a source."""
         keeper = kept(self.process.run, Keepers).peek(shard)
-        if not isinstance(keeper, LogKeeper) or keeper.ledger is None:
+        if not isinstance(keeper, LedgerKeeper) or keeper.ledger is None:
             return 0
         return keeper.ledger.mark(name).offset
 
@@ -633,7 +636,7 @@ class Simulation:
             keepers.close()
             return
         shard = self.chance.choice(list(self._old_chunks))
-        keepers.put(shard, LogKeeper.from_chunks(shard, self._old_chunks[shard]))
+        keepers.put(shard, LedgerKeeper.from_chunks(shard, self._old_chunks[shard]))
         self.happened["stale"] += 1
 
     def _change_clock(self) -> None:
@@ -671,9 +674,9 @@ class Simulation:
         self._check_transfers(outputs)
         self._check_results(outputs)
 
-    def _rebuild(self, shard: int) -> tuple[LogKeeper, list[Output]]:
+    def _rebuild(self, shard: int) -> tuple[LedgerKeeper, list[Output]]:
         """Rebuild a ledger from the start of its log, record by record. It publishes nothing while it is quiet."""
-        keeper, outputs, start = LogKeeper(shard), list[Output](), 0
+        keeper, outputs, start = LedgerKeeper(shard), list[Output](), 0
         for one in self.log.partitions[shard].records:
             before = len(outputs)
             outputs += keeper.take(MessageBatch.of(start, [(one.offset, one.timestamp, one.value or b"")]))
@@ -684,14 +687,14 @@ class Simulation:
                 assert all(keeper.ledger.mark(name).offset >= end for name, end in until), "it published too early"
         return keeper, outputs
 
-    def _check_survivor(self, expected: LogKeeper) -> None:
+    def _check_survivor(self, expected: LedgerKeeper) -> None:
         """The ledger of the process, and the one that the state leads to, are the one that the log leads to."""
         process, shard = self.process, expected.shard
         stored, bag = process.states[LOG, shard]
-        head = LogKeeperFactory().decode_head(stored)
+        head = LedgerKeeperFactory().decode_head(stored)
         assert head.next == self._end(LOG, shard), "the log was read to its end"
         cached = kept(process.run, Keepers).peek(shard)
-        if isinstance(cached, LogKeeper) and cached.head == head:
+        if isinstance(cached, LedgerKeeper) and cached.head == head:
             assert_equal(cached, expected)
         journal = JournalInLog(partial(process.read_log, shard), _LEAST_LOG_MB)
         assert_equal(process.keep.recover(shard, head, Bag(bag), journal), expected)
@@ -707,7 +710,7 @@ class Simulation:
                 reason, detail = packed.values["reason"], packed.values["detail"]
                 assert reason == "corrupt" or any(words in detail for words in allowed), f"{reason}: {detail}"
 
-    def _check_counts(self, keepers: list[LogKeeper]) -> None:
+    def _check_counts(self, keepers: list[LedgerKeeper]) -> None:
         """Every visit in the partitions was counted once, and every page born once, but for pages that were removed."""
         crawl, ranges = self.crawl, self.origin.ranges
         owners = dict(zip(crawl.urls, ranges.of(np.array(list(crawl.urls), np.uint64)).tolist(), strict=True))
@@ -810,7 +813,7 @@ class Simulation:
         }
 
 
-def assert_equal(one: LogKeeper, other: LogKeeper) -> None:
+def assert_equal(one: LedgerKeeper, other: LedgerKeeper) -> None:
     """Assert that two keepers are equal to the byte."""
     assert one.head == other.head
     assert one.fingerprint() == other.fingerprint(), "ledgers of the same log are equal"

@@ -17,13 +17,13 @@ from opicflow.pipelines.cli import streams
 from opicflow.pipelines.ledger import CrawlItems, LedgerConfig, TickEntry
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.replay.keeper import hours
-from opicflow.pipelines.stream.keeper import LogKeeper
-from opicflow.pipelines.stream.log_settings import Origin
-from opicflow.pipelines.transforms.decoded_batch import route_rows, urls_of
-from opicflow.pipelines.transforms.outputs import TRANSFERS
-from opicflow.pipelines.transforms.route import Seen
-from opicflow.pipelines.transforms.rules import Rules
-from opicflow.pipelines.transforms.shard import Sharder, SourceState
+from opicflow.pipelines.stages.decoded_batch import route_rows, urls_of
+from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper
+from opicflow.pipelines.stages.log_settings import Origin
+from opicflow.pipelines.stages.outputs import TRANSFERS
+from opicflow.pipelines.stages.route import Seen
+from opicflow.pipelines.stages.rules import Rules
+from opicflow.pipelines.stages.shard import Sharder, SourceState
 from opicflow.schemas.message_columns import MessageBatch
 from opicflow.schemas.shards import ShardRanges
 from opicflow.schemas.urls import Canonicaliser
@@ -58,7 +58,7 @@ class StreamLogs:
         """Begin the logs with these settings."""
         self.origin = Origin(config, ranges, rules or Rules())
         self.logs = [Log() for _ in range(ranges.count)]
-        self.keepers = [LogKeeper(shard) for shard in range(ranges.count)]
+        self.keepers = [LedgerKeeper(shard) for shard in range(ranges.count)]
         self.second = -1
         for log in self.logs:
             log.append(0, self.origin.entry())

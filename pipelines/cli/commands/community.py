@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from opicflow.connectors.files.rank_writer import RankRows
     from opicflow.pipelines.graph.oracle import PageRanks
     from opicflow.pipelines.replay.crawled_web import Crawled
-    from opicflow.pipelines.transforms.rules import Rules
+    from opicflow.pipelines.stages.rules import Rules
 
 EXAMPLES = """examples:
   opicflow community plan --local hosts.txt --from own.jsonl --pages 500 --out orders.jsonl    what to read next
@@ -169,7 +169,7 @@ class _Surroundings:
     def read(cls, options: argparse.Namespace) -> _Surroundings:
         """Read the logs, or the state."""
         from opicflow.pipelines.replay.crawled_web import crawled_in_ledger, crawled_in_logs
-        from opicflow.pipelines.transforms.rules import Rules
+        from opicflow.pipelines.stages.rules import Rules
 
         if options.links_of is not None:
             ledger, rules = read_ledger(options.links_of)

@@ -197,9 +197,9 @@ def _publish_rules(options: argparse.Namespace) -> int:
     """Send rules to every partition of crawl-events: they apply to the events after them."""
     from opicflow.connectors.kafka.connection import KafkaRefused
     from opicflow.connectors.kafka.topics import names
+    from opicflow.pipelines.stages.rules import Rules
     from opicflow.pipelines.stream.origin import origin_of
     from opicflow.pipelines.stream.published_rules import publish_rules
-    from opicflow.pipelines.transforms.rules import Rules
 
     connection, topics = connection_of(options), names(options.prefix)
     logs = options.ledger or topics.page_ledger

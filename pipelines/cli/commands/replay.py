@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from opicflow.pipelines.replay.runner import ReplayRequest, ReplayResult
     from opicflow.pipelines.replay.topic_input import Topic
     from opicflow.pipelines.results.topic_writer import Destination
-    from opicflow.pipelines.transforms.rules import Rules
+    from opicflow.pipelines.stages.rules import Rules
     from opicflow.schemas.pages import PageIds
     from opicflow.schemas.records import Policy
 
@@ -174,7 +174,7 @@ def run(options: argparse.Namespace) -> int:
     from opicflow.pipelines.replay.read_progress import Progress
     from opicflow.pipelines.replay.result_files import path_in_errors
     from opicflow.pipelines.replay.summary import why_all_rejected
-    from opicflow.pipelines.transforms.publish import ROWS_PER_PART
+    from opicflow.pipelines.stages.publish import ROWS_PER_PART
 
     _check_outputs(options)
     is_stream = options.out == STDOUT
@@ -354,8 +354,8 @@ def _destination(options: argparse.Namespace) -> Destination | None:
 def _policies(options: argparse.Namespace, rules: Rules | None) -> tuple[Policy, ...]:
     """Return the importance factors of categories as policies, then the policies of a file or a topic."""
     from opicflow.pipelines.refresh.policies import check
-    from opicflow.pipelines.transforms.rules import Rules
-    from opicflow.pipelines.transforms.settings import category_number
+    from opicflow.pipelines.stages.rules import Rules
+    from opicflow.pipelines.stages.settings import category_number
     from opicflow.schemas.policy_json import policies_of
     from opicflow.schemas.records import Policy
 

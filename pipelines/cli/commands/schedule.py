@@ -111,7 +111,7 @@ def _planned(options: argparse.Namespace) -> _Plan:
     from opicflow.pipelines.replay.final_plan import importance_for_plans, plan_in_words
     from opicflow.pipelines.replay.result_files import path_in_errors
     from opicflow.pipelines.results.schedules import compared, export, planned
-    from opicflow.pipelines.transforms.publish import pack_orders
+    from opicflow.pipelines.stages.publish import pack_orders
 
     ledger, _ = read_ledger(state_of(options))
     now = now_second_of(options.now)

@@ -35,7 +35,7 @@ from opicflow.pipelines.stream.status import StreamStatus
 if TYPE_CHECKING:
     from opicflow.connectors.flink.rest import Job
     from opicflow.connectors.kafka.connection import Connection
-    from opicflow.pipelines.stream.log_settings import Origin
+    from opicflow.pipelines.stages.log_settings import Origin
     from opicflow.pipelines.stream.snapshot_store import Snapshots
     from opicflow.pipelines.stream.submit import FlinkJob
 

@@ -210,7 +210,7 @@ def json_line(one: Arrived, key: str = "url") -> str:
     """Return a record as a line of JSON, as a replay writes it to a file; a tombstone as its `key` and `gone`."""
     import orjson
 
-    from opicflow.pipelines.transforms.rejects import reject_line
+    from opicflow.pipelines.stages.rejects import reject_line
     from opicflow.schemas.crawl_events import Reject
     from opicflow.schemas.records import to_avro
 

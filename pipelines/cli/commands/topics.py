@@ -18,7 +18,7 @@ from opicflow.pipelines.cli.text import counted, print_lines
 if TYPE_CHECKING:
     from opicflow.connectors.kafka.connection import Connection
     from opicflow.connectors.kafka.topics import Cluster, Finding, TopicSpec
-    from opicflow.pipelines.stream.log_settings import Placement
+    from opicflow.pipelines.stages.log_settings import Placement
 
 EXAMPLES = """examples:
   opicflow topics create --brokers localhost:9092
@@ -124,9 +124,9 @@ def _print_first_offsets(options: argparse.Namespace, connection: Connection) ->
 def _placement(options: argparse.Namespace) -> tuple[Placement | None, str]:
     """Return the placement of pages that --like chooses, with a new key of page ids, and a sentence about it."""
     from opicflow.connectors.kafka.topics import SHARDS
-    from opicflow.pipelines.stream.log_settings import Placement
+    from opicflow.pipelines.stages.log_settings import Placement
+    from opicflow.pipelines.stages.rules import Rules
     from opicflow.pipelines.stream.origin import new_page_ids
-    from opicflow.pipelines.transforms.rules import Rules
 
     if options.like is None:
         return None, ""

@@ -25,8 +25,8 @@ from opicflow.pipelines.cli.text import counted, print_lines
 if TYPE_CHECKING:
     from opicflow.connectors.files.log_reader import FileRange
     from opicflow.connectors.files.log_sample import LogSample
-    from opicflow.pipelines.transforms.decoded_batch import DecodedBatch
-    from opicflow.pipelines.transforms.rules import Rules
+    from opicflow.pipelines.stages.decoded_batch import DecodedBatch
+    from opicflow.pipelines.stages.rules import Rules
 
 _MOST_NAMES = 20
 _LONGEST_NAME = 80
@@ -56,9 +56,9 @@ def run(options: argparse.Namespace) -> int:
     from opicflow.connectors.files.log_sample import LogSample, sample_log
     from opicflow.connectors.files.opening import STDIN, expand
     from opicflow.pipelines.replay.summary import notes_for
-    from opicflow.pipelines.transforms.decoded_batch import route_rows
-    from opicflow.pipelines.transforms.route import Seen, accepted
-    from opicflow.pipelines.transforms.rules import Rules
+    from opicflow.pipelines.stages.decoded_batch import route_rows
+    from opicflow.pipelines.stages.route import Seen, accepted
+    from opicflow.pipelines.stages.rules import Rules
     from opicflow.schemas.crawl_events import Reason
     from opicflow.schemas.event_columns import urls_with
     from opicflow.schemas.json_events import BROKEN_LINK
@@ -151,7 +151,7 @@ def run(options: argparse.Namespace) -> int:
 def _batches(log: FileRange, rules: Rules, notes: list[str]) -> Iterator[DecodedBatch]:
     """Yield the batches of a log. If its end is incomplete it is a reject, and a note says what becomes of it."""
     from opicflow.pipelines.replay.inputs import last_part
-    from opicflow.pipelines.transforms.decode import decode_range
+    from opicflow.pipelines.stages.decode import decode_range
 
     for batch in decode_range(log, rules):
         yield batch

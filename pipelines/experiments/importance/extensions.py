@@ -22,7 +22,7 @@ from opicflow.pipelines.ledger import (
     Outcome,
     Variable,
 )
-from opicflow.pipelines.transforms.publish import idle_cash
+from opicflow.pipelines.stages.publish import idle_cash
 from opicflow.pipelines.web.changes import induced_web, replace_links
 from opicflow.pipelines.web.crawl import WebCrawl
 from opicflow.pipelines.web.failures import UnchangedVisits, VisitFailures, share_of

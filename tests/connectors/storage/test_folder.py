@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from opicflow.connectors.storage.folder import StorageFolder, StorageRefused
-from opicflow.pipelines.stream.log_head import LogHead
+from opicflow.pipelines.stages.log_head import LogHead
 from opicflow.pipelines.stream.snapshot_store import SnapshotDamaged, Snapshots, pack_chunks
 from support.s3 import S3, SECRET, s3_server
 

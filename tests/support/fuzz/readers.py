@@ -50,9 +50,9 @@ from opicflow.pipelines.replay.keeper import answers
 from opicflow.pipelines.results.exports.export_job import ExportJob
 from opicflow.pipelines.results.exports.result_rows import rows_of_files
 from opicflow.pipelines.results.exports.targets import TARGETS
-from opicflow.pipelines.transforms.decoded_batch import route_rows, urls_of
-from opicflow.pipelines.transforms.route import Seen
-from opicflow.pipelines.transforms.rules import Rules
+from opicflow.pipelines.stages.decoded_batch import route_rows, urls_of
+from opicflow.pipelines.stages.route import Seen
+from opicflow.pipelines.stages.rules import Rules
 from opicflow.schemas import published_schemas
 from opicflow.schemas.crawl_events import CrawlEvent
 from opicflow.schemas.framing import Decoder, encode_single_object, published_writer

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from opicflow.pipelines.ledger import Applied, Ledger, Planned
-from opicflow.pipelines.transforms.outputs import SITES
-from opicflow.pipelines.transforms.publish import ROWS_PER_PART, moment
+from opicflow.pipelines.stages.outputs import SITES
+from opicflow.pipelines.stages.publish import ROWS_PER_PART, moment
 from opicflow.schemas.arrays import Array, Ids, Ints
 from opicflow.schemas.columns import pack
 from opicflow.schemas.sites import SiteKind, SiteNumbering

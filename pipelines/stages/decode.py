@@ -18,8 +18,8 @@ from typing import Protocol
 import numpy as np
 
 from opicflow.connectors.files.decoded import Decoded
-from opicflow.pipelines.transforms.background import give_way
-from opicflow.pipelines.transforms.decoded_batch import (
+from opicflow.pipelines.stages.background import give_way
+from opicflow.pipelines.stages.decoded_batch import (
     DecodedBatch,
     Partitions,
     SourceProgress,
@@ -27,10 +27,10 @@ from opicflow.pipelines.transforms.decoded_batch import (
     route_rows,
     urls_of,
 )
-from opicflow.pipelines.transforms.parts import Part, PartKind
-from opicflow.pipelines.transforms.rejects import reject_line
-from opicflow.pipelines.transforms.route import ANY_TIME, Seen
-from opicflow.pipelines.transforms.rules import Rules
+from opicflow.pipelines.stages.parts import Part, PartKind
+from opicflow.pipelines.stages.rejects import reject_line
+from opicflow.pipelines.stages.route import ANY_TIME, Seen
+from opicflow.pipelines.stages.rules import Rules
 from opicflow.schemas.event_columns import EventWriter
 from opicflow.schemas.urls import Canonicaliser
 

@@ -14,8 +14,8 @@ from apache_beam.coders import BytesCoder
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec
 
 from opicflow.connectors.runs import kept
-from opicflow.pipelines.transforms.keepers import Head, Keeper, KeeperFactory, Keepers, LostLedger, rebuild
-from opicflow.pipelines.transforms.metrics import count
+from opicflow.pipelines.stages.keepers import Head, Keeper, KeeperFactory, Keepers, LostLedger, rebuild
+from opicflow.pipelines.stages.metrics import count
 
 _LEAST_JOURNAL_BYTES = 4 << 20
 

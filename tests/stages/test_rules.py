@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from opicflow.pipelines.transforms.rules import Categories, LinkWeights, Rules
+from opicflow.pipelines.stages.rules import Categories, LinkWeights, Rules
 from opicflow.schemas.url_patterns import PatternRefused
 from opicflow.schemas.urls import UrlRules
 

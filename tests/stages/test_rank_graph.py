@@ -19,9 +19,9 @@ from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.graph.oracle import pagerank
 from opicflow.pipelines.graph.solver import Rank, RankRequest, Settings
 from opicflow.pipelines.graph.store import GraphRefused, StoredGraph, unmixed
-from opicflow.pipelines.transforms import rank_parts
-from opicflow.pipelines.transforms.rank_graph import rank_with_beam
-from opicflow.pipelines.transforms.rank_parts import (
+from opicflow.pipelines.stages import rank_parts
+from opicflow.pipelines.stages.rank_graph import rank_with_beam
+from opicflow.pipelines.stages.rank_parts import (
     ComputeParts,
     RankPart,
     RankTask,
@@ -262,7 +262,7 @@ import sys
 from pathlib import Path
 from apache_beam.options.pipeline_options import PipelineOptions
 from opicflow.pipelines.graph.solver import Settings, RankRequest
-from opicflow.pipelines.transforms.rank_graph import rank_with_beam
+from opicflow.pipelines.stages.rank_graph import rank_with_beam
 rank_with_beam(
     Path(sys.argv[1]), RankRequest("importance", "importance"), Settings(max_iterations=1000, tolerance=1e-300),
     Path(sys.argv[2]), PipelineOptions([]), 4, lambda done, residual: print(done, flush=True),

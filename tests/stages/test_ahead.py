@@ -7,7 +7,7 @@ from collections.abc import Generator
 
 import pytest
 
-from opicflow.pipelines.transforms.ahead import run_ahead
+from opicflow.pipelines.stages.ahead import run_ahead
 
 SECONDS = 30
 

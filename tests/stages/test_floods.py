@@ -13,11 +13,11 @@ from opicflow.connectors.files.decoded import RejectWriter
 from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.log_reader import FileRange
 from opicflow.pipelines.ledger import Fate, ItemWriter
-from opicflow.pipelines.transforms.decode import _Room, decode_range
-from opicflow.pipelines.transforms.decoded_batch import RoutedRows, route_rows
-from opicflow.pipelines.transforms.rejects import collisions
-from opicflow.pipelines.transforms.route import Seen
-from opicflow.pipelines.transforms.rules import Rules
+from opicflow.pipelines.stages.decode import _Room, decode_range
+from opicflow.pipelines.stages.decoded_batch import RoutedRows, route_rows
+from opicflow.pipelines.stages.rejects import collisions
+from opicflow.pipelines.stages.route import Seen
+from opicflow.pipelines.stages.rules import Rules
 from opicflow.schemas.crawl_events import MOST_LISTED, Reason, Reject
 
 GOOD, BROKEN, NO_PAGE = '{"url":"https://a.example/","status":200}', "{", '{"url":"mailto:kim@a.example"}'

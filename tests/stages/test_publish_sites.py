@@ -11,8 +11,8 @@ import pytest
 
 from opicflow.pipelines.ledger import Certified, Ledger, LedgerConfig
 from opicflow.pipelines.results.record_columns import pages_of, ranked_sites, site_columns
-from opicflow.pipelines.transforms.publish import everything
-from opicflow.pipelines.transforms.publish_sites import pack_sites, sites_of_removed
+from opicflow.pipelines.stages.publish import everything
+from opicflow.pipelines.stages.publish_sites import pack_sites, sites_of_removed
 from opicflow.schemas.columns import plain_rows
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.shards import ShardRanges

@@ -8,8 +8,8 @@ from threading import Thread, get_native_id
 
 import pytest
 
-from opicflow.pipelines.transforms import background
-from opicflow.pipelines.transforms.background import give_way
+from opicflow.pipelines.stages import background
+from opicflow.pipelines.stages.background import give_way
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has priorities of threads")
 

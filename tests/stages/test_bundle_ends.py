@@ -10,7 +10,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.runners.worker import bundle_processor, statesampler
 
-from opicflow.pipelines.transforms.bundle_ends import LONGEST_SLEEP_MS, bundles_end_sooner
+from opicflow.pipelines.stages.bundle_ends import LONGEST_SLEEP_MS, bundles_end_sooner
 
 
 def periods(monkeypatch: pytest.MonkeyPatch) -> set[int]:

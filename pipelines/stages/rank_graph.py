@@ -30,8 +30,8 @@ from opicflow.connectors.files.whole_file import whole_file
 from opicflow.pipelines.graph.equations import add_sums, distribution
 from opicflow.pipelines.graph.solver import Rank, RankRequest, Settings
 from opicflow.pipelines.graph.store import GraphRefused, StoredGraph
-from opicflow.pipelines.transforms.bundle_ends import bundles_end_sooner
-from opicflow.pipelines.transforms.rank_parts import (
+from opicflow.pipelines.stages.bundle_ends import bundles_end_sooner
+from opicflow.pipelines.stages.rank_parts import (
     ComputeParts,
     RankTask,
     ReadParts,

@@ -21,8 +21,8 @@ from opicflow.pipelines.ledger import (
     PolicyEntry,
 )
 from opicflow.pipelines.ledger.encoding import decode_entry
-from opicflow.pipelines.transforms import shard as shard_module
-from opicflow.pipelines.transforms.shard import Sharder, SourceState, ToShard
+from opicflow.pipelines.stages import shard as shard_module
+from opicflow.pipelines.stages.shard import Sharder, SourceState, ToShard
 from opicflow.schemas.records import Policy
 from opicflow.schemas.shards import ShardRanges
 

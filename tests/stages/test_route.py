@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from opicflow.pipelines.ledger import NO_CATEGORY, CrawlItems, Kind, Outcome
-from opicflow.pipelines.transforms.route import COUNTS, Routed, Seen, remember_all, route
-from opicflow.pipelines.transforms.rules import Categories, LinkWeights, Rules
+from opicflow.pipelines.stages.route import COUNTS, Routed, Seen, remember_all, route
+from opicflow.pipelines.stages.rules import Categories, LinkWeights, Rules
 from opicflow.schemas.crawl_events import CrawlEvent, Link, Reason
 from opicflow.schemas.event_columns import EventWriter, quality_step
 from opicflow.schemas.pages import page_id

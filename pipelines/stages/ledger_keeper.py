@@ -1,6 +1,6 @@
 """The keeper of the ledger of one shard of a stream: applies its log, yields transfers and results. No Beam, no Kafka.
 
-A `LogKeeper` and its outputs are pure functions of its log, for any division into batches: a batch that is applied
+A `LedgerKeeper` and its outputs are pure functions of its log, for any division into batches: a batch that is applied
 again after a crash sends the same transfers again, byte for byte. Records before the head are dropped. A batch that
 begins beyond the head is skipped: the log is read again from the head. The first entry of a log contains the settings
 of its ledger. An entry that is corrupt, or that the ledger refuses, becomes a reject, and the next one is applied.
@@ -36,9 +36,9 @@ from opicflow.pipelines.ledger import (
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.ledger.errors import EntryUnknown
 from opicflow.pipelines.ledger.window import SECONDS_PER_DAY
-from opicflow.pipelines.stream.log_head import LogHead
-from opicflow.pipelines.stream.log_settings import LogRefused, Origin, Placement
-from opicflow.pipelines.transforms.outputs import (
+from opicflow.pipelines.stages.log_head import LogHead
+from opicflow.pipelines.stages.log_settings import LogRefused, Origin, Placement
+from opicflow.pipelines.stages.outputs import (
     AUDIT,
     FINGERPRINT,
     IMPORTANCE,
@@ -50,7 +50,7 @@ from opicflow.pipelines.transforms.outputs import (
     TRANSFERS,
     Output,
 )
-from opicflow.pipelines.transforms.publish import (
+from opicflow.pipelines.stages.publish import (
     audit_values,
     idle_cash,
     pack_tombstones,
@@ -59,9 +59,9 @@ from opicflow.pipelines.transforms.publish import (
     publish_visited,
     rows_in,
 )
-from opicflow.pipelines.transforms.publish_sites import pack_sites, sites_of_removed
-from opicflow.pipelines.transforms.rejects import collisions
-from opicflow.pipelines.transforms.route import ANY_TIME
+from opicflow.pipelines.stages.publish_sites import pack_sites, sites_of_removed
+from opicflow.pipelines.stages.rejects import collisions
+from opicflow.pipelines.stages.route import ANY_TIME
 from opicflow.schemas.arrays import Bools, Ids
 from opicflow.schemas.columns import ColumnsRefused, pack
 from opicflow.schemas.crawl_events import Reason
@@ -114,7 +114,7 @@ class _Notes:
     """Whether the last tick has published as many movers as it may: then the next one goes on."""
 
 
-class LogKeeper:
+class LedgerKeeper:
     """The ledger of a shard and the head of its log."""
 
     def __init__(self, shard: int, first_offset: int = 0) -> None:
@@ -148,8 +148,8 @@ class LogKeeper:
 
     @classmethod
     def continuing(
-        cls, shard: int, visits: int, origin: bytes, head: LogHead, before: Sequence[LogKeeper]
-    ) -> LogKeeper:
+        cls, shard: int, visits: int, origin: bytes, head: LogHead, before: Sequence[LedgerKeeper]
+    ) -> LedgerKeeper:
         """Return the keeper, without its ledger, of a log that begins with a ledger made from other keepers' ledgers.
 
         The ledger counts so many visits; `origin` is the entry with its settings.
@@ -169,7 +169,7 @@ class LogKeeper:
         )
         return keeper
 
-    def _sites_here(self, before: Iterable[LogKeeper]) -> list[str]:
+    def _sites_here(self, before: Iterable[LedgerKeeper]) -> list[str]:
         """Return the sites that lost pages and belong to this shard."""
         assert self.origin is not None
         ranges, page_ids = self.origin.ranges, self.origin.rules.page_ids
@@ -184,7 +184,7 @@ class LogKeeper:
         return None if origin is None else Origin.of(ControlEntry("stream", origin))
 
     @classmethod
-    def from_chunks(cls, shard: int, chunks: Iterable[bytes]) -> LogKeeper:
+    def from_chunks(cls, shard: int, chunks: Iterable[bytes]) -> LedgerKeeper:
         """Restore a keeper from its `chunks`."""
         parts = iter(chunks)
         head, notes = json.loads(next(parts))
@@ -529,16 +529,16 @@ class LogKeeper:
         return Output(REJECTS, pack(REJECTS, values, {"bytes": kept}))
 
 
-class LogKeeperFactory:
+class LedgerKeeperFactory:
     """Makes the keepers of a stream."""
 
-    def new(self, shard: int) -> LogKeeper:
+    def new(self, shard: int) -> LedgerKeeper:
         """Return a keeper before its first record."""
-        return LogKeeper(shard)
+        return LedgerKeeper(shard)
 
-    def restore(self, shard: int, chunks: Iterable[bytes]) -> LogKeeper:
+    def restore(self, shard: int, chunks: Iterable[bytes]) -> LedgerKeeper:
         """Return the keeper that wrote these chunks."""
-        return LogKeeper.from_chunks(shard, chunks)
+        return LedgerKeeper.from_chunks(shard, chunks)
 
     def decode_head(self, stored: bytes | None) -> LogHead:
         """Return the stored head, or the first one for None."""

@@ -11,8 +11,8 @@ import numpy as np
 from opicflow.connectors.files.decoded import Decoded, reject_of
 from opicflow.pipelines.ledger import CrawlEntry, CrawlItems, LogPosition
 from opicflow.pipelines.ledger.encoding import encode_entry
-from opicflow.pipelines.transforms.route import ANY_TIME, Seen, route
-from opicflow.pipelines.transforms.rules import Rules
+from opicflow.pipelines.stages.route import ANY_TIME, Seen, route
+from opicflow.pipelines.stages.rules import Rules
 from opicflow.schemas.crawl_events import MOST_LISTED, EventRefused, Reason, Reject
 from opicflow.schemas.urls import Canonicaliser, CanonicalUrls
 

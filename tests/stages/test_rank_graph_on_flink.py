@@ -10,7 +10,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from opicflow.connectors.flink.worker_environment import worker_command
 from opicflow.pipelines.graph.solver import RankRequest, Settings
-from opicflow.pipelines.transforms.rank_graph import rank_with_beam
+from opicflow.pipelines.stages.rank_graph import rank_with_beam
 from support.services import LocalCluster
 from support.stored_graphs import random_web, stored
 

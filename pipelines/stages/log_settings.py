@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from opicflow.pipelines.ledger import ConfigRefused, ControlEntry, LedgerConfig, LogEntry
 from opicflow.pipelines.ledger.encoding import encode_entry
-from opicflow.pipelines.transforms.rules import Rules
+from opicflow.pipelines.stages.rules import Rules
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.shards import ShardRanges

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opicflow.pipelines.ledger.entries import NO_CATEGORY, CrawlItems, Kind, Outcome
-from opicflow.pipelines.transforms.rules import MEDIA_CATEGORIES, ORDINARY_WEIGHT, LinkWeights, Rules
+from opicflow.pipelines.stages.rules import MEDIA_CATEGORIES, ORDINARY_WEIGHT, LinkWeights, Rules
 from opicflow.schemas.arrays import Bools, Bytes, Hashes, Ints
 from opicflow.schemas.crawl_events import Reason
 from opicflow.schemas.dates import iso_time

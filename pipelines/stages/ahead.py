@@ -8,7 +8,7 @@ from queue import Empty, Queue
 from threading import Event, Thread
 from typing import TypeVar
 
-from opicflow.pipelines.transforms.background import give_way
+from opicflow.pipelines.stages.background import give_way
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from opicflow.pipelines.ledger import Applied, Balance, Estimates, Ledger, Outcome, Planned, Settled
 from opicflow.pipelines.ledger.survey import DISCOVERY
-from opicflow.pipelines.transforms.route import copy_urls
+from opicflow.pipelines.stages.route import copy_urls
 from opicflow.schemas.arrays import Array, Bytes, Floats, Ids, Ints
 from opicflow.schemas.columns import pack, unpack
 

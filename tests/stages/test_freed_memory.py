@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from opicflow.pipelines.cli.memory_limit import memory_in_use
-from opicflow.pipelines.transforms.freed_memory import return_freed_memory
+from opicflow.pipelines.stages.freed_memory import return_freed_memory
 
 _SIZE = 100_000
 """So small that the allocator keeps memory that is freed below a column that is still used."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from opicflow.pipelines.ledger import HISTORIES, ORDINARY_CLASS_WEIGHT, ConfigRefused, LedgerConfig, history_name
-from opicflow.pipelines.transforms.rules import Categories
+from opicflow.pipelines.stages.rules import Categories
 
 
 @dataclass(frozen=True)
