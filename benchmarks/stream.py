@@ -586,7 +586,7 @@ class CountingKeeper(LedgerKeeper):
 
     def take(self, batch: MessageBatch) -> Iterator[Output]:
         for begin, end in zip(batch.begins.tolist(), batch.ends.tolist(), strict=True):
-            entry: Any = decode_entry(batch.text[begin:end]).entry
+            entry: Any = decode_entry(batch.text[begin:end])
             if hasattr(entry, "items"):
                 self.counts["visits"] += int((entry.items.kind == 0).sum())
         self.head = LogHead(next=batch.end, chain="none")

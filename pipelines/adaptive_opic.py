@@ -18,10 +18,10 @@ from apache_beam.transforms.window import GlobalWindows
 
 from opicflow.pipelines.ledger import Certified, LedgerConfig
 from opicflow.pipelines.replay.events import DecodeEvents, KeepEvents, PublishRecords
-from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayKeeperFactory
-from opicflow.pipelines.replay.pipeline import REJECTS, Route, key_by_page
+from opicflow.pipelines.replay.pipeline import REJECTED, Route, key_by_page
+from opicflow.pipelines.replay.replayed_log import ReplayConfig, ReplayedLogFactory
 from opicflow.pipelines.replay.segment_steps import ReplaySettings
-from opicflow.pipelines.stages.parts import PartKind
+from opicflow.pipelines.stages import outputs
 from opicflow.pipelines.stages.route import ANY_TIME
 from opicflow.pipelines.stages.rules import Rules
 
@@ -56,7 +56,7 @@ class AdaptiveOpic(beam.PTransform[Any, Any]):
         Events after `latest_ms` (milliseconds since 1970) are rejected.
         """
         super().__init__()
-        config = KeeperConfig(ledger or LedgerConfig(history=Certified()), publications=publications)
+        config = ReplayConfig(ledger or LedgerConfig(history=Certified()), publications=publications, is_placed=False)
         self._settings = ReplaySettings(config, rules or Rules(), {}, f"events {uuid.uuid4().hex}", latest_ms)
 
     def expand(self, events: Any) -> Publications:
@@ -65,17 +65,17 @@ class AdaptiveOpic(beam.PTransform[Any, Any]):
         batches = (
             events | "Unwindowed" >> beam.WindowInto(GlobalWindows()) | "Decode" >> beam.ParDo(DecodeEvents(given))
         )
-        routed = batches | "Route" >> beam.ParDo(Route(given)).with_outputs(REJECTS, main="entries")
+        routed = batches | "Route" >> beam.ParDo(Route(given)).with_outputs(REJECTED, main="entries")
         keyed = routed.entries | "KeyByPage" >> beam.Map(key_by_page)
         keyed.element_type = typehints.KV[int, bytes]
-        keep = KeepEvents(ReplayKeeperFactory(given.config), given.run, durable=True)
+        keep = KeepEvents(ReplayedLogFactory(given.config), given.run, durable=True)
         kept = keyed | "KeepLedger" >> beam.ParDo(keep)
-        rejected = (routed[REJECTS], kept) | "AllRejects" >> beam.Flatten()
+        rejected = (routed[REJECTED], kept) | "AllRejects" >> beam.Flatten()
         return Publications(
-            importance=kept | "PublishImportance" >> _publish(PartKind.IMPORTANCE, PartKind.PUBLICATIONS),
-            refresh_schedule=kept | "PublishSchedule" >> _publish(PartKind.SCHEDULE, PartKind.REPLANNED),
-            crawl_orders=kept | "PublishOrders" >> _publish(PartKind.ORDERS, PartKind.ORDERED),
-            rejects=rejected | "PublishRejects" >> _publish(PartKind.REJECTS),
+            importance=kept | "PublishImportance" >> _publish(outputs.IMPORTANCE, outputs.FINAL_IMPORTANCE),
+            refresh_schedule=kept | "PublishSchedule" >> _publish(outputs.SCHEDULE, outputs.FINAL_SCHEDULE),
+            crawl_orders=kept | "PublishOrders" >> _publish(outputs.ORDERS, outputs.FINAL_ORDERS),
+            rejects=rejected | "PublishRejects" >> _publish(outputs.REJECTS),
         )
 
     def display_data(self) -> dict[str, Any]:
@@ -83,5 +83,5 @@ class AdaptiveOpic(beam.PTransform[Any, Any]):
         return {name: str(value) for name, value in self._settings.config.ledger.to_json().items()}
 
 
-def _publish(*kinds: PartKind) -> Any:
+def _publish(*kinds: str) -> Any:
     return beam.ParDo(PublishRecords(*kinds)).with_output_types(dict[str, Any])

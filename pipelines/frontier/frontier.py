@@ -30,7 +30,7 @@ from opicflow.pipelines.frontier.host_queues import HostQueues, QueuedPage
 from opicflow.pipelines.ledger import Certified, ConfigRefused, LedgerConfig
 from opicflow.pipelines.ledger.busy_hosts import FIRST_WAIT_SECONDS
 from opicflow.pipelines.ledger.choice import WHY
-from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayKeeperFactory
+from opicflow.pipelines.replay.replayed_log import ReplayConfig, ReplayedLogFactory
 from opicflow.pipelines.replay.state import (
     FRONTIER_LOG_NAME,
     Source,
@@ -40,7 +40,14 @@ from opicflow.pipelines.replay.state import (
     identify,
     remember_end,
 )
-from opicflow.pipelines.stages.decoded_batch import DecodedBatch, encode_batch, route_rows, urls_of
+from opicflow.pipelines.stages.decoded_batch import (
+    DecodedBatch,
+    RoutedBatch,
+    first_offset,
+    route_rows,
+    segment_at,
+    urls_of,
+)
 from opicflow.pipelines.stages.freed_memory import return_freed_memory
 from opicflow.pipelines.stages.route import Seen
 from opicflow.pipelines.stages.rules import Rules
@@ -106,11 +113,11 @@ class Frontier:
         self._delay, self._timeout = delay_seconds or 0.0, timeout_seconds
         self._held = ExitStack()
         self._rules = state.last_rules
-        config = KeeperConfig(
+        config = ReplayConfig(
             ledger, page_ids=state.rules_of_page_ids, multiplier=int.from_bytes(os.urandom(8), "little")
         )
-        self._keeper = folder.keeper(state, config) if state.snapshot else ReplayKeeperFactory(config).new(0)
-        self._keeper.ledger.change_refreshing(ledger.refresh)
+        self._replayed = folder.log(state, config) if state.snapshot else ReplayedLogFactory(config).new(0)
+        self._replayed.ledger.change_refreshing(ledger.refresh)
         self._canonicaliser = Canonicaliser(self._rules.urls, self._rules.page_ids)
         self._seen = Seen(_SEEN_BITS)
         self._lock = RLock()
@@ -191,7 +198,7 @@ class Frontier:
             self._promised = {page: second - back for page, second in self._promised.items()} | self._queues.later()
             self._waits = {
                 each: Wait(stated, self._until(each, stated) - back)
-                for each, stated in self._keeper.ledger.busy_hosts(int(now)).items()
+                for each, stated in self._replayed.ledger.busy_hosts(int(now)).items()
             }
             self._read_busy(now)
         self._latest = now
@@ -203,7 +210,7 @@ class Frontier:
         return stated if wait is None or wait.stated != stated else wait.until
 
     def _read_busy(self, now: float) -> None:
-        busy = {each: self._until(each, stated) for each, stated in self._keeper.ledger.busy_hosts(int(now)).items()}
+        busy = {each: self._until(each, stated) for each, stated in self._replayed.ledger.busy_hosts(int(now)).items()}
         self._busy = {each: until for each, until in busy.items() if until > now}
 
     # -- what the crawler reports ----------------------------------------------------------------------------------
@@ -295,11 +302,11 @@ class Frontier:
         added since the last plan take part in the next one. None: all pages.
         """
         with self._lock:
-            if self._log.end - self._saved_at > max(_LEAST_TAIL_BYTES, self._keeper.snapshot_bytes // 2):
+            if self._log.end - self._saved_at > max(_LEAST_TAIL_BYTES, self._replayed.snapshot_bytes // 2):
                 self.save()  # before pages are given out: if it fails, they are not lost
             now = self._now()
             self._expire(now)
-            pages = self._keeper.ledger.pages
+            pages = self._replayed.ledger.pages
             is_other, self._among = among is not self._among, among
             is_old = is_other or self._news >= _news_of(pages)
             if is_old or now - self._planned_at >= _LONGEST_PLAN_SECONDS:
@@ -326,7 +333,7 @@ class Frontier:
     def _give_out(self, n: int, now: float) -> Iterator[str]:
         while n > 0 and (taken := self._queues.take(now)) is not None:
             page, of_host = taken
-            url = self._keeper.ledger.url(page)
+            url = self._replayed.ledger.url(page)
             is_free = url is not None and url not in self._in_flight and url not in self._visited_since
             if url is None or not is_free or not self._is_among(url):
                 self._queues.rest(of_host, now)
@@ -346,7 +353,7 @@ class Frontier:
     def _plan(self, now: float, n: int = 0) -> None:
         """Make a plan from which so many pages can be given at once."""
         self._apply()
-        ledger = self._keeper.ledger
+        ledger = self._replayed.ledger
         self._news, self._planned_at = 0, now
         self._visited_since.clear()
         if not ledger.pages:
@@ -362,7 +369,7 @@ class Frontier:
 
     def _queued(self, now: float, n: int) -> Iterator[QueuedPage]:
         """Return the orders of a plan. Unread pages and others take turns, as their shares of the bandwidth are."""
-        ledger, among = self._keeper.ledger, self._pages_to_choose_among()
+        ledger, among = self._replayed.ledger, self._pages_to_choose_among()
         enough = n + len(self._in_flight) + _PLANS_QUEUED * _news_of(ledger.pages)
         most = _MOST_QUEUED if self._one_each else min(enough, _MOST_QUEUED)
         planned = ledger.preview(second=int(now), least=most, among=among)
@@ -417,7 +424,7 @@ class Frontier:
             source.at = self._log.end
             remember_end(source)
             try:
-                self._keeper.snapshot_bytes = self._folder.write(self._state, self._keeper)
+                self._replayed.snapshot_bytes = self._folder.write(self._state, self._replayed)
             except OSError as problem:
                 raise StateRefused(
                     f"{self._folder.path}: the frontier cannot be saved ({problem.strerror}); its log has all visits: "
@@ -451,13 +458,22 @@ class Frontier:
             self._applied_to = block.end
 
     def _take(self, decoded: Decoded, start: int, end: int, is_last: bool = False) -> None:
-        head = self._keeper.head
+        offset = self._replayed.head.next
+        segment = segment_at(offset)
         urls = urls_of(decoded, self._canonicaliser)
         batch = DecodedBatch(
-            _SOURCE, start, end, end - start, decoded, urls, segment=head.segment, number=head.batch, is_last=is_last
+            _SOURCE,
+            start,
+            end,
+            end - start,
+            decoded,
+            urls,
+            segment=segment,
+            number=offset - first_offset(segment),
+            is_last=is_last,
         )
         routed = route_rows(decoded, urls, _SOURCE, self._rules, self._seen)
-        for _ in self._keeper.take(encode_batch(batch, routed)):
+        for _ in self._replayed.take(RoutedBatch.of(batch, routed)):
             pass  # a frontier publishes nothing
 
 
@@ -476,7 +492,7 @@ def _without_plain_links(event: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _new_state(path: Path, config: LedgerConfig) -> State:
     rules = Rules()
-    keeper = KeeperConfig(config, page_ids=rules.page_ids)
+    replay = ReplayConfig(config, page_ids=rules.page_ids)
     run = {"logs": [], "reports": [], "starts": {}, "finished": False}
     source = Source(_SOURCE, str(path / FRONTIER_LOG_NAME), 0, "")
-    return State(keeper.to_json(), [rules.to_json()], [source], run, page_ids=rules.page_ids.to_json())
+    return State(replay.to_json(), [rules.to_json()], [source], run, page_ids=rules.page_ids.to_json())

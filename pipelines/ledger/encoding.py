@@ -2,7 +2,6 @@
 
     mark "OE", XXH64 of all that follows (8 bytes), version (1 byte), kind (1 byte)
     numbers (schemas/number_lists.py), in the order of the functions below
-    note: JSON; nothing if it is empty
     name of the source, as UTF-8, of crawl entries
     columns
 
@@ -30,7 +29,6 @@ from operator import mul
 from typing import Any, NamedTuple
 
 import numpy as np
-import orjson
 import xxhash
 
 from opicflow.pipelines.ledger.config import ORDINARY_LINK_WEIGHT, shown
@@ -70,8 +68,6 @@ from opicflow.schemas.varint import MOST_BYTES
 _MARK = b"OE"
 _START = struct.Struct("<2sQBB")
 _CHECKED_FROM = 10
-FRAME_BYTES = _START.size
-"""The length of the first part of an entry with rows, which holds its checksum."""
 _DIGEST, _REAL = struct.Struct("<Q"), struct.Struct("<d")
 _DEFAULTS = (ORDINARY_LINK_WEIGHT, NO_CATEGORY)
 _NO_PAGES: Ids = np.zeros(0, np.uint64)
@@ -85,29 +81,21 @@ class _Kind(IntEnum):
     TICK = 3
 
 
-class DecodedEntry(NamedTuple):
-    """An entry, and the note of plain values that was stored with it."""
-
-    entry: LogEntry
-    note: dict[str, Any]
-
-
 class _Body(NamedTuple):
     """The numbers of an entry, and where in its bytes the columns begin, or the name of the source."""
 
     numbers: list[int]
-    data: bytes
     at: int
+    data: bytes
 
 
-def encode_entry(entry: LogEntry, note: dict[str, Any] | None = None) -> bytes:
-    """The bytes of an entry, and of a note of plain values that is stored with it.
+def encode_entry(entry: LogEntry) -> bytes:
+    """The bytes of an entry.
 
     Raises `OverflowError` or `ValueError` for numbers and columns that no ledger would apply.
     """
     if isinstance(entry, PolicyEntry | ControlEntry):
-        return pack_entry(entry, note or {})
-    stored_note = orjson.dumps(note, default=list) if note else b""
+        return pack_entry(entry)
     match entry:
         case CrawlEntry():
             kind, (numbers, *parts) = _Kind.CRAWL, _encode_crawl(entry)
@@ -115,20 +103,20 @@ def encode_entry(entry: LogEntry, note: dict[str, Any] | None = None) -> bytes:
             kind, (numbers, *parts) = _Kind.TRANSFERS, _encode_transfers(entry)
         case TickEntry():
             kind, numbers, parts = _Kind.TICK, [entry.second], []
-    head = bytes((ENTRY_VERSION, kind)) + encode_numbers([len(stored_note), *numbers]) + stored_note
+    head = bytes((ENTRY_VERSION, kind)) + encode_numbers(numbers)
     digest = xxhash.xxh64(head)
     for part in parts:
         digest.update(part)
     return b"".join((_MARK, _DIGEST.pack(digest.intdigest()), head, *parts))
 
 
-def decode_entry(data: bytes) -> DecodedEntry:
-    """The entry and note that `encode_entry` was given; `ColumnsRefused` for anything else.
+def decode_entry(data: bytes) -> LogEntry:
+    """The entry that `encode_entry` was given; `ColumnsRefused` for anything else.
 
     The values are not checked here; the ledger does that. `EntryUnknown` for kinds and versions of newer code.
     """
     if data.startswith(MAGIC):
-        return DecodedEntry(*unpack_entry(data))
+        return unpack_entry(data)
     if len(data) < _START.size or not data.startswith(_MARK):
         raise ColumnsRefused("this is no entry of a log")
     _, digest, version, kind = _START.unpack_from(data)
@@ -137,19 +125,9 @@ def decode_entry(data: bytes) -> DecodedEntry:
     if version != ENTRY_VERSION or kind not in _DECODERS:
         raise EntryUnknown(f"an entry of kind {kind} and version {version}: update opicflow")
     try:
-        (size, *numbers), at = decode_numbers(data, _START.size)
-        note = _decode_note(data[at : at + size], size) if size else {}
-        entry = _DECODERS[kind](_Body(numbers, data, at + size))
+        return _DECODERS[kind](_Body(*decode_numbers(data, _START.size), data))
     except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as problem:
         raise ColumnsRefused(f"this is no entry of a log ({shown(problem)})") from None
-    return DecodedEntry(entry, note)
-
-
-def _decode_note(stored: bytes, size: int) -> dict[str, Any]:
-    note: dict[str, Any] = orjson.loads(stored)
-    if len(stored) != size or type(note) is not dict or not note or orjson.dumps(note) != stored:
-        raise ValueError("its note is written in another way")
-    return note
 
 
 def _decode_tick(body: _Body) -> TickEntry:

@@ -22,8 +22,8 @@ from opicflow.schemas.policy_json import policy_from_json, policy_to_json
 _Values = dict[str, Any]
 
 
-def pack_entry(entry: PolicyEntry | ControlEntry, note: _Values) -> bytes:
-    """The bytes of a policy or a control, and of a note of plain values that is stored with it."""
+def pack_entry(entry: PolicyEntry | ControlEntry) -> bytes:
+    """The bytes of a policy or a control."""
     values: _Values
     if isinstance(entry, ControlEntry):
         kind, values = "control", {"source": entry.source, "values": entry.values}
@@ -40,24 +40,23 @@ def pack_entry(entry: PolicyEntry | ControlEntry, note: _Values) -> bytes:
             "forget": entry.forget,
             "policies": [policy_to_json(policy) for policy in entry.policies],
         }
-    return pack(kind, {**values, "version": ENTRY_VERSION, "note": note}, {})
+    return pack(kind, {**values, "version": ENTRY_VERSION}, {})
 
 
-def unpack_entry(data: bytes) -> tuple[PolicyEntry | ControlEntry, _Values]:
-    """The entry in packed values, and its note. Raises `ColumnsRefused` and `EntryUnknown`."""
+def unpack_entry(data: bytes) -> PolicyEntry | ControlEntry:
+    """The entry in packed values. Raises `ColumnsRefused` and `EntryUnknown`."""
     packed = unpack(data)
     values = dict(packed.values)
     version, decode = values.pop("version", None), _DECODERS.get(packed.kind)
     if decode is None or not is_whole(version, ENTRY_VERSION, ENTRY_VERSION):
         raise EntryUnknown(f"an entry of kind {packed.kind[:20]!r} and version {shown(version)}: update opicflow")
     try:
-        note = values.pop("note")
         entry = decode(values)
     except (KeyError, TypeError, ValueError) as problem:
         raise ColumnsRefused(f"these columns are no entry: {shown(problem)}") from None
     if left := [*values, *packed.columns]:
         raise ColumnsRefused(f"these columns are no entry: {shown(left[0])}")
-    return entry, note
+    return entry
 
 
 # Decoders remove the fields they decode from `values`; a field that remains is refused.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from opicflow.connectors.files.whole_file import sync_folder, whole_file
 from opicflow.pipelines.results.part_files import read_part
-from opicflow.pipelines.stages.parts import PartKind
+from opicflow.pipelines.stages.outputs import FINAL_IMPORTANCE, FINAL_ORDERS, FINAL_SCHEDULE
 from opicflow.schemas.columns import unpack
 from opicflow.schemas.policy_json import policy_to_json
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MOST_PAGES = 1_000_000
 """Larger ledgers keep none: the copy would take too much space."""
 _CONTENTS = "contents.json"
-_KINDS = (PartKind.IMPORTANCE, PartKind.SCHEDULE, PartKind.ORDERS)
+_KINDS = (FINAL_IMPORTANCE, FINAL_SCHEDULE, FINAL_ORDERS)
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def write_answers(
     partial = answers.with_name(f"{answers.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
-    parts = sorted(part.name for kind in _KINDS for part in work.glob(f"{kind.value}-*"))
+    parts = sorted(part.name for kind in _KINDS for part in work.glob(f"{kind}-*"))
     for name in parts:
         os.rename(work / name, partial / name)
     with whole_file(partial / _CONTENTS) as file:
@@ -73,7 +73,7 @@ def read_answers(state: Path, snapshot: str) -> Answers | None:
         for part in parts.values():
             unpack(part)  # which compares its checksum
         importance, schedules, orders = (
-            [part for name, part in parts.items() if name.startswith(f"{kind.value}-")] for kind in _KINDS
+            [part for name, part in parts.items() if name.startswith(f"{kind}-")] for kind in _KINDS
         )
         return Answers(importance, schedules, orders[0], contents["plan"], contents["policies"])
     except (OSError, ValueError, LookupError, TypeError, zlib.error):

@@ -1,4 +1,4 @@
-"""Batches that came before their turn: the first ones in memory, the others in a file that has no name."""
+"""Batches that came before those in front of them: the first in memory, the others in a file that has no name."""
 
 from __future__ import annotations
 
@@ -10,52 +10,49 @@ from typing import BinaryIO
 
 MOST_IN_MEMORY_BYTES = 64 << 20
 
-Turn = tuple[int, int]
-"""A segment, and the number of a batch in it."""
 
-
-class EarlyBatches(MutableMapping[Turn, bytes]):
-    """Batches by their turn. A runner that shuffles its input may give the first batch last."""
+class EarlyBatches(MutableMapping[int, bytes]):
+    """Batches by their offset in the log. A runner that shuffles its input may give the first batch last."""
 
     def __init__(self) -> None:
-        self._in_memory: dict[Turn, bytes] = {}
+        self._in_memory: dict[int, bytes] = {}
         self._bytes = 0
-        self._in_file: dict[Turn, tuple[int, int]] = {}
+        self._in_file: dict[int, tuple[int, int]] = {}
         """Where a batch is in the file, and how many bytes it has."""
         self._file: BinaryIO | None = None
 
-    def __setitem__(self, turn: Turn, batch: bytes) -> None:
+    def __setitem__(self, offset: int, batch: bytes) -> None:
         """Add a batch. One that is there already is the same."""
-        if turn in self:
+        if offset in self:
             return
         if self._bytes + len(batch) <= MOST_IN_MEMORY_BYTES:
-            self._in_memory[turn] = batch
+            self._in_memory[offset] = batch
             self._bytes += len(batch)
             return
         if self._file is None:
             self._file = tempfile.TemporaryFile()  # noqa: SIM115 - it is open until its last batch was taken
             weakref.finalize(self, self._file.close)
-        self._in_file[turn] = self._file.seek(0, 2), len(batch)
+        self._in_file[offset] = self._file.seek(0, 2), len(batch)
         self._file.write(batch)
 
-    def __getitem__(self, turn: Turn) -> bytes:
-        if turn in self._in_memory:
-            return self._in_memory[turn]
-        at, size = self._in_file[turn]
+    def __getitem__(self, offset: int) -> bytes:
+        if offset in self._in_memory:
+            return self._in_memory[offset]
+        at, size = self._in_file[offset]
         assert self._file is not None
         self._file.seek(at)
         return self._file.read(size)
 
-    def __delitem__(self, turn: Turn) -> None:
-        if turn in self._in_memory:
-            self._bytes -= len(self._in_memory.pop(turn))
+    def __delitem__(self, offset: int) -> None:
+        if offset in self._in_memory:
+            self._bytes -= len(self._in_memory.pop(offset))
             return
-        del self._in_file[turn]
+        del self._in_file[offset]
         if not self._in_file:
             assert self._file is not None
             self._file.truncate(0)
 
-    def __iter__(self) -> Iterator[Turn]:
+    def __iter__(self) -> Iterator[int]:
         return chain(self._in_memory, self._in_file)
 
     def __len__(self) -> int:

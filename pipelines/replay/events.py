@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import apache_beam as beam
@@ -16,7 +15,6 @@ from apache_beam.utils.windowed_value import WindowedValue
 from opicflow.connectors.files.jsonl import decode_jsonl
 from opicflow.connectors.runs import close_run
 from opicflow.pipelines.ledger import CrawlEntry, CrawlItems, LogPosition
-from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.replay.segment_steps import ReplaySettings
 from opicflow.pipelines.results.record_columns import (
     importance_columns,
@@ -25,17 +23,24 @@ from opicflow.pipelines.results.record_columns import (
     reject_columns,
     schedule_columns,
 )
-from opicflow.pipelines.stages.decoded_batch import DecodedBatch, urls_of
+from opicflow.pipelines.stages.decoded_batch import DecodedBatch, RoutedBatch, urls_of
 from opicflow.pipelines.stages.keep_ledger import JournalInState, KeepLedger
-from opicflow.pipelines.stages.parts import Part, PartKind
+from opicflow.pipelines.stages.outputs import (
+    FINAL_IMPORTANCE,
+    FINAL_ORDERS,
+    FINAL_SCHEDULE,
+    IMPORTANCE,
+    ORDERS,
+    REJECTS,
+    SCHEDULE,
+    Output,
+)
 from opicflow.schemas.columns import Columns, plain_rows
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.urls import Canonicaliser
 
 _SOURCE = "events"
 _BATCH_BYTES = 1 << 20
-_BITS_OF_A_BATCH = 32
-"""The positions of a batch: no event is as many bytes long."""
 
 
 class NoEvent(UserError, TypeError):
@@ -62,7 +67,7 @@ class DecodeEvents(beam.DoFn):
     def process(self, element: Any) -> Iterator[DecodedBatch]:
         """Take an event. Yields a batch when there are enough."""
         if isinstance(element, DecodedBatch):
-            yield element
+            yield element._replace(is_last=False, ends_input=False)
             return
         line = _line_of(element)
         self._lines.append(line)
@@ -96,7 +101,7 @@ def _line_of(event: Any) -> bytes:
 
 
 class KeepEvents(KeepLedger):
-    """Keeps the ledger of events that have no positions: they get them in the order in which they come."""
+    """Keeps the ledger of events that have no place in a log: they are applied as they arrive."""
 
     END = TimerSpec("end", TimeDomain.WATERMARK)
 
@@ -107,14 +112,10 @@ class KeepEvents(KeepLedger):
         snapshot: Any = beam.DoFn.StateParam(KeepLedger.SNAPSHOT),  # noqa: B008  (Beam's way to declare state)
         journal: Any = beam.DoFn.StateParam(KeepLedger.JOURNAL),  # noqa: B008  (Beam's way to declare state)
         end: Any = beam.DoFn.TimerParam(END),  # noqa: B008  (Beam's way to declare timers)
-    ) -> Iterator[Part]:
+    ) -> Iterator[Output]:
         """Apply the entry of a batch."""
         end.set(GlobalWindow().max_timestamp())
-        shard, data = element
-        entry, note = decode_entry(data)
-        assert isinstance(entry, CrawlEntry)
-        turn = self._turn(head_state)
-        batch = _placed(entry.items, int(entry.start.offset), turn, {**note, "last": False, "ended": False})
+        shard, batch = element
         yield from self.keep(shard, batch, head_state, snapshot, JournalInState(journal))
 
     @on_timer(END)
@@ -124,44 +125,32 @@ class KeepEvents(KeepLedger):
         head_state: Any = beam.DoFn.StateParam(KeepLedger.HEAD),  # noqa: B008
         snapshot: Any = beam.DoFn.StateParam(KeepLedger.SNAPSHOT),  # noqa: B008
         journal: Any = beam.DoFn.StateParam(KeepLedger.JOURNAL),  # noqa: B008
-    ) -> Iterator[Part]:
+    ) -> Iterator[Output]:
         """Publish the results: there are no more events."""
-        note = {"last": True, "ended": True, "files": [], "counts": {}, "rejects": {}}
-        batch = _placed(CrawlItems.filled(0), 0, self._turn(head_state), note)
-        yield from self.keep(shard, batch, head_state, snapshot, JournalInState(journal))
+        nothing = CrawlEntry(_SOURCE, LogPosition(0, 0), LogPosition(0, 0), CrawlItems.filled(0))
+        end = RoutedBatch(0, 1, nothing, _SOURCE, {}, {}, ends_segment=True, ends_input=True)
+        yield from self.keep(shard, end.to_bytes(), head_state, snapshot, JournalInState(journal))
 
     def teardown(self) -> None:
         """Drop the ledger from this process: where it goes on, it is made again from state."""
         close_run(self._run)
 
-    def _turn(self, head_state: Any) -> int:
-        head: Any = self._factory.decode_head(head_state.read())
-        return int(head.batch)
 
-
-def _placed(items: CrawlItems, start: int, turn: int, note: dict[str, Any]) -> bytes:
-    """Return an entry with the positions of its turn."""
-    begin, end = (LogPosition((turn + more) << _BITS_OF_A_BATCH, 0) for more in (0, 1))
-    items = replace(items, offset=items.offset - start + begin.offset)
-    return encode_entry(CrawlEntry(_SOURCE, begin, end, items), {**note, "portion": 0, "part": turn})
-
-
-_COLUMNS: dict[PartKind, Callable[[bytes], Columns]] = {
-    **dict.fromkeys((PartKind.IMPORTANCE, PartKind.PUBLICATIONS), lambda data: importance_columns(pages_of(data))),
-    **dict.fromkeys((PartKind.SCHEDULE, PartKind.REPLANNED), lambda data: schedule_columns(pages_of(data))),
-    **dict.fromkeys((PartKind.ORDERS, PartKind.ORDERED), lambda data: order_columns(pages_of(data))),
-    PartKind.REJECTS: reject_columns,
+_COLUMNS: dict[str, Callable[[bytes], Columns]] = {
+    **dict.fromkeys((IMPORTANCE, FINAL_IMPORTANCE), lambda data: importance_columns(pages_of(data))),
+    **dict.fromkeys((SCHEDULE, FINAL_SCHEDULE), lambda data: schedule_columns(pages_of(data))),
+    **dict.fromkeys((ORDERS, FINAL_ORDERS), lambda data: order_columns(pages_of(data))),
+    REJECTS: reject_columns,
 }
 
 
 class PublishRecords(beam.DoFn):
     """Yields the records of outputs of some kinds as dicts, with the fields of the published schemas."""
 
-    def __init__(self, *kinds: PartKind) -> None:
+    def __init__(self, *kinds: str) -> None:
         self._kinds = kinds
 
-    def process(self, element: Part) -> Iterator[dict[str, Any]]:
+    def process(self, element: Output) -> Iterator[dict[str, Any]]:
         """Yield the records of one output, if it is of these kinds."""
-        kind, _, data = element
-        if kind in self._kinds:
-            yield from plain_rows(_COLUMNS[PartKind(kind)](data))
+        if element.kind in self._kinds:
+            yield from plain_rows(_COLUMNS[element.kind](element.data))

@@ -14,25 +14,23 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from tempfile import TemporaryFile
-from typing import Any
 
 import numpy as np
 
 from opicflow.pipelines.ledger import CrawlEntry, CrawlItems, Kind, LogPosition, Outcome
-from opicflow.pipelines.ledger.encoding import DecodedEntry, encode_entry
 from opicflow.pipelines.ledger.space import in_memory
 from opicflow.pipelines.refresh.orders import OrderTimes, spread
-from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeper
+from opicflow.pipelines.replay.replayed_log import ReplayConfig, ReplayedLog
+from opicflow.pipelines.stages.decoded_batch import RoutedBatch
 from opicflow.schemas.kernel import is_compiled
 from opicflow.schemas.kernel_cache import CompiledElsewhere, without_waiting
 from opicflow.schemas.sites import SiteNumbering
 
 _URLS = [f"http://{name}.example/".encode() for name in "abc"]
-_NOTE: dict[str, Any] = {"portion": 0, "part": 0, "ended": False, "last": False, "counts": {}, "rejects": {}}
 
 
 @contextmanager
-def compiled_beside(config: KeeperConfig) -> Iterator[None]:
+def compiled_beside(config: ReplayConfig) -> Iterator[None]:
     """Compile the kernels of a ledger in another process, if none were compiled yet. It is stopped at the end.
 
     Where no process can be started, the replay compiles them all.
@@ -45,7 +43,7 @@ def compiled_beside(config: KeeperConfig) -> Iterator[None]:
         yield
 
 
-def _begun(config: KeeperConfig) -> subprocess.Popen[bytes]:
+def _begun(config: ReplayConfig) -> subprocess.Popen[bytes]:
     quiet = subprocess.DEVNULL  # what fails here fails in the replay as well, and is reported there
     with TemporaryFile() as given:  # unlike a pipe it is of no concern to a process that does not read
         given.write(pickle.dumps(replace(config, policies=(), space=in_memory)))
@@ -53,7 +51,7 @@ def _begun(config: KeeperConfig) -> subprocess.Popen[bytes]:
         return subprocess.Popen([sys.executable, "-m", __name__], stdin=given, stdout=quiet, stderr=quiet)
 
 
-def compile_all(config: KeeperConfig) -> None:
+def compile_all(config: ReplayConfig) -> None:
     """Compile what a replay with this configuration needs.
 
     The replay compiles a part of it at the same time. What it is compiling is not waited for while there is something
@@ -67,9 +65,9 @@ def compile_all(config: KeeperConfig) -> None:
     make_results(config)
 
 
-def apply_entries(config: KeeperConfig) -> ReplayKeeper:
+def apply_entries(config: ReplayConfig) -> ReplayedLog:
     """Apply an entry of three pages: the replay needs this kernel, the largest one, when it has read the log."""
-    keeper = ReplayKeeper(config, config.new_ledger(), ReplayHead())
+    log = ReplayedLog(config, config.new_ledger())
     rows = len(_URLS)
     items = CrawlItems.filled(
         rows,
@@ -85,30 +83,34 @@ def apply_entries(config: KeeperConfig) -> ReplayKeeper:
         url_bytes=np.frombuffer(b"".join(_URLS), np.uint8),
     )
     entry = CrawlEntry("compiling", LogPosition(0, 0), LogPosition(rows, 0), items=items)
-    list(keeper._apply(DecodedEntry(entry, _NOTE)))
-    list(keeper.take(encode_entry(replace(entry, start=entry.end), _NOTE)))
-    return keeper
+    list(log.take(_batch(0, entry)))
+    list(log.take(_batch(1, replace(entry, start=entry.end)).to_bytes()))
+    return log
 
 
-def make_results(config: KeeperConfig) -> None:
+def _batch(offset: int, entry: CrawlEntry, ends_input: bool = False) -> RoutedBatch:
+    return RoutedBatch(offset, offset + 1, entry, "", {}, {}, ends_segment=ends_input, ends_input=ends_input)
+
+
+def make_results(config: ReplayConfig) -> None:
     """Make what a replay makes at its end: plans, then importance. The replay makes them in the other order."""
-    keeper = apply_entries(config)
-    keeper.ledger.preview()
+    log = apply_entries(config)
+    log.ledger.preview()
     rows = len(_URLS)
     end = CrawlEntry("compiling", LogPosition(rows, 0), LogPosition(rows, 0), items=CrawlItems.filled(0))
-    list(keeper._apply(DecodedEntry(end, {**_NOTE, "part": 1, "ended": True, "last": True, "files": []})))
+    list(log.take(_batch(2, end, ends_input=True)))
 
 
-def number_sites(config: KeeperConfig) -> None:
+def number_sites(config: ReplayConfig) -> None:
     """Find the sites of URLs: the last thing that a replay does."""
     SiteNumbering("domain").number_all([url.decode() for url in _URLS])
 
 
-def order_pages(config: KeeperConfig) -> None:
+def order_pages(config: ReplayConfig) -> None:
     """Order fetches of pages, as a replay does when it has planned them."""
-    keeper = apply_entries(config)
+    log = apply_entries(config)
     pages = np.arange(1, 1 + len(_URLS), dtype=np.uint64)
-    keeper.ledger.host_hashes(pages)
+    log.ledger.host_hashes(pages)
     none, false = np.zeros(len(pages), np.int64), np.zeros(len(pages), np.bool_)
     spread(OrderTimes(none, false, false, none), none, 0, 3600)
 

@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 import xxhash
 
-from opicflow.pipelines.stages.parts import PartKind
+from opicflow.pipelines.stages.outputs import MOMENTS
 from opicflow.schemas.arrays import Floats, Ids
 
 MOST_PAGES = 1 << 24
@@ -85,7 +85,7 @@ class Moments:
 
 def keep_moments(state: Path, work: Path) -> None:
     """Move the moments in a work folder to those of its state. Of too many, every second one is removed."""
-    parts = sorted(work.glob(f"{PartKind.MOMENTS.value}-*"))
+    parts = sorted(work.glob(f"{MOMENTS}-*"))
     if not parts:
         return
     folder = state / "moments"

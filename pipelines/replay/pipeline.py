@@ -1,4 +1,4 @@
-"""The pipeline of a replay, on one screen: segments of crawl logs in, parts of results out.
+"""The pipeline of a replay, on one screen: segments of crawl logs in, outputs of the keeper out.
 
 Its source reads logs, and its sink saves results in a work folder that all workers share. `AdaptiveOpic`
 (pipelines/adaptive_opic.py) is the same for events of a pipeline of one's own.
@@ -14,22 +14,23 @@ import apache_beam as beam
 from apache_beam import typehints
 
 from opicflow.connectors.runs import kept
-from opicflow.pipelines.replay.keeper import ReplayHead, ReplayKeeperFactory
-from opicflow.pipelines.replay.segment_steps import SHARD, ReplaySettings
-from opicflow.pipelines.results.part_files import write_part
+from opicflow.pipelines.replay.replayed_log import SHARD, ReplayedLogFactory
+from opicflow.pipelines.replay.reports import save_output
+from opicflow.pipelines.replay.segment_steps import ReplaySettings
 from opicflow.pipelines.stages.decode import PausedReader, Segment, decode_segment, route_batch
 from opicflow.pipelines.stages.decoded_batch import DecodedBatch
 from opicflow.pipelines.stages.keep_ledger import KeepLedger
-from opicflow.pipelines.stages.parts import Part
+from opicflow.pipelines.stages.log_head import LogHead
+from opicflow.pipelines.stages.outputs import Output
 from opicflow.pipelines.stages.route import Seen
 
-REJECTS = "rejects"
+REJECTED = "rejects"
 
 
 class Replay(beam.PTransform):
-    """Turns segments of crawl logs into parts of results, on any runner."""
+    """Turns segments of crawl logs into outputs, on any runner."""
 
-    def __init__(self, settings: ReplaySettings, head: ReplayHead | None = None) -> None:
+    def __init__(self, settings: ReplaySettings, head: LogHead | None = None) -> None:
         """Continue the ledger that this process keeps for the run, which has this head.
 
         Without a head the ledger begins, and is also kept in the state of the runner.
@@ -42,21 +43,21 @@ class Replay(beam.PTransform):
         """Decode segments, route their events, and keep the ledger."""
         given = self._settings
         batches = segments | "Decode" >> beam.ParDo(Decode(given))
-        routed = batches | "Route" >> beam.ParDo(Route(given)).with_outputs(REJECTS, main="entries")
+        routed = batches | "Route" >> beam.ParDo(Route(given)).with_outputs(REJECTED, main="entries")
         keyed = routed.entries | "KeyByPage" >> beam.Map(key_by_page)
         keyed.element_type = typehints.KV[int, bytes]  # or they would be pickled
-        keep = KeepLedger(ReplayKeeperFactory(given.config), given.run, self._head is None, self._head)
+        keep = KeepLedger(ReplayedLogFactory(given.config), given.run, self._head is None, self._head)
         kept = keyed | "KeepLedger" >> beam.ParDo(keep)
         # Not flattened: each is saved in the stage that makes it, so memory never holds everything.
-        return {"rejects": routed[REJECTS], "kept": kept}
+        return {"rejects": routed[REJECTED], "kept": kept}
 
 
-def key_by_page(entry: bytes) -> tuple[int, bytes]:
-    """Return an entry with the shard that has its pages: a replay has one shard, of all page ids.
+def key_by_page(batch: bytes) -> tuple[int, bytes]:
+    """Return a batch with the shard that has its pages: a replay has one shard, of all page ids.
 
     A stream divides the rows of an entry by the hash of the URL of their page (stages/shard.py).
     """
-    return SHARD, entry
+    return SHARD, batch
 
 
 class Decode(beam.DoFn):
@@ -72,7 +73,7 @@ class Decode(beam.DoFn):
 
 
 class Route(beam.DoFn):
-    """Routes decoded batches. Yields encoded entries, and rejects under a tag."""
+    """Routes decoded batches. Yields the rows of each as bytes, and rejects under a tag."""
 
     def __init__(self, settings: ReplaySettings) -> None:
         """Later events are rejected."""
@@ -87,19 +88,20 @@ class Route(beam.DoFn):
         """Route one batch."""
         assert self._seen is not None
         given = self._settings
-        entry, rejects = route_batch(element, given.rules, self._seen, given.files, given.latest_ms)
-        yield entry
+        batch, rejects = route_batch(element, given.rules, self._seen, given.files, given.latest_ms)
+        yield batch.to_bytes()
         if rejects is not None:
-            yield beam.pvalue.TaggedOutput(REJECTS, rejects)
+            yield beam.pvalue.TaggedOutput(REJECTED, rejects)
 
 
-class SavePart(beam.DoFn):
-    """Writes parts to the work folder, which all workers share."""
+class SaveOutputs(beam.DoFn):
+    """Saves outputs in the work folder, which all workers share, but for the reports of workers in this process."""
 
-    def __init__(self, work: str, compressed: bool = False) -> None:
+    def __init__(self, run: str, work: str, compressed: bool = False) -> None:
+        self._run = run
         self._work = work
         self._compressed = compressed
 
-    def process(self, element: Any) -> None:
-        """Write one `Part`."""
-        write_part(Path(self._work), Part(*element), self._compressed)
+    def process(self, element: Output) -> None:
+        """Save one output."""
+        save_output(self._run, Path(self._work), Output(*element), self._compressed)

@@ -37,7 +37,7 @@ from opicflow.pipelines.results.files import (
     written_result,
 )
 from opicflow.pipelines.results.part_files import ArrivingParts, Stopped, arriving_parts
-from opicflow.pipelines.stages.parts import PartKind
+from opicflow.pipelines.stages import outputs
 
 _WORK = ".opicflow-"
 """What the names of work folders in folders of results begin with."""
@@ -50,18 +50,18 @@ class _Records(NamedTuple):
 
     name: str
     kind: ResultKind
-    parts: tuple[PartKind, ...]
+    parts: tuple[str, ...]
 
 
 _ALWAYS = (
-    _Records("importance", IMPORTANCE, (PartKind.IMPORTANCE,)),
-    _Records("refresh-schedule", SCHEDULES, (PartKind.SCHEDULE,)),
-    _Records("crawl-orders", ORDERS, (PartKind.ORDERED, PartKind.ORDERS)),
+    _Records("importance", IMPORTANCE, (outputs.FINAL_IMPORTANCE,)),
+    _Records("refresh-schedule", SCHEDULES, (outputs.FINAL_SCHEDULE,)),
+    _Records("crawl-orders", ORDERS, (outputs.ORDERS, outputs.FINAL_ORDERS)),
 )
-_SITES = _Records("site-importance", SITES, (PartKind.SITES,))
+_SITES = _Records("site-importance", SITES, (outputs.SITES,))
 _PUBLICATIONS = (
-    _Records("publications", IMPORTANCE, (PartKind.PUBLICATIONS,)),
-    _Records("refresh-publications", SCHEDULES, (PartKind.REPLANNED,)),
+    _Records("publications", IMPORTANCE, (outputs.IMPORTANCE,)),
+    _Records("refresh-publications", SCHEDULES, (outputs.SCHEDULE,)),
 )
 _REJECTS, _TOMBSTONES = "rejects", "tombstones"
 _SUMMARY = "summary"
@@ -249,9 +249,9 @@ def _writers(out: Path, arriving: ArrivingParts, kinds: FileKinds) -> Iterator[C
         yield partial(write_records, records)
 
     format_, read, write_one = kinds.format, arriving.read, partial(_write_one, out)
-    yield partial(write_one, _REJECTS, format_, lambda file: write_rejects(file, format_, read(PartKind.REJECTS)))
+    yield partial(write_one, _REJECTS, format_, lambda file: write_rejects(file, format_, read(outputs.REJECTS)))
     if kinds.publications:
-        yield partial(write_one, _TOMBSTONES, "jsonl", lambda file: write_tombstones(file, read(PartKind.TOMBSTONES)))
+        yield partial(write_one, _TOMBSTONES, "jsonl", lambda file: write_tombstones(file, read(outputs.TOMBSTONES)))
 
 
 def _write_one(out: Path, name: str, format_: str, write: Callable[[BinaryIO], object]) -> _Written:

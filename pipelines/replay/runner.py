@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opicflow.connectors.files.reading import ANY, Reading
-from opicflow.pipelines.ledger import ConfigRefused, LedgerConfig
+from opicflow.pipelines.ledger import ConfigRefused, Ledger, LedgerConfig
 from opicflow.pipelines.replay.answers import MOST_PAGES, policies_in_force, write_answers
+from opicflow.pipelines.replay.event_clock import policies_chain, policy_time_ms
 from opicflow.pipelines.replay.first_compile import compiled_beside
 from opicflow.pipelines.replay.inputs import AllRejected, FoundInput, Input, LogFiles, NothingRead
-from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayKeeper, policies_chain, policy_time_ms
 from opicflow.pipelines.replay.mapped_files import MappedFiles
 from opicflow.pipelines.replay.moments import keep_moments
 from opicflow.pipelines.replay.read_progress import Progress
+from opicflow.pipelines.replay.replayed_log import ReplayConfig, ReplayedLog
 from opicflow.pipelines.replay.result_files import (
     FileKinds,
     ResultFiles,
@@ -38,7 +39,7 @@ from opicflow.pipelines.replay.segments import (
     SEGMENT_BYTES,
     SegmentDone,
     SegmentRunner,
-    progress_of,
+    read_so_far,
 )
 from opicflow.pipelines.replay.state import State, StateFolder, StateRefused, samples_of
 from opicflow.pipelines.replay.summary import (
@@ -52,8 +53,9 @@ from opicflow.pipelines.replay.summary import (
 from opicflow.pipelines.replay.times_ahead import ahead_notes, keep_ahead
 from opicflow.pipelines.results.part_files import Parts, remove_final_parts, remove_parts, write_part
 from opicflow.pipelines.results.schedules import plan_notes
+from opicflow.pipelines.stages.decoded_batch import segment_at
 from opicflow.pipelines.stages.freed_memory import return_freed_memory
-from opicflow.pipelines.stages.parts import EMPTY_FILES, Part, PartKind
+from opicflow.pipelines.stages.outputs import FINAL_IMPORTANCE, FINAL_ORDERS, FINAL_SCHEDULE, REJECTS, Output
 from opicflow.pipelines.stages.rejects import reject_line
 from opicflow.pipelines.stages.route import ANY_TIME
 from opicflow.pipelines.stages.rules import Rules
@@ -144,7 +146,7 @@ def replayed(request: ReplayRequest, progress: Callable[[Progress], None]) -> It
     """Replay, write the requested results, and yield them. The files get their names after that, all or none."""
     begun = time.perf_counter()
     _check_runner(request)
-    log: Input = request.topic or LogFiles(
+    source: Input = request.topic or LogFiles(
         request.logs, may_be_empty=request.state is not None, reading=request.reading
     )
     if request.to is not None:
@@ -162,16 +164,16 @@ def replayed(request: ReplayRequest, progress: Callable[[Progress], None]) -> It
         work = stack.enter_context(_work_folder(folder, request.out))
         if request.urls_on_disk or (folder is not None and _is_large(request, folder.snapshot_bytes(state))):
             config = replace(config, space=MappedFiles(work))
-        keeper = folder.keeper(state, config) if folder and state.snapshot else None
-        if keeper is not None:
-            keeper.ledger.change_refreshing(config.ledger.refresh)
-            _check_strategy(request, keeper)
-        _check_policies(request, config, keeper)
-        _check_now(request, keeper)
-        replay = _Replay(request, log, config, rules, folder, state, work, progress, begun)
+        log = folder.log(state, config) if folder and state.snapshot else None
+        if log is not None:
+            log.ledger.change_refreshing(config.ledger.refresh)
+            _check_strategy(request, log)
+        _check_policies(request, config, log)
+        _check_now(request, log)
+        replay = _Replay(request, source, config, rules, folder, state, work, progress, begun)
         replay.use_rules()
-        found = replay.find_input(keeper, has_parts)
-        if keeper is None and not found.input_ranges:
+        found = replay.find_input(log, has_parts)
+        if log is None and not found.input_ranges:
             raise _without_a_log(request, found)
         stack.enter_context(compiled_beside(config))
         if request.out is not None:
@@ -179,8 +181,8 @@ def replayed(request: ReplayRequest, progress: Callable[[Progress], None]) -> It
             is_large = None in sizes or sum(size or 0 for size in sizes) > _MANY_ROWS_BYTES
             kinds = FileKinds(request.format, request.parts, request.sites is not None, request.publications, is_large)
             replay.files = stack.enter_context(result_files(request.out, work, kinds))
-        replay.run(found, keeper)
-        del keeper  # its ledger takes more memory than anything else
+        replay.run(found, log)
+        del log  # its ledger takes more memory than anything else
         return_freed_memory()
         yield replay.write_results(found)
         replay.finish()
@@ -191,8 +193,8 @@ class _Replay:
     """One replay: its steps, in their order, and where it is."""
 
     request: ReplayRequest
-    log: Input
-    config: KeeperConfig
+    source: Input
+    config: ReplayConfig
     rules: Rules
     folder: StateFolder | None
     state: State
@@ -215,12 +217,12 @@ class _Replay:
             self.state.rules.append(self.rules.to_json())
             self.notes.append("From here on other rules hold for addresses and links than before.")
 
-    def find_input(self, keeper: ReplayKeeper | None, has_parts: bool) -> FoundInput:
+    def find_input(self, log: ReplayedLog | None, has_parts: bool) -> FoundInput:
         """Find the input from where the state ends: a run that was interrupted continues, others begin.
 
         `has_parts`: the work folder is the one in which the run before has written.
         """
-        state, names = self.state, list(self.log.names)
+        state, names = self.state, list(self.source.names)
         now = {} if self.request.now_second is None else {"now_second": self.request.now_second}
         is_resumed = (
             bool(state.run)
@@ -234,7 +236,7 @@ class _Replay:
             self.notes.append("From here on pages are fetched again by other options than before.")
         if is_resumed and state.run["finished"]:
             # It may have been killed right at its end: the same command gives the same results, unless there is more.
-            is_resumed = self.log.is_read(state, self.request.latest_ms)
+            is_resumed = self.source.is_read(state, self.request.latest_ms)
             if is_resumed:
                 self.notes.append("Nothing new since these logs were replayed: the results are the same as then.")
         if not is_resumed:
@@ -247,15 +249,15 @@ class _Replay:
                 )
             earlier = samples_of(state.run, _MOST_EARLIER_SAMPLES)
             state.run = {"logs": names, "reports": [], "starts": {}, "finished": False, "earlier": earlier, **now}
-        remove_parts(self.work, keeper.head.segment if keeper and is_resumed else 0)
+        remove_parts(self.work, segment_at(log.head.next) if log and is_resumed else 0)
         self.ahead_before = frozenset(one.name for one in state.ahead)
-        found = self.log.find(state, self.notes, self.folder is not None, self.request.latest_ms)
+        found = self.source.find(state, self.notes, self.folder is not None, self.request.latest_ms)
         rejects = b"".join(reject_line(_reject_of_empty(file), file) for file in found.empty_files)
-        write_part(self.work, Part(PartKind.REJECTS, (0, EMPTY_FILES), rejects))
+        write_part(self.work, Output(REJECTS, rejects))
         self.checkpoint_at_bytes = counts_of(state)["bytes_read"]
         return found
 
-    def run(self, found: FoundInput, keeper: ReplayKeeper | None) -> None:
+    def run(self, found: FoundInput, log: ReplayedLog | None) -> None:
         """Run all segments, with a checkpoint where it is worth its time."""
         runner = SegmentRunner(
             found.input_ranges,
@@ -267,25 +269,25 @@ class _Replay:
             segment_bytes=self.request.segment_bytes,
             latest_ms=self.request.latest_ms,
         )
-        total = self.log.total(found.input_ranges)
-        with closing(runner.run(keeper)) as segments:
+        total = self.source.total(found.input_ranges)
+        with closing(runner.run(log)) as segments:
             for segment in segments:
                 self._record(segment.report)
                 self._write_checkpoint(segment)
-                if segment.keeper is not None and not segment.report["ended"]:
-                    self._make_small(runner, segment.keeper)
+                if segment.log is not None and not segment.report["ended"]:
+                    self._make_small(runner, segment.log.ledger)
                 self.policies = None
-                if segment.keeper is not None and self._are_answers(segment.keeper):
-                    self.policies = policies_in_force(segment.keeper.ledger)
-                counts, done = counts_of(self.state), self.log.done(found.input_ranges, self.state)
+                if segment.log is not None and self._are_answers(segment.log):
+                    self.policies = policies_in_force(segment.log.ledger)
+                counts, done = counts_of(self.state), self.source.done(found.input_ranges, self.state)
                 seconds, pages = time.perf_counter() - self.begun, segment.report["pages"]
-                self.progress(Progress(counts["events_read"], pages, done, total, self.log.unit, seconds))
+                self.progress(Progress(counts["events_read"], pages, done, total, self.source.unit, seconds))
 
-    def _make_small(self, runner: SegmentRunner, keeper: ReplayKeeper) -> None:
+    def _make_small(self, runner: SegmentRunner, ledger: Ledger) -> None:
         """Put URLs and remembered links on disk if the ledger has become too large for memory."""
-        if keeper.ledger.is_in_memory and _is_large(self.request, keeper.ledger.all_bytes()):
+        if ledger.is_in_memory and _is_large(self.request, ledger.all_bytes()):
             files = MappedFiles(self.work)
-            keeper.ledger.move_urls(files)
+            ledger.move_urls(files)
             runner.config = replace(runner.config, space=files)
             self.notes.append("The ledger has become so large that URLs and links are on disk, as with --urls-on-disk.")
 
@@ -295,13 +297,13 @@ class _Replay:
         if report["tally"] or not run["reports"]:
             run["reports"].append({name: report[name] for name in _SUMMED})
         run["last"] = {name: value for name, value in report.items() if name not in _SUMMED}
-        read = {one.source: one for one in progress_of(report)}
+        read = {one.source: one for one in read_so_far(report)}
         for source in self.state.sources:
             if one := read.get(source.name):
                 keep_ahead(self.state, one, source, self.request.latest_ms)
                 source.at = one.at
                 if self.folder:
-                    self.log.remember(source, one)
+                    self.source.remember(source, one)
         for ahead in list(self.state.ahead):
             if one := read.get(ahead.name):
                 keep_ahead(self.state, one, ahead, self.request.latest_ms)
@@ -309,15 +311,15 @@ class _Replay:
                 if one.is_done:
                     self.state.ahead.remove(ahead)
 
-    def _are_answers(self, keeper: ReplayKeeper) -> bool:
+    def _are_answers(self, log: ReplayedLog) -> bool:
         """Return whether the final parts are those of the ledger as it is: not settled, no policies still to come."""
         config = self.config
-        is_as_kept = (keeper.ledger.is_certified or not config.settle) and not config.publications
-        return is_as_kept and keeper.policies_had == len(config.policies) and keeper.ledger.pages <= MOST_PAGES
+        is_as_kept = (log.ledger.is_certified or not config.settle) and not config.publications
+        return is_as_kept and log.policies_had == len(config.policies) and log.ledger.pages <= MOST_PAGES
 
     def _write_checkpoint(self, segment: SegmentDone) -> None:
         """Write a checkpoint at the end, and where the input since the last one is half as large as the snapshot."""
-        if self.folder is None or segment.keeper is None:
+        if self.folder is None or segment.log is None:
             return
         bytes_read = counts_of(self.state)["bytes_read"]
         least_bytes = min(_LEAST_CHECKPOINT_BYTES, self.request.segment_bytes)
@@ -325,13 +327,13 @@ class _Replay:
         if is_due or segment.report["ended"]:
             self.checkpoint_at_bytes = bytes_read
             with path_in_errors(self.folder.path):
-                self.snapshot_bytes = self.folder.write(self.state, segment.keeper)
+                self.snapshot_bytes = self.folder.write(self.state, segment.log)
                 keep_moments(self.folder.path, self.work)
 
     def write_results(self, found: FoundInput) -> ReplayResult:
         """Write files and topics, with the summary last. The files have no names yet."""
         request, last = self.request, self.state.run["last"]
-        self.notes += self.log.notes_at_end(found.input_ranges, self.state)
+        self.notes += self.source.notes_at_end(found.input_ranges, self.state)
         if request.now_second is not None and last["audit"]["second"] > request.now_second:
             self.notes.append("The logs end later than --now, which changes nothing.")
         result = self._result(found)
@@ -360,17 +362,17 @@ class _Replay:
             raise _nothing_read(summary, found)
         return ReplayResult(
             summary=summary,
-            importance=self._parts(PartKind.IMPORTANCE),
+            importance=self._parts(FINAL_IMPORTANCE),
             samples=[sample for report in state.run["reports"] for sample in report["samples"]],
             idle=last["idle"],
-            rejects=self._parts(PartKind.REJECTS),
+            rejects=self._parts(REJECTS),
             notes=self.notes
             + self._ahead_notes(summary)
             + policy_notes(state)
             + plan_notes(last["plan"])
             + notes_for(summary, last["idle"], state.config["ledger"]["remember_links"]),
-            schedules=self._parts(PartKind.SCHEDULE),
-            orders=self._parts(PartKind.ORDERS),
+            schedules=self._parts(FINAL_SCHEDULE),
+            orders=self._parts(FINAL_ORDERS),
             options=state.config["ledger"],
         )
 
@@ -379,7 +381,7 @@ class _Replay:
         is_kept = self.folder and any(one.name not in self.ahead_before for one in self.state.ahead)
         return notes if is_kept else [*ahead_note(summary), *notes]
 
-    def _parts(self, kind: PartKind) -> Parts:
+    def _parts(self, kind: str) -> Parts:
         return Parts(self.work, kind)
 
     def finish(self) -> None:
@@ -420,25 +422,25 @@ def _all_empty(found: FoundInput) -> NothingRead:
     return NothingRead(f"{names}: empty: there is nothing to replay")
 
 
-def _check_policies(request: ReplayRequest, config: KeeperConfig, keeper: ReplayKeeper | None) -> None:
+def _check_policies(request: ReplayRequest, config: ReplayConfig, log: ReplayedLog | None) -> None:
     """Refuse policies that do not begin with those that the state has applied."""
-    had = keeper.policies_had if keeper else 0
-    if keeper and config.policies and policies_chain(config.policies[:had]) != keeper.head.policies_chain:
+    had = log.policies_had if log else 0
+    if log and config.policies and policies_chain(config.policies[:had]) != log.policies_chain:
         raise StateRefused(
             f"{request.state}: the {had} policies it has applied are not the first ones here: give all policies again, "
             "and put new ones after them, with later times"
         )
 
 
-def _check_now(request: ReplayRequest, keeper: ReplayKeeper | None) -> None:
+def _check_now(request: ReplayRequest, log: ReplayedLog | None) -> None:
     now = request.now_second
-    if now is not None and keeper is not None and now < keeper.ledger.tick_second:
-        at = iso_time(1000 * keeper.ledger.tick_second)
+    if now is not None and log is not None and now < log.ledger.tick_second:
+        at = iso_time(1000 * log.ledger.tick_second)
         raise StateRefused(f"--now: {request.state} is at {at}: give a later time")
 
 
-def _check_strategy(request: ReplayRequest, keeper: ReplayKeeper) -> None:
-    given, holds = request.counting.refresh.get("strategy"), keeper.ledger.budget().strategy
+def _check_strategy(request: ReplayRequest, log: ReplayedLog) -> None:
+    given, holds = request.counting.refresh.get("strategy"), log.ledger.budget().strategy
     if given not in (None, holds):
         raise StateRefused(
             f"--refresh-strategy {given}: a policy of this crawl sets {holds}: omit the option, or state another policy"
@@ -465,7 +467,7 @@ def _check_runner(request: ReplayRequest) -> None:
         raise ConfigRefused(f"--runner {request.runner}: Beam has no such runner here: check its name") from None
 
 
-def _settings(request: ReplayRequest, state: State | None) -> tuple[KeeperConfig, Rules]:
+def _settings(request: ReplayRequest, state: State | None) -> tuple[ReplayConfig, Rules]:
     """Return the settings of the request and the state; refused where they contradict each other."""
     rules = request.rules or (state.last_rules if state else Rules())
     page_ids = state.rules_of_page_ids if state else request.page_ids or PageIds()
@@ -493,7 +495,7 @@ def _settings(request: ReplayRequest, state: State | None) -> tuple[KeeperConfig
         raise ConfigRefused("--settle needs remembered links: replay from the start with --remember-links")
     if request.settle and round(config.damping * (1 << 20)) == 1 << 20:
         raise ConfigRefused("--settle needs a damping below 1: without the small edge ranks have no certificate")
-    keeper_config = KeeperConfig(
+    replay_config = ReplayConfig(
         multiplier=int.from_bytes(os.urandom(8), "little"),
         ledger=config,
         settle=request.settle,
@@ -505,7 +507,7 @@ def _settings(request: ReplayRequest, state: State | None) -> tuple[KeeperConfig
         page_ids=page_ids,
         now_second=request.now_second,
     )
-    return keeper_config, rules
+    return replay_config, rules
 
 
 def _new_ledger(request: ReplayRequest, rules: Rules) -> LedgerConfig:

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opicflow.connectors.runs import closing_run, kept
 from opicflow.pipelines.ledger.space import in_memory
-from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeper
-from opicflow.pipelines.replay.segment_steps import SHARD, ReplaySettings, apply_segment
-from opicflow.pipelines.results.part_files import read_report, write_part
+from opicflow.pipelines.replay.replayed_log import SHARD, ReplayConfig, ReplayedLog
+from opicflow.pipelines.replay.reports import Reports, report_of, save_output
+from opicflow.pipelines.replay.segment_steps import ReplaySettings, apply_segment
 from opicflow.pipelines.stages.bundle_ends import bundles_end_sooner
 from opicflow.pipelines.stages.decode import InputRange, PausedReader, Segment, read_ahead
-from opicflow.pipelines.stages.decoded_batch import SourceProgress
+from opicflow.pipelines.stages.decoded_batch import SourceProgress, progress_of, segment_at
 from opicflow.pipelines.stages.keepers import Keepers, LostLedger
+from opicflow.pipelines.stages.log_head import LogHead
 from opicflow.pipelines.stages.route import ANY_TIME
 from opicflow.pipelines.stages.rules import Rules
 
@@ -39,10 +40,10 @@ _UNLIMITED_BYTES = 1 << 62
 
 
 class SegmentDone(NamedTuple):
-    """The report of a segment, and the keeper behind it if it is in this process."""
+    """The report of a segment, and the log with its ledger if it is in this process."""
 
     report: dict[str, Any]
-    keeper: ReplayKeeper | None
+    log: ReplayedLog | None
 
 
 @dataclass
@@ -50,7 +51,7 @@ class SegmentRunner:
     """The input of a replay, and its settings."""
 
     input_ranges: list[InputRange]
-    config: KeeperConfig
+    config: ReplayConfig
     rules: Rules
     work: Path
     runner: str = DIRECT_RUNNER
@@ -59,35 +60,36 @@ class SegmentRunner:
     latest_ms: int = ANY_TIME
     run_name: str = field(default_factory=lambda: uuid.uuid4().hex)
 
-    def run(self, keeper: ReplayKeeper | None) -> Generator[SegmentDone, None, None]:
-        """Replay from the head of `keeper`, or from the start. Yields after each segment."""
+    def run(self, log: ReplayedLog | None) -> Generator[SegmentDone, None, None]:
+        """Replay from the head of `log`, or from the start. Yields after each segment."""
         with closing_run(self.run_name):  # other runners may run here as well
+            kept(self.run_name, Reports)  # from now on they are kept, by workers in this process
             if self.runner not in IN_PROCESS:
                 yield from self._run_at_once()
                 return
-            if keeper:
-                kept(self.run_name, Keepers).put(SHARD, keeper)
-            yield from self._run_one_by_one(keeper.head if keeper else ReplayHead())
+            if log:
+                kept(self.run_name, Keepers).put(SHARD, log)
+            yield from self._run_one_by_one(log.head if log else LogHead())
 
-    def _run_one_by_one(self, head: ReplayHead) -> Iterator[SegmentDone]:
+    def _run_one_by_one(self, head: LogHead) -> Iterator[SegmentDone]:
         input_ranges: Sequence[InputRange] = self.input_ranges
         while True:
-            segment = Segment(head.segment, tuple(input_ranges), self.segment_bytes, ends_input=True)
+            segment = Segment(segment_at(head.next), tuple(input_ranges), self.segment_bytes, ends_input=True)
             self._run_here(segment, head)
-            report = read_report(self.work, segment.number)
-            keeper = kept(self.run_name, Keepers).peek(SHARD)
-            assert isinstance(keeper, ReplayKeeper)
-            head = keeper.head
-            yield SegmentDone(report, keeper)
+            report = report_of(self.run_name, self.work, segment.number)
+            log = kept(self.run_name, Keepers).peek(SHARD)
+            assert isinstance(log, ReplayedLog) and report is not None
+            head = log.head
+            yield SegmentDone(report, log)
             if report["ended"]:
                 return
-            input_ranges = _remaining(input_ranges, progress_of(report))
+            input_ranges = _remaining(input_ranges, read_so_far(report))
 
-    def _run_here(self, segment: Segment, head: ReplayHead) -> None:
+    def _run_here(self, segment: Segment, head: LogHead) -> None:
         """Run a segment in this process: by threads, or by Beam."""
         if self.runner == LOCAL:
-            for part in apply_segment(self._settings, head, segment):
-                write_part(self.work, part, self._compresses)
+            for output in apply_segment(self._settings, head, segment):
+                save_output(self.run_name, self.work, output, self._compresses)
             return
         # While Beam is loaded, and the pipeline is made:
         read_ahead(segment, self.rules, kept(self.run_name, PausedReader))
@@ -108,12 +110,11 @@ class SegmentRunner:
         ] or [Segment(0, (), _UNLIMITED_BYTES, ends_input=True)]
         self._run_pipeline(segments, Replay(self._settings), *self._runner_and_workers())
         for segment in segments:
-            try:
-                report = read_report(self.work, segment.number)
-            except FileNotFoundError:  # later batches wait for one that never came
+            report = report_of(self.run_name, self.work, segment.number)
+            if report is None:  # later batches wait for one that never came
                 raise LostLedger(
                     f"{self.runner} ended without the whole input (segment {segment.number} has no end): run again"
-                ) from None
+                )
             yield SegmentDone(report, None)
 
     @property
@@ -140,22 +141,19 @@ class SegmentRunner:
         import apache_beam as beam
         from apache_beam.options.pipeline_options import PipelineOptions
 
-        from opicflow.pipelines.replay.pipeline import SavePart
+        from opicflow.pipelines.replay.pipeline import SaveOutputs
 
         pipeline = beam.Pipeline(runner=runner, options=PipelineOptions([*self.beam_options, *workers]))
         created = pipeline | "ListSegments" >> beam.Create(segments, reshuffle=self.runner != DIRECT_RUNNER)
         outputs = created | "Replay" >> replay
         for name, output in outputs.items():
-            _ = output | f"Save {name}" >> beam.ParDo(SavePart(str(self.work), self._compresses))
+            _ = output | f"Save {name}" >> beam.ParDo(SaveOutputs(self.run_name, str(self.work), self._compresses))
         pipeline.run().wait_until_finish()
 
 
-def progress_of(report: dict[str, Any]) -> list[SourceProgress]:
+def read_so_far(report: dict[str, Any]) -> list[SourceProgress]:
     """Return how far the sources were read, from the report of a segment."""
-    return [
-        SourceProgress(source, at, is_done, tuple((number, next_, last) for number, next_, last in partitions), *waits)
-        for source, at, is_done, partitions, *waits in report["files"]
-    ]
+    return [progress_of(values) for values in report["files"]]
 
 
 def _remaining(input_ranges: Sequence[InputRange], progress: Sequence[SourceProgress]) -> list[InputRange]:

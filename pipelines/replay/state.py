@@ -33,7 +33,7 @@ from opicflow.connectors.files.whole_file import remove_leftovers, sync_folder, 
 from opicflow.pipelines.ledger import LedgerConfig, LedgerError
 from opicflow.pipelines.ledger.snapshot import HEAD_BYTES
 from opicflow.pipelines.replay.answers import remove_other_answers
-from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayKeeper
+from opicflow.pipelines.replay.replayed_log import ReplayConfig, ReplayedLog
 from opicflow.pipelines.stages.rules import Rules
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.pages import PageIds, PageIdsRefused
@@ -180,8 +180,8 @@ class StateFolder:
             f"{self.path}: its state.json was damaged: restore the folder, or start again in another one"
         )
 
-    def keeper(self, state: State, config: KeeperConfig) -> ReplayKeeper:
-        """The keeper of the last checkpoint."""
+    def log(self, state: State, config: ReplayConfig) -> ReplayedLog:
+        """The log of the last checkpoint, with its ledger."""
         folder = self.path / state.snapshot
         try:
             names = sorted(folder.iterdir(), key=lambda chunk: chunk.name)
@@ -194,7 +194,7 @@ class StateFolder:
                 f"{folder}: the ledger cannot be restored ({reason}): restore the folder, or start again in another one"
             ) from None
         try:
-            return ReplayKeeper.from_notes(config, ledger, state.notes.encode())
+            return ReplayedLog.from_notes(config, ledger, state.notes.encode())
         except _WRONG_VALUES:
             raise self._unreadable() from None
 
@@ -203,19 +203,19 @@ class StateFolder:
         folder = self.path / state.snapshot
         return sum(chunk.stat().st_size for chunk in folder.glob("*-*")) if state.snapshot else 0
 
-    def write(self, state: State, keeper: ReplayKeeper) -> int:
+    def write(self, state: State, log: ReplayedLog) -> int:
         """Write a checkpoint. Returns the bytes of the snapshot. Until it is whole, the one before counts."""
         if not (self.path / "state.json").exists():  # so a folder with a snapshot and without it has lost it
             self.write_state(replace(state, snapshot="", checkpoints=0))
         state.checkpoints += 1
         state.snapshot = f"snapshot-{state.checkpoints:06}"
-        state.notes = keeper.notes().decode()
+        state.notes = log.notes().decode()
         folder = self.path / state.snapshot
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         size = 0
         before = {path.name.partition("-")[2]: path for path in self.path.glob("snapshot-*/*-urls-*")}
-        for number, chunk in enumerate(keeper.ledger.snapshot_chunks()):
+        for number, chunk in enumerate(log.ledger.snapshot_chunks()):
             path = folder / f"{number:06}-{chunk.name}"
             if not _link(before.get(chunk.name), path, chunk.data):
                 with open(path, "wb") as file:

@@ -23,24 +23,24 @@ def read_ledger(path: Path) -> tuple[Ledger, Rules]:
     Nothing is written or locked: the folder may be read-only, and a replay may be running in it.
     """
     from opicflow.pipelines.ledger import LedgerConfig
-    from opicflow.pipelines.replay.keeper import KeeperConfig
+    from opicflow.pipelines.replay.replayed_log import ReplayConfig
     from opicflow.pipelines.replay.state import StateFolder, StateRefused
 
     folder = StateFolder(path)
     while True:
         state = read_state(folder)
         try:
-            config = KeeperConfig(
+            config = ReplayConfig(
                 LedgerConfig.from_json(state.config["ledger"]),
                 page_ids=state.rules_of_page_ids,
                 multiplier=int.from_bytes(os.urandom(8), "little"),
             )
-            keeper = folder.keeper(state, config)
+            ledger = folder.log(state, config).ledger
         except StateRefused:
             if read_state(folder).snapshot == state.snapshot:
                 raise
             continue  # a replay removed this checkpoint after it had written the next one
-        return keeper.ledger, state.last_rules
+        return ledger, state.last_rules
 
 
 def read_answers(path: Path) -> tuple[Answers, Rules]:

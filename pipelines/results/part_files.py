@@ -1,59 +1,53 @@
-"""The parts of results that a replay keeps in its work folder until they are written: their names, and the files.
+"""The parts of results: outputs that a replay keeps in its work folder until results are written from them.
 
-No other module makes or reads these names. The names of a kind sort in the order of the log. Old state folders have
-them too, so they never change.
+No other module makes or reads the names of these files. Those of a kind sort in the order of the log.
 """
 
 from __future__ import annotations
 
-import json
 import zlib
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import count
 from pathlib import Path
 from threading import Condition
 from typing import Any
 
 from opicflow.connectors.files.whole_file import write_atomically
 from opicflow.connectors.runs import closing_run, find_kept, kept
-from opicflow.pipelines.stages.parts import EMPTY_FILES, FINAL, Part, PartKind
+from opicflow.pipelines.stages.decoded_batch import first_offset, segment_at
+from opicflow.pipelines.stages.outputs import FINAL, Output
 
 _COMPRESSED = b"x\x01"
 
 
-def part_name(kind: PartKind, position: tuple[int, ...]) -> str:
-    """Return the file name of a part."""
-    words = [f"{number:06}" for number in position]
-    if kind is PartKind.TOMBSTONES:
-        words[-1] = "abc"[position[-1]]
-    elif kind is PartKind.PUBLICATIONS:
-        words[-1] = str(position[-1])
-    elif kind is PartKind.REJECTS and position[-1] == EMPTY_FILES:
-        words[-1] = "empty"
-    return "-".join((kind.value, *words)) + (".json" if kind is PartKind.REPORT else "")
+def part_name(kind: str, offset: int, number: int) -> str:
+    """Return the file name of an output: its kind, its segment, its batch there, and its number in that."""
+    segment = segment_at(offset)
+    return f"{parts_of_segment(kind, segment)}{offset - first_offset(segment):06}-{number:06}"
 
 
-def segment_of(name: str) -> int | None:
-    """Return the segment of a part by its file name; None for final parts and other files."""
-    kind, _, position = name.partition("-")
-    if kind not in list(PartKind) or kind in FINAL:
-        return None
-    segment = position.partition("-")[0].removesuffix(".json")
-    return int(segment) if segment.isdigit() else None
+def parts_of_segment(kind: str, segment: int) -> str:
+    """Return what the names of the outputs of a kind in a segment begin with."""
+    return f"{kind}-{segment:06}-"
 
 
-def write_part(work: Path, part: Part, compressed: bool = False) -> None:
-    """Write a part, whole or not at all. A part that is written again has the same bytes.
+def _segment_of(name: str) -> int | None:
+    """Return the segment of an output by its file name; None for other files."""
+    _, *place = name.rsplit("-", 3)
+    return int(place[0]) if len(place) == 3 and all(word.isdigit() for word in place) else None
 
-    `compressed`: the parts that are made at the end of the input take less room.
+
+def write_part(work: Path, output: Output, compressed: bool = False) -> None:
+    """Write an output, whole or not at all. One that is written again has the same bytes.
+
+    `compressed`: those that are made at the end of the input take less room.
     """
-    data = zlib.compress(part.data, 1) if compressed and part.kind in FINAL else part.data
-    write_atomically(work / part_name(part.kind, part.position), data)
+    data = zlib.compress(output.data, 1) if compressed and output.kind in FINAL else output.data
+    path = work / part_name(output.kind, output.offset, output.number)
+    write_atomically(path, data)
     arriving = find_kept(str(work), ArrivingParts)
     if arriving is not None:
-        arriving.add(part.kind)
+        arriving.add(output.kind, path)
 
 
 def read_part(path: Path) -> bytes:
@@ -62,18 +56,12 @@ def read_part(path: Path) -> bytes:
     return zlib.decompress(data) if data.startswith(_COMPRESSED) else data
 
 
-def read_report(work: Path, segment: int) -> dict[str, Any]:
-    """Return the report of a segment."""
-    report: dict[str, Any] = json.loads((work / part_name(PartKind.REPORT, (segment,))).read_bytes())
-    return report
-
-
 class Parts(Sequence[bytes]):
     """The parts of a kind in the order of the log, read on access."""
 
-    def __init__(self, work: Path, kind: PartKind) -> None:
+    def __init__(self, work: Path, kind: str) -> None:
         """List the parts that exist now."""
-        self._paths = sorted(work.glob(f"{kind.value}-*"))
+        self._paths = sorted(work.glob(f"{kind}-*"))
 
     def __len__(self) -> int:
         return len(self._paths)
@@ -94,15 +82,17 @@ class ArrivingParts:
     def __init__(self, work: Path) -> None:
         """The parts in this folder, none of which has arrived."""
         self._work = work
-        self._arrived: Counter[PartKind] = Counter()
-        self._latest: PartKind | None = None
+        self._arrived: dict[str, list[Path]] = {}
+        self._latest = ""
         self._is_complete = self._is_stopped = False
         self._changed = Condition()
 
-    def add(self, kind: PartKind) -> None:
+    def add(self, kind: str, path: Path) -> None:
         """Wake readers: the next part of a kind is there. Final kinds come last, and one after the other."""
         with self._changed:
-            self._arrived[kind] += 1
+            paths = self._arrived.setdefault(kind, [])
+            if path not in paths:  # which a repeated bundle has saved again
+                paths.append(path)
             self._latest = kind
             self._changed.notify_all()
 
@@ -118,16 +108,16 @@ class ArrivingParts:
             self._is_stopped = True
             self._changed.notify_all()
 
-    def has(self, kind: PartKind, number: int = 0) -> bool:
+    def has(self, kind: str, number: int = 0) -> bool:
         """Return whether this part of a kind is there, or it is known that there are fewer."""
         if self._is_complete:
             return True
         if kind not in FINAL:
-            return any(self._arrived[final] for final in FINAL)
-        is_over = self._arrived[kind] > 0 and self._latest != kind
-        return is_over or self._arrived[kind] > number
+            return any(final in self._arrived for final in FINAL)
+        is_over = kind in self._arrived and self._latest != kind
+        return is_over or len(self._arrived.get(kind, ())) > number
 
-    def read(self, *kinds: PartKind) -> Iterator[bytes]:
+    def read(self, *kinds: str) -> Iterator[bytes]:
         """Yield the parts of the given kinds, one kind after the other. Waits for each part and each kind's end."""
         for kind in kinds:
             if kind in FINAL:
@@ -138,15 +128,17 @@ class ArrivingParts:
                     self._wait(kind)
                     yield part
 
-    def _read_final(self, kind: PartKind) -> Iterator[bytes]:
-        for number in count():
+    def _read_final(self, kind: str) -> Iterator[bytes]:
+        number = 0
+        self._wait(kind)
+        while number < len(paths := self._arrived.get(kind, ())):
+            yield read_part(paths[number])
+            number += 1
             self._wait(kind, number)
-            path = self._work / part_name(kind, (number,))
-            if not path.exists():
-                return
-            yield read_part(path)
+        if number == 0:  # workers elsewhere have saved them
+            yield from Parts(self._work, kind)
 
-    def _wait(self, kind: PartKind, number: int = 0) -> None:
+    def _wait(self, kind: str, number: int = 0) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._is_stopped or self.has(kind, number))
             if self._is_stopped:
@@ -164,7 +156,7 @@ def remove_parts(work: Path, from_segment: int = 0) -> None:
     """Remove final parts, and all parts of the segments from this one on: they will be made again."""
     remove_final_parts(work)
     for path in work.glob("*-*"):
-        segment = segment_of(path.name)
+        segment = _segment_of(path.name)
         if segment is not None and segment >= from_segment:
             with suppress(FileNotFoundError):
                 path.unlink()
@@ -173,6 +165,6 @@ def remove_parts(work: Path, from_segment: int = 0) -> None:
 def remove_final_parts(work: Path) -> None:
     """Remove the parts that were made at the end of the input."""
     for kind in FINAL:
-        for path in work.glob(f"{kind.value}-*"):
+        for path in work.glob(f"{kind}-*"):
             with suppress(FileNotFoundError):
                 path.unlink()

@@ -35,6 +35,9 @@ from opicflow.pipelines.stages.metrics import count
 from opicflow.pipelines.stages.outputs import (
     APPLIED,
     AUDIT,
+    FINAL_IMPORTANCE,
+    FINAL_ORDERS,
+    FINAL_SCHEDULE,
     IMPORTANCE,
     ORDERS,
     REJECTS,
@@ -44,8 +47,7 @@ from opicflow.pipelines.stages.outputs import (
     TRANSFERS,
     Output,
 )
-from opicflow.pipelines.stages.parts import PartKind
-from opicflow.schemas.columns import Columns, unpack
+from opicflow.schemas.columns import Columns
 from opicflow.schemas.published_schemas import schema
 from opicflow.schemas.sites import site_names
 
@@ -83,20 +85,18 @@ def send_results(to: Destination, work: Path, audit: dict[str, Any]) -> list[Sen
     """
     with Publisher(to.connection, connect_seconds=_PATIENCE_SECONDS) as publisher:
         sender = _Sender(to, publisher)
-        for meanwhile, at_the_end, topic, columns_of in (
-            (PartKind.PUBLICATIONS, PartKind.IMPORTANCE, IMPORTANCE, importance_columns),
-            (PartKind.REPLANNED, PartKind.SCHEDULE, SCHEDULE, schedule_columns),
+        for topic, at_the_end, columns_of in (
+            (IMPORTANCE, FINAL_IMPORTANCE, importance_columns),
+            (SCHEDULE, FINAL_SCHEDULE, schedule_columns),
         ):
-            sender.send_pages(topic, Parts(work, meanwhile), columns_of)
-            sender.bury(topic, Parts(work, PartKind.TOMBSTONES))
+            sender.send_pages(topic, Parts(work, topic), columns_of)
+            sender.bury(topic, Parts(work, TOMBSTONES))
             sender.send_pages(topic, Parts(work, at_the_end), columns_of)
-        sender.send_sites(Parts(work, PartKind.SITES), Parts(work, PartKind.TOMBSTONES))
-        for kind in (PartKind.ORDERED, PartKind.ORDERS):
+        sender.send_sites(Parts(work, SITES), Parts(work, TOMBSTONES))
+        for kind in (ORDERS, FINAL_ORDERS):
             sender.send_pages(ORDERS, Parts(work, kind), order_columns)
-        for lines in Parts(work, PartKind.REJECTS):
-            columns = reject_columns(lines)
-            keys = [f"{source}:{at}".encode() for source, at in zip(columns["source"], columns["offset"], strict=True)]
-            sender.send(REJECTS, keys, keys, columns)
+        for lines in Parts(work, REJECTS):
+            sender.send_rejects(lines)
         key = f"{audit['shard']}".encode()
         sender.send_values(AUDIT, [key], [key], [sender.framer(AUDIT).encode({**audit, **_NO_PAIRS})])
         publisher.flush()
@@ -158,16 +158,7 @@ class SendOutputs(SendingDoFn):
             key = f"{values['shard']}".encode()
             sender.send_values(AUDIT, [key], [key], [sender.framer(AUDIT).encode(values)])
         elif kind == REJECTS:
-            _, values, columns = unpack(data)
-            key = f"{self._ledger_topic}/{values['shard']}:{values['offset']}".encode()
-            reject = {
-                "reason": [values["reason"]],
-                "detail": [values["detail"]],
-                "source": [f"{self._ledger_topic}/{values['shard']}"],
-                "offset": [values["offset"]],
-                "bytes": [columns["bytes"].tobytes()],
-            }
-            sender.send(REJECTS, [key], [key], reject)
+            sender.send_rejects(data, f"{self._ledger_topic}/")
         count(f"sent_{kind.replace('-', '_')}", sender.sent_now())
 
 
@@ -224,6 +215,13 @@ class _Sender:
             gone = [*(names[row] for row in np.flatnonzero(~left).tolist()), *sorted(lost.difference(names))]
             for keys in (gone, [f"{name}#{shard}" for name in gone]):
                 self._bury(SITES, gone, [key.encode() for key in keys])
+
+    def send_rejects(self, lines: bytes, topic: str = "") -> None:
+        """Send rejects. Of the log of a shard, `topic` and a slash come before its number."""
+        columns = reject_columns(lines)
+        sources = [f"{topic}{source}" for source in columns["source"]]
+        keys = [f"{source}:{at}".encode() for source, at in zip(sources, columns["offset"], strict=True)]
+        self.send(REJECTS, keys, keys, {**columns, "source": sources})
 
     def send(self, topic: str, by: Sequence[bytes | str], keys: Sequence[bytes], columns: Columns) -> None:
         """Send rows; `by` are the texts that give them their partitions."""

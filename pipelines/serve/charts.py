@@ -35,7 +35,8 @@ class _Axis(NamedTuple):
         if self.is_log:
             if not value > 0:
                 return math.nan
-            return math.log(value / self.low) / math.log(self.high / self.low)
+            low = math.log(self.low)  # a quotient of the smallest and the largest numbers is no number
+            return (math.log(value) - low) / (math.log(self.high) - low)
         return (value - self.low) / (self.high - self.low)
 
 

@@ -25,7 +25,7 @@ from opicflow.pipelines.results.record_columns import pages_of
 from opicflow.pipelines.serve.page_table import PageTable
 from opicflow.pipelines.serve.view import Moment, RejectExample, View
 from opicflow.pipelines.serve.watchers import Watchers
-from opicflow.pipelines.stages.parts import PartKind
+from opicflow.pipelines.stages.outputs import REJECTS
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.policy_json import policy_from_json
 
@@ -197,9 +197,7 @@ class StateSource:
             idle=last.get("idle", {}),
             rejects=rejects,
             examples=examples_of(
-                orjson.loads(line)
-                for part in Parts(self._path / "work", PartKind.REJECTS)
-                for line in part.splitlines()
+                orjson.loads(line) for part in Parts(self._path / "work", REJECTS) for line in part.splitlines()
             ),
             options=options_of(state.config["ledger"]),
             categories=self._rules.categories.names[: self._rules.categories.count],

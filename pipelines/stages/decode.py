@@ -22,12 +22,12 @@ from opicflow.pipelines.stages.background import give_way
 from opicflow.pipelines.stages.decoded_batch import (
     DecodedBatch,
     Partitions,
+    RoutedBatch,
     SourceProgress,
-    encode_batch,
     route_rows,
     urls_of,
 )
-from opicflow.pipelines.stages.parts import Part, PartKind
+from opicflow.pipelines.stages.outputs import REJECTS, Output
 from opicflow.pipelines.stages.rejects import reject_line
 from opicflow.pipelines.stages.route import ANY_TIME, Seen
 from opicflow.pipelines.stages.rules import Rules
@@ -40,6 +40,8 @@ _MOST_AHEAD = 48
 _MOST_AHEAD_BYTES = 32 << 20
 """The most bytes that they may take: a batch of short links is thirty times as large when it is decoded."""
 _REJECT_BYTES = 1 << 10
+ROUTED = 1
+"""The number of the rejects of a router among the outputs of their batch. Those of the keeper are higher."""
 
 
 class UndecodedBatch(Protocol):
@@ -326,13 +328,13 @@ def _decode(input_range: InputRange, batch: UndecodedBatch, canonicaliser: Canon
 
 def route_batch(
     batch: DecodedBatch, rules: Rules, seen: Seen, files: dict[str, str], latest_ms: int = ANY_TIME
-) -> tuple[bytes, Part | None]:
-    """Return the encoded entry of a batch, and its rejects. `files` are the names of the sources."""
+) -> tuple[RoutedBatch, Output | None]:
+    """Return the rows of a batch, and its rejects. `files` are the names of the sources."""
     routed = route_rows(batch.decoded, batch.urls, batch.source, rules, seen, latest_ms)
     if ahead := int((batch.decoded.events.time_ms > latest_ms).sum()):
         routed.counts["events_ahead"] = ahead
-    entry = encode_batch(batch, routed, files.get(batch.source, batch.source))
+    rows = RoutedBatch.of(batch, routed, files.get(batch.source, batch.source))
     if not routed.rejects:
-        return entry, None
+        return rows, None
     lines = b"".join(reject_line(reject, files.get(reject.source, reject.source)) for reject in routed.rejects)
-    return entry, Part(PartKind.REJECTS, (batch.segment, batch.number), lines)
+    return rows, Output(REJECTS, lines, offset=rows.offset, number=ROUTED)

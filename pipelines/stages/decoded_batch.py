@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import orjson
+import xxhash
 
 from opicflow.connectors.files.decoded import Decoded, reject_of
 from opicflow.pipelines.ledger import CrawlEntry, CrawlItems, LogPosition
-from opicflow.pipelines.ledger.encoding import encode_entry
+from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
+from opicflow.pipelines.ledger.entries import ITEM_COLUMNS
 from opicflow.pipelines.stages.route import ANY_TIME, Seen, route
 from opicflow.pipelines.stages.rules import Rules
 from opicflow.schemas.crawl_events import MOST_LISTED, EventRefused, Reason, Reject
@@ -18,6 +22,9 @@ from opicflow.schemas.urls import Canonicaliser, CanonicalUrls
 
 Partitions = tuple[tuple[int, int, str], ...]
 """How far each partition of a topic was read: its number, the next offset, and the digest of the last record."""
+_BITS_OF_A_SEGMENT = 32
+_PLACED = "events"
+"""The source of batches that get their place when they are applied."""
 
 
 class SourceProgress(NamedTuple):
@@ -111,20 +118,81 @@ def route_rows(
     return RoutedRows(routed.items, rejects, counts, reasons)
 
 
-def encode_batch(batch: DecodedBatch, routed: RoutedRows, name: str = "") -> bytes:
-    """Encode the rows of a batch as an entry of the log, with the note that a `ReplayKeeper` reads.
+class RoutedBatch(NamedTuple):
+    """A batch of the log of a replay: an entry, and what the report of its segment contains about it.
 
-    `name` is that of the source for people.
+    It has the offsets [offset, end) of that log. `name` is that of its source for people.
     """
-    note = {
-        "name": name or batch.source,
-        "portion": batch.segment,
-        "part": batch.number,
-        "last": batch.is_last,
-        "ended": batch.ends_input,
-        "files": batch.progress,
-        "counts": {**routed.counts, "bytes_read": batch.size_bytes},
-        "rejects": routed.reasons,
-    }
-    start, end = LogPosition(batch.start, 0), LogPosition(batch.end, 0)
-    return encode_entry(CrawlEntry(batch.source or "nothing", start, end, routed.items), note)
+
+    offset: int
+    end: int
+    entry: CrawlEntry
+    name: str
+    counts: dict[str, int]
+    reasons: dict[str, int]
+    progress: tuple[SourceProgress, ...] = ()
+    ends_segment: bool = False
+    ends_input: bool = False
+
+    @classmethod
+    def of(cls, batch: DecodedBatch, routed: RoutedRows, name: str = "") -> RoutedBatch:
+        """Return the routed rows of a batch."""
+        start, end = LogPosition(batch.start, 0), LogPosition(batch.end, 0)
+        offset = first_offset(batch.segment) + batch.number
+        return cls(
+            offset,
+            first_offset(batch.segment + 1) if batch.is_last else offset + 1,
+            CrawlEntry(batch.source or "nothing", start, end, routed.items),
+            name or batch.source,
+            {**routed.counts, "bytes_read": batch.size_bytes},
+            routed.reasons,
+            batch.progress,
+            batch.is_last,
+            batch.ends_input,
+        )
+
+    def placed(self, offset: int) -> RoutedBatch:
+        """Return the batch at an offset of the log. All such batches have one source, and are one after the other."""
+        entry, begin, end = self.entry, *(LogPosition(first_offset(at), 0) for at in (offset, offset + 1))
+        items = replace(entry.items, offset=entry.items.offset - entry.start.offset + begin.offset)
+        return self._replace(offset=offset, end=offset + 1, entry=CrawlEntry(_PLACED, begin, end, items))
+
+    def digest(self) -> str:
+        """Return a hash of the batch."""
+        entry = self.entry
+        digest = xxhash.xxh3_64(repr((self.offset, self.end, entry.source, entry.start, entry.end)).encode())
+        for column in ITEM_COLUMNS:
+            digest.update(np.ascontiguousarray(getattr(entry.items, column.name)).data)
+        return digest.hexdigest()
+
+    def to_bytes(self) -> bytes:
+        """Encode the batch, to go from one worker to another."""
+        values = (self.offset, self.end, *self[3:])
+        return b"\n".join((orjson.dumps(values, default=tuple), encode_entry(self.entry)))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> RoutedBatch:
+        """Decode a batch."""
+        at = data.index(b"\n")
+        offset, end, name, counts, reasons, progress, *ends = orjson.loads(data[:at])
+        entry = decode_entry(data[at + 1 :])
+        assert isinstance(entry, CrawlEntry)
+        return cls(offset, end, entry, name, counts, reasons, tuple(map(progress_of, progress)), *ends)
+
+
+def first_offset(segment: int) -> int:
+    """Return the offset in the log of a replay at which a segment begins: no segment has more batches."""
+    return segment << _BITS_OF_A_SEGMENT
+
+
+def segment_at(offset: int) -> int:
+    """Return the segment of an offset in the log of a replay."""
+    return offset >> _BITS_OF_A_SEGMENT
+
+
+def progress_of(values: Sequence[Any]) -> SourceProgress:
+    """Return the progress of a source from plain values."""
+    source, at, is_done, partitions, *more = values
+    return SourceProgress(
+        source, at, is_done, tuple((number, next_, last) for number, next_, last in partitions), *more
+    )

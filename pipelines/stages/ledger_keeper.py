@@ -1,9 +1,11 @@
-"""The keeper of the ledger of one shard of a stream: applies its log, yields transfers and results. No Beam, no Kafka.
+"""The keeper of a ledger: applies the entries of its log, yields transfers and results. No Beam, no Kafka.
 
 A `LedgerKeeper` and its outputs are pure functions of its log, for any division into batches: a batch that is applied
-again after a crash sends the same transfers again, byte for byte. Records before the head are dropped. A batch that
-begins beyond the head is skipped: the log is read again from the head. The first entry of a log contains the settings
-of its ledger. An entry that is corrupt, or that the ledger refuses, becomes a reject, and the next one is applied.
+again after a crash sends the same transfers again, byte for byte. A replay makes its log as it reads events
+(replay/replayed_log.py), and applies one entry after the other. The log of a stream is a partition of a topic, and
+arrives in batches of records: those before the head are dropped. A batch that begins beyond the head is skipped: the
+log is read again from the head. The first entry of such a log contains the settings of its ledger. An entry of it that
+is corrupt, or that the ledger refuses, becomes a reject, and the next one is applied.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -36,7 +38,7 @@ from opicflow.pipelines.ledger import (
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.ledger.errors import EntryUnknown
 from opicflow.pipelines.ledger.window import SECONDS_PER_DAY
-from opicflow.pipelines.stages.log_head import LogHead
+from opicflow.pipelines.stages.log_head import LogHead, checked_fields, digest_of_value
 from opicflow.pipelines.stages.log_settings import LogRefused, Origin, Placement
 from opicflow.pipelines.stages.outputs import (
     AUDIT,
@@ -60,11 +62,11 @@ from opicflow.pipelines.stages.publish import (
     rows_in,
 )
 from opicflow.pipelines.stages.publish_sites import pack_sites, sites_of_removed
-from opicflow.pipelines.stages.rejects import collisions
+from opicflow.pipelines.stages.rejects import collisions, reject_line
 from opicflow.pipelines.stages.route import ANY_TIME
 from opicflow.schemas.arrays import Bools, Ids
-from opicflow.schemas.columns import ColumnsRefused, pack
-from opicflow.schemas.crawl_events import Reason
+from opicflow.schemas.columns import ColumnsRefused
+from opicflow.schemas.crawl_events import Reason, Reject
 from opicflow.schemas.message_columns import MessageBatch
 from opicflow.schemas.policy_json import policy_to_json
 from opicflow.schemas.sites import SiteKind
@@ -112,14 +114,22 @@ class _Notes:
     movers_second: int = -1
     has_more_movers: bool = False
     """Whether the last tick has published as many movers as it may: then the next one goes on."""
+    unpublished: list[int] = field(default_factory=list)
+    """Visited pages that wait until there are so many that they are published."""
 
 
 class LedgerKeeper:
     """The ledger of a shard and the head of its log."""
 
-    def __init__(self, shard: int, first_offset: int = 0) -> None:
-        """Begin before the first record of the log."""
+    def __init__(
+        self, shard: int, first_offset: int = 0, publishes: bool = True, visits_per_publication: int = 1
+    ) -> None:
+        """Begin before the first record of the log.
+
+        `publishes`: whether results leave while the log is applied; visited pages do so some at a time.
+        """
         self.shard = shard
+        self._publishes, self._visits_per_publication = publishes, visits_per_publication
         self.head = LogHead(next=first_offset)
         self.ledger: Ledger | None = None
         self.origin: Origin | None = None
@@ -134,6 +144,10 @@ class LedgerKeeper:
         """The time of the last record in the newest snapshot in storage; None if there is none."""
         self._notes = _Notes()
 
+    def begin(self, origin: Origin, ledger: Ledger) -> None:
+        """Keep a ledger with these settings, where the log does not contain them."""
+        self.origin, self.ledger = origin, ledger
+
     # -- state -----------------------------------------------------------------------------------------------------
 
     def chunks(self) -> Iterator[bytes]:
@@ -144,7 +158,16 @@ class LedgerKeeper:
 
     def first_chunk(self) -> bytes:
         """Return head and notes."""
-        return json.dumps([asdict(self.head), asdict(self._notes)], separators=(",", ":")).encode()
+        return json.dumps(self.notes(), separators=(",", ":")).encode()
+
+    def notes(self) -> list[dict[str, Any]]:
+        """Return head and notes as plain values: everything but the ledger."""
+        return [asdict(self.head), asdict(self._notes)]
+
+    def restore_notes(self, values: list[dict[str, Any]]) -> None:
+        """Take head and notes from the values of `notes`. Raises `ValueError` or `TypeError` for others."""
+        head, notes = values
+        self.head, self._notes = checked_fields(LogHead(**head)), checked_fields(_Notes(**notes))
 
     @classmethod
     def continuing(
@@ -154,7 +177,7 @@ class LedgerKeeper:
 
         The ledger counts so many visits; `origin` is the entry with its settings.
         """
-        entry = decode_entry(origin).entry
+        entry = decode_entry(origin)
         assert isinstance(entry, ControlEntry)
         keeper = cls(shard)
         keeper.head, keeper.origin = head, Origin.of(entry)
@@ -187,9 +210,8 @@ class LedgerKeeper:
     def from_chunks(cls, shard: int, chunks: Iterable[bytes]) -> LedgerKeeper:
         """Restore a keeper from its `chunks`."""
         parts = iter(chunks)
-        head, notes = json.loads(next(parts))
         keeper = cls(shard)
-        keeper.head, keeper._notes = LogHead(**head), _Notes(**notes)
+        keeper.restore_notes(json.loads(next(parts)))
         if keeper._notes.origin is not None:
             keeper.origin = Origin.of(ControlEntry("stream", keeper._notes.origin))
             keeper.ledger = Ledger.restore(parts, keeper.origin.rules.page_ids)
@@ -217,7 +239,7 @@ class LedgerKeeper:
                 if output_ms is None:
                     output_ms = self._next_output_ms(time_ms)
                 yield output._replace(time_ms=output_ms)
-            self.head = self.head.behind(offset, time_ms, value)
+            self.head = self.head.behind(offset, time_ms, digest_of_value(value))
         self.head = replace(self.head, next=batch.end)
 
     def _next_output_ms(self, entry_ms: int) -> int:
@@ -229,7 +251,7 @@ class LedgerKeeper:
 
     def _apply(self, offset: int, time_ms: int, value: bytes) -> Iterator[Output]:
         try:
-            entry = decode_entry(value).entry
+            entry = decode_entry(value)
         except ColumnsRefused as problem:
             yield self._reject(Reason.CORRUPT, str(problem), offset, value)
             return
@@ -252,31 +274,44 @@ class LedgerKeeper:
         if isinstance(entry, CrawlEntry):
             is_ahead = entry.items.time_ms > self._latest_ms(time_ms)
             entry = replace(entry, items=_without_times(entry.items, is_ahead))
-        swept = self.ledger.sweep_second
         mark = self.ledger.mark(_source_of(entry))
         try:
-            applied = self.ledger.apply(entry)
+            applied = yield from self.apply(entry)
         except EntryRefused as problem:
             yield self._reject(Reason.REFUSED, str(problem), offset, value)
             self._note_refused(entry, time_ms, offset, str(problem))
             return
         self._notes.refused.pop(entry.source if isinstance(entry, CrawlEntry | PolicyEntry) else "", None)
-        yield from self._send(applied)
         if isinstance(entry, CrawlEntry):
             if 0 < mark.offset < entry.counted_from:
                 yield self._reject(Reason.REFUSED, _deleted(entry, mark.offset), offset, b"")
-            yield from self._publish_visited(entry, applied)
             yield from self._report_times(entry, is_ahead[len(is_ahead) - len(applied.fates) :], offset)
             for reject in collisions(entry.items, applied.fates, entry.source):
                 yield self._reject(reject.reason, reject.detail, offset, reject.bytes)
         elif isinstance(entry, TickEntry):
-            yield from self._pass_time(entry.second, self.ledger.sweep_second != swept)
+            yield from self.publish_due()
         elif isinstance(entry, TransfersEntry):
             if entry.last and self.ledger.mark(_source_of(entry)) > mark:
                 self._note_received(entry)
         elif isinstance(entry, PolicyEntry):
             for policy, why in applied.refused:
                 yield self._reject(Reason.REFUSED, why, offset, json.dumps(policy_to_json(policy)).encode())
+
+    def apply(self, entry: LogEntry) -> Generator[Output, None, Applied]:
+        """Apply an entry. Yields transfers, tombstones and visited pages, and returns its effect.
+
+        Raises `EntryRefused`. What is due at a tick is yielded by `publish_due`.
+        """
+        ledger = self.ledger
+        assert ledger is not None
+        swept = ledger.sweep_second
+        applied = ledger.apply(entry)
+        if ledger.sweep_second != swept and ledger.pages and not self.is_quiet:
+            self._notes.are_movers_due = True
+        yield from self._send(applied)
+        if isinstance(entry, CrawlEntry):
+            yield from self._publish_visited(entry, applied)
+        return applied
 
     def _latest_ms(self, entry_ms: int) -> int:
         """Return the latest time that a visit may have in an entry with this time of the broker.
@@ -372,7 +407,7 @@ class LedgerKeeper:
         """Whether the ledger does not publish yet."""
         assert self.origin is not None and self.ledger is not None
         until = self.origin.quiet_until
-        return any(self.ledger.mark(source).offset < offset for source, offset in until.items())
+        return not self._publishes or any(self.ledger.mark(source).offset < offset for source, offset in until.items())
 
     def _send(self, applied: Applied) -> Iterator[Output]:
         """Yield the transfers and tombstones that follow from an entry."""
@@ -408,15 +443,27 @@ class LedgerKeeper:
         visited: Ids = items.page[first:][items.kind[first:] == Kind.VISIT]
         if len(visited) == 0 or self.is_quiet:
             return
+        if self._visits_per_publication > 1:
+            visited = np.concatenate((np.array(self._notes.unpublished, np.uint64), visited))
+            is_enough = len(visited) >= self._visits_per_publication
+            self._notes.unpublished = [] if is_enough else visited.tolist()
+            if not is_enough:
+                return
         published = publish_visited(self.ledger, visited)
         if published is not None:
             yield Output(IMPORTANCE, published)
 
-    def _pass_time(self, second: int, has_swept: bool) -> Iterator[Output]:
+    @property
+    def visits_to_publication(self) -> int | None:
+        """After how many visits pages are published next; None: they are not."""
+        return None if self.is_quiet else self._visits_per_publication - len(self._notes.unpublished)
+
+    def publish_due(self) -> Iterator[Output]:
+        """Yield what is due at the last tick: pages whose scores moved, a plan, sites, an audit."""
         ledger, origin, notes = self.ledger, self.origin, self._notes
         assert ledger is not None and origin is not None
+        second = ledger.tick_second
         if not self.is_quiet and ledger.pages:
-            notes.are_movers_due = notes.are_movers_due or has_swept
             is_time = notes.are_movers_due and second - notes.movers_second >= origin.movers_seconds
             if is_time and not notes.has_more_movers:
                 notes.are_movers_due, notes.movers_second = False, second
@@ -442,12 +489,12 @@ class LedgerKeeper:
         """
         ledger, origin, notes = self.ledger, self.origin, self._notes
         assert ledger is not None and origin is not None
-        portion = max(origin.movers_at_once, ledger.pages // _MOVERS_SHARE) if origin.movers_at_once else ledger.pages
-        most = min(int(origin.records_per_visit * ledger.visits) - notes.movers, ledger.pages, portion)
+        at_once = max(origin.movers_at_once, ledger.pages // _MOVERS_SHARE) if origin.movers_at_once else ledger.pages
+        most = min(int(origin.records_per_visit * ledger.visits) - notes.movers, ledger.pages, at_once)
         # A move below the error of importance is not published: records are saved for later.
         movers = publish_movers(ledger, most, max(origin.least_move, ledger.certificate() or 0.0))
         published = 0 if movers is None else rows_in(movers)
-        notes.has_more_movers = origin.movers_at_once > 0 and 0 < published == portion
+        notes.has_more_movers = origin.movers_at_once > 0 and 0 < published == at_once
         notes.movers += published
         if movers is not None:
             yield Output(IMPORTANCE, movers)
@@ -518,15 +565,8 @@ class LedgerKeeper:
 
     def _reject(self, reason: Reason, detail: str, offset: int, value: bytes) -> Output:
         self.counts["rejected"] += reason is not Reason.BAD_TIME  # which refuses nothing: see `times_ahead`
-        values = {
-            "reason": reason.value,
-            "detail": detail,
-            "shard": self.shard,
-            "offset": offset,
-            "size": len(value),
-        }
-        kept = np.frombuffer(value[:_MOST_REJECTED_BYTES], np.uint8)
-        return Output(REJECTS, pack(REJECTS, values, {"bytes": kept}))
+        reject = Reject(reason, detail, str(self.shard), offset, value[:_MOST_REJECTED_BYTES])
+        return Output(REJECTS, reject_line(reject, reject.source))
 
 
 class LedgerKeeperFactory:

@@ -1,12 +1,15 @@
-"""How far a ledger has applied the records of its log."""
+"""How far a ledger has applied its log: the records of a topic, or the batches of a replay."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeVar
 
 import xxhash
+
+_Stored = TypeVar("_Stored", bound=Any)
 
 
 @dataclass(frozen=True)
@@ -21,9 +24,8 @@ class LogHead:
     last_offset: int = -1
     last_digest: str = ""
 
-    def behind(self, offset: int, time_ms: int, value: bytes) -> LogHead:
-        """Return the head behind the next record."""
-        digest = digest_of_value(value)
+    def behind(self, offset: int, time_ms: int, digest: str) -> LogHead:
+        """Return the head behind the next record, which has this digest."""
         link = f"{self.chain} {offset} {time_ms} {digest}".encode()
         return LogHead(offset + 1, hashlib.blake2b(link, digest_size=16).hexdigest(), offset, digest)
 
@@ -35,6 +37,15 @@ class LogHead:
     def from_bytes(cls, data: bytes) -> LogHead:
         """Decode a head."""
         return cls(**json.loads(data))
+
+
+def checked_fields(stored: _Stored) -> _Stored:
+    """Return a dataclass of plain values if each has the type of its default. Raises `TypeError` for another one."""
+    for one in fields(stored):
+        value, default = getattr(stored, one.name), getattr(type(stored)(), one.name)
+        if default is not None and type(value) is not type(default):
+            raise TypeError(f"{one.name} is no {type(default).__name__}")
+    return stored
 
 
 def digest_of_value(value: bytes) -> str:

@@ -172,7 +172,7 @@ def _entry_at(connection: Connection, topic: str, log: PartitionRange, offset: i
         return None
     value = record_at(connection, topic, log.partition, offset)
     try:
-        return decode_entry(value or b"").entry
+        return decode_entry(value or b"")
     except ColumnsRefused as problem:
         raise LogRefused(
             f"{topic}, partition {log.partition}: its first record is not a log entry ({problem}): name a new topic"

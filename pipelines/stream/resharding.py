@@ -35,7 +35,7 @@ from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.ledger.reshard import ReshardRefused, even_ranges, exchange, reshard, source_offsets
 from opicflow.pipelines.results.topic_writer import Destination, SendOutputs
 from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper
-from opicflow.pipelines.stages.log_head import LogHead
+from opicflow.pipelines.stages.log_head import LogHead, digest_of_value
 from opicflow.pipelines.stages.log_settings import Continuation, LogRefused, Origin
 from opicflow.pipelines.stages.outputs import TRANSFERS, Output
 from opicflow.pipelines.stream.origin import ledger_spec, origin_of
@@ -188,7 +188,7 @@ class Resharding:
                 raise LogRefused(f"{self.topic}, partition {log.partition}: it has no ledger: start the stream there")
             on_progress(ReshardProgress("old ledgers", len(keepers), len(logs)))
         for shard, data in sealed:
-            ledger, entry = keepers[shard].ledger, decode_entry(data).entry
+            ledger, entry = keepers[shard].ledger, decode_entry(data)
             assert ledger is not None and isinstance(entry, TransfersEntry)
             try:
                 ledger.apply(entry)  # what its log has already is skipped
@@ -271,7 +271,7 @@ def _first_head(log: PartitionRange, entry: bytes) -> tuple[LogHead, int]:
     for batch in read_range(replace(log, end=min(log.end, 1))):
         if batch.value(0) == entry and log.start == 0:
             time_ms = int(batch.times_ms[0])
-            return LogHead().behind(0, time_ms, entry), time_ms
+            return LogHead().behind(0, time_ms, digest_of_value(entry)), time_ms
     raise KafkaRefused(
         f"{log.topic}, partition {log.partition}: it begins with another entry: name a new topic with --to-ledger"
     )

@@ -27,15 +27,14 @@ from opicflow.connectors.files import log_reader
 from opicflow.connectors.files.log_reader import FileRange, known_format
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli import main
-from opicflow.pipelines.ledger import Ledger
 from opicflow.pipelines.replay import runner as replay_runner
 from opicflow.pipelines.replay.inputs import NothingRead
-from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeper
+from opicflow.pipelines.replay.replayed_log import ReplayConfig, ReplayedLog
 from opicflow.pipelines.replay.state import StateFolder
 from opicflow.pipelines.replay.summary import notes_for
 from opicflow.pipelines.stages.decode import decode_range
-from opicflow.pipelines.stages.decoded_batch import encode_batch, route_rows
-from opicflow.pipelines.stages.parts import PartKind
+from opicflow.pipelines.stages.decoded_batch import RoutedBatch, route_rows
+from opicflow.pipelines.stages.outputs import REPORT
 from opicflow.pipelines.stages.rejects import reject_line
 from opicflow.pipelines.stages.route import Seen
 from opicflow.pipelines.stages.rules import Rules
@@ -737,7 +736,7 @@ def read_through(path: Path) -> None:
         if format_ is None:
             return
         input_range = FileRange("log", str(path), format_)
-        keeper = ReplayKeeper(KeeperConfig(), Ledger(KeeperConfig().ledger), ReplayHead())
+        log = ReplayedLog(ReplayConfig(), ReplayConfig().new_ledger())
         seen, counts, rejects = Seen(), Counter[str](), 0
         outputs = []
         for batch in decode_range(input_range, Rules()):
@@ -747,12 +746,12 @@ def read_through(path: Path) -> None:
             for reject in routed.rejects:
                 json.loads(reject_line(reject, str(path)))
                 assert "\n" not in reject.detail, reject
-            outputs += keeper.take(encode_batch(batch, routed))
+            outputs += log.take(RoutedBatch.of(batch, routed))
     except InputRefused as refusal:
         assert "\n" not in str(refusal)
         return
     assert counts["events_read"] == counts["visits"] + counts["announcements"] + rejects
-    report = next(json.loads(output.data) for output in outputs if output.kind == PartKind.REPORT)
+    report = next(json.loads(output.data) for output in outputs if output.kind == REPORT)
     assert report["ended"] and report["drift"] == 0
     assert sum(report["rejects"].values()) == rejects
     assert report["tally"].get("events_read", 0) == counts["events_read"]

@@ -16,7 +16,7 @@ from opicflow.pipelines.frontier.event_log import EventLog
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.graph.oracle import pagerank
 from opicflow.pipelines.ledger import Certified, Ledger, LedgerConfig, RefreshConfig
-from opicflow.pipelines.replay.keeper import KeeperConfig
+from opicflow.pipelines.replay.replayed_log import ReplayConfig
 from opicflow.pipelines.replay.state import StateFolder, StateRefused
 from opicflow.pipelines.replay.state_reader import read_ledger
 from opicflow.pipelines.web.webs import power_law_web
@@ -50,8 +50,8 @@ def ledger_of(folder: Path) -> Ledger:
     stored = StateFolder(folder)
     state = stored.read()
     assert state is not None
-    config = KeeperConfig(LedgerConfig.from_json(state.config["ledger"]), page_ids=state.rules_of_page_ids)
-    return stored.keeper(state, config).ledger
+    config = ReplayConfig(LedgerConfig.from_json(state.config["ledger"]), page_ids=state.rules_of_page_ids)
+    return stored.log(state, config).ledger
 
 
 def importance(folder: Path) -> dict[bytes | None, float]:

@@ -78,7 +78,7 @@ class Web:
             sent, self.sent = self.sent, []
             count += len(sent)
             for _, receiver, message in sent:
-                self.ledgers[receiver].apply(decode_entry(encode_entry(message)).entry)
+                self.ledgers[receiver].apply(decode_entry(encode_entry(message)))
         return count
 
     def _apply(self, shard: int, entry: LogEntry) -> None:

@@ -31,7 +31,6 @@ from support.fuzz.stored_inputs import other_entry, sealed_entry, sound_entries
 
 WORDS = st.integers(0, (1 << 64) - 1) | st.integers(0, 300)
 OFFSETS = st.integers(0, 1 << 40)
-NOTES = st.sampled_from([None, {"part": 3, "last": False, "files": [["a", 1.5]]}])
 
 
 @st.composite
@@ -99,11 +98,9 @@ def plain(value: Any) -> Any:
     return (value.dtype, value.tolist()) if isinstance(value, np.ndarray) else value
 
 
-@given(entry=ENTRIES, note=NOTES)
-def test_every_entry_is_decoded_unchanged(entry: LogEntry, note: dict[str, Any] | None) -> None:
-    decoded = decode_entry(encode_entry(entry, note))
-    assert plain(decoded.entry) == plain(entry)
-    assert decoded.note == (note or {})
+@given(entry=ENTRIES)
+def test_every_entry_is_decoded_unchanged(entry: LogEntry) -> None:
+    assert plain(decode_entry(encode_entry(entry))) == plain(entry)
 
 
 def test_an_entry_has_one_form_and_other_bytes_are_refused() -> None:
@@ -115,7 +112,7 @@ def test_an_entry_has_one_form_and_other_bytes_are_refused() -> None:
         except (ColumnsRefused, EntryUnknown):
             continue
         read += 1
-        assert encode_entry(*decoded) == data
+        assert encode_entry(decoded) == data
     assert 100 < read < 2500
 
 
@@ -141,12 +138,12 @@ def test_an_entry_of_another_version_or_kind_needs_a_newer_opicflow(at: int, val
 
 @pytest.mark.parametrize("rows", [1 << 20, 1 << 40, (1 << 64) - 1])
 def test_few_bytes_do_not_become_many_rows(rows: int) -> None:
-    crawl = [0, 1, 0, 0, 0, 1, 0, 0]
+    crawl = [1, 0, 0, 0, 1, 0, 0]
     for numbers, kind in (
         ([*crawl, rows, 0, 0], 1),
         ([*crawl, 0, rows, 0], 1),
         ([*crawl, 0, 0, rows], 1),
-        ([0, 1, 0, 0, 0, 0, 0, 0, rows], 2),
+        ([1, 0, 0, 0, 0, 0, 0, rows], 2),
     ):
         with pytest.raises(ColumnsRefused, match="longer than the bytes"):
             decode_entry(sealed_entry(bytes((1, kind)) + encode_numbers(numbers) + bytes(100)))

@@ -14,7 +14,7 @@ import pytest
 from opicflow.pipelines.ledger import LedgerConfig
 from opicflow.pipelines.replay import first_compile
 from opicflow.pipelines.replay.first_compile import compiled_beside
-from opicflow.pipelines.replay.keeper import KeeperConfig
+from opicflow.pipelines.replay.replayed_log import ReplayConfig
 from opicflow.pipelines.stages.settings import LedgerOptions
 
 LOG = Path(__file__).resolve().parent.parent.parent / "examples" / "crawl.jsonl.gz"
@@ -38,8 +38,8 @@ with redirect_stdout(StringIO()):
 COMPILE = """
 from opicflow.pipelines.ledger import LedgerConfig
 from opicflow.pipelines.replay.first_compile import compile_all
-from opicflow.pipelines.replay.keeper import KeeperConfig
-compile_all(KeeperConfig(LedgerConfig.from_json(json.loads({!r})), settle={}))
+from opicflow.pipelines.replay.replayed_log import ReplayConfig
+compile_all(ReplayConfig(LedgerConfig.from_json(json.loads({!r})), settle={}))
 """
 
 
@@ -70,7 +70,7 @@ def test_it_compiles_the_ledger_of_a_replay(history: str) -> None:
 def test_no_process_is_started_when_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(first_compile, "is_compiled", lambda _: True)
     monkeypatch.setattr(subprocess, "Popen", None)  # not to be called
-    with compiled_beside(KeeperConfig()):
+    with compiled_beside(ReplayConfig()):
         pass
 
 
@@ -85,7 +85,7 @@ def test_the_process_ends_with_the_replay(monkeypatch: pytest.MonkeyPatch) -> No
         return started[0]
 
     monkeypatch.setattr(subprocess, "Popen", start)
-    with compiled_beside(KeeperConfig(LedgerConfig())):
+    with compiled_beside(ReplayConfig(LedgerConfig())):
         assert started[0].poll() is None
     assert started[0].wait(30) is not None
 
@@ -97,7 +97,7 @@ def test_a_replay_needs_no_second_process(program: str | None, monkeypatch: pyte
     monkeypatch.setattr(sys, "executable", program)
     monkeypatch.setattr(pickle, "dumps", lambda _: bytes(1 << 20))  # more than a pipe holds
     replayed = False
-    with compiled_beside(KeeperConfig()):
+    with compiled_beside(ReplayConfig()):
         replayed = True
     assert replayed
 
@@ -105,5 +105,5 @@ def test_a_replay_needs_no_second_process(program: str | None, monkeypatch: pyte
 def test_an_error_of_the_replay_is_not_taken_for_one_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(first_compile, "is_compiled", lambda _: False)
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    with pytest.raises(FileNotFoundError, match=r"log\.jsonl"), compiled_beside(KeeperConfig()):
+    with pytest.raises(FileNotFoundError, match=r"log\.jsonl"), compiled_beside(ReplayConfig()):
         raise FileNotFoundError("log.jsonl")

@@ -17,7 +17,15 @@ from opicflow.pipelines.replay import result_files as module
 from opicflow.pipelines.replay.result_files import FileKinds, result_files, results_folder, work_folder
 from opicflow.pipelines.replay.state import FolderInUse, StateFolder
 from opicflow.pipelines.results.part_files import ArrivingParts, Stopped, arriving_parts, write_part
-from opicflow.pipelines.stages.parts import Part, PartKind
+from opicflow.pipelines.stages.outputs import (
+    FINAL_IMPORTANCE,
+    FINAL_ORDERS,
+    FINAL_SCHEDULE,
+    MOMENTS,
+    REJECTS,
+    TOMBSTONES,
+    Output,
+)
 from opicflow.pipelines.web.webs import power_law_web
 from support.commands import CommandResult, command
 from support.logs import WebLog, jsonl
@@ -228,45 +236,45 @@ def test_a_replay_that_fails_leaves_the_files_of_the_last_one(tmp_path: Path) ->
 
 
 def test_parts_are_read_as_they_arrive_and_no_earlier(tmp_path: Path) -> None:
-    def final(kind: PartKind, number: int) -> Part:
-        return Part(kind, (number,), f"{kind.value} {number}".encode())
+    def final(kind: str, number: int) -> Output:
+        return Output(kind, f"{kind} {number}".encode(), offset=7, number=number)
 
-    write_part(tmp_path, final(PartKind.IMPORTANCE, 0))  # of a run that was killed: it arrives again
+    write_part(tmp_path, final(FINAL_IMPORTANCE, 0))  # of a run that was killed: it arrives again
     with arriving_parts(tmp_path) as arriving:
-        assert not arriving.has(PartKind.REJECTS)
-        write_part(tmp_path, Part(PartKind.REJECTS, (0, 0), b"reject"))
-        write_part(tmp_path, Part(PartKind.REPORT, (0,), b"{}"))
-        assert not arriving.has(PartKind.REJECTS), "more may come until the first final part"
-        assert not arriving.has(PartKind.IMPORTANCE)
+        assert not arriving.has(REJECTS)
+        write_part(tmp_path, Output(REJECTS, b"reject"))
+        write_part(tmp_path, Output(MOMENTS, b"{}"))
+        assert not arriving.has(REJECTS), "more may come until the first final part"
+        assert not arriving.has(FINAL_IMPORTANCE)
 
-        write_part(tmp_path, final(PartKind.IMPORTANCE, 0))
-        assert list(arriving.read(PartKind.REJECTS)) == [b"reject"]
-        importance = arriving.read(PartKind.IMPORTANCE)
-        assert next(importance) == b"importance 0"
-        assert not arriving.has(PartKind.IMPORTANCE, 1)
-        write_part(tmp_path, final(PartKind.IMPORTANCE, 1))
-        assert next(importance) == b"importance 1"
+        write_part(tmp_path, final(FINAL_IMPORTANCE, 0))
+        assert list(arriving.read(REJECTS)) == [b"reject"]
+        importance = arriving.read(FINAL_IMPORTANCE)
+        assert next(importance) == b"final-importance 0"
+        assert not arriving.has(FINAL_IMPORTANCE, 1)
+        write_part(tmp_path, final(FINAL_IMPORTANCE, 1))
+        assert next(importance) == b"final-importance 1"
 
-        write_part(tmp_path, Part(PartKind.REPORT, (1,), b"{}"))
+        write_part(tmp_path, Output(MOMENTS, b"{}", offset=1))
         assert list(importance) == [], "another kind ends it"
-        assert not arriving.has(PartKind.SCHEDULE)
+        assert not arriving.has(FINAL_SCHEDULE)
         arriving.complete()
-        assert list(arriving.read(PartKind.SCHEDULE, PartKind.ORDERS)) == []
+        assert list(arriving.read(FINAL_SCHEDULE, FINAL_ORDERS)) == []
 
 
 def test_all_parts_are_there_when_they_were_saved_elsewhere(tmp_path: Path) -> None:
     for number in range(12):
-        write_part(tmp_path, Part(PartKind.SCHEDULE, (number,), b"%d" % number))
-    write_part(tmp_path, Part(PartKind.TOMBSTONES, (0, 0, 0, 0), b"gone"))
+        write_part(tmp_path, Output(FINAL_SCHEDULE, b"%d" % number, number=number))
+    write_part(tmp_path, Output(TOMBSTONES, b"gone"))
     with arriving_parts(tmp_path) as arriving:
         arriving.complete()
-        found = list(arriving.read(PartKind.TOMBSTONES, PartKind.SCHEDULE))
+        found = list(arriving.read(TOMBSTONES, FINAL_SCHEDULE))
         assert found == [b"gone", *(b"%d" % number for number in range(12))]
 
 
 def test_readers_are_stopped_at_the_end(tmp_path: Path) -> None:
     with arriving_parts(tmp_path) as arriving:
-        parts = arriving.read(PartKind.IMPORTANCE)
+        parts = arriving.read(FINAL_IMPORTANCE)
     with pytest.raises(Stopped):
         next(parts)
-    write_part(tmp_path, Part(PartKind.IMPORTANCE, (0,), b"no reader waits"))
+    write_part(tmp_path, Output(FINAL_IMPORTANCE, b"no reader waits"))

@@ -14,8 +14,8 @@ from opicflow.connectors.files import log_reader
 from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.log_reader import FileRange
 from opicflow.connectors.files.reading import Reading
-from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayKeeper
-from opicflow.pipelines.replay.segments import DIRECT_RUNNER, LOCAL, SegmentRunner, progress_of
+from opicflow.pipelines.replay.replayed_log import ReplayConfig, ReplayedLog
+from opicflow.pipelines.replay.segments import DIRECT_RUNNER, LOCAL, SegmentRunner, read_so_far
 from opicflow.pipelines.stages import decode
 from opicflow.pipelines.stages.decode import decode_range
 from opicflow.pipelines.stages.rules import Rules
@@ -47,7 +47,7 @@ def runner_of(
     work.mkdir(exist_ok=True)
     reading = Reading(fields=(("url", url), ("fetched_at", "at")))
     read = FileRange("log", str(log), Format.JSONL, part.start, part.stop, reading=reading)
-    return SegmentRunner([read], KeeperConfig(multiplier=1), Rules(), work, segment_bytes=60_000, **options)
+    return SegmentRunner([read], ReplayConfig(multiplier=1), Rules(), work, segment_bytes=60_000, **options)
 
 
 def parts(work: Path) -> dict[str, bytes]:
@@ -64,16 +64,16 @@ def test_replays_that_take_turns_in_one_process_are_as_each_alone(
             super().__init__(*given)
             made.append(self)
 
-    def begun(name: str, until: int) -> ReplayKeeper | None:
+    def begun(name: str, until: int) -> ReplayedLog | None:
         """Replay the other field as the URL, up to a position."""
         *_, done = runner_of(log, tmp_path / name, "last_url", slice(0, until)).run(None)
-        return done.keeper
+        return done.log
 
-    def go_on(name: str, keeper: ReplayKeeper | None, at: int) -> None:
+    def go_on(name: str, keeper: ReplayedLog | None, at: int) -> None:
         list(runner_of(log, tmp_path / name, "last_url", slice(at, None)).run(keeper))
 
     done, *_ = runner_of(log, tmp_path / "first alone").run(None)
-    (border,) = (one.at for one in progress_of(done.report))
+    (border,) = (one.at for one in read_so_far(done.report))
     go_on("other alone", begun("other alone", border), border)
     monkeypatch.setattr(decode, "_ReadAhead", Counted)
     keeper, first = begun("other", border), runner_of(log, tmp_path / "first").run(None)

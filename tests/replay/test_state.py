@@ -29,18 +29,20 @@ from opicflow.connectors.runs import close_run
 from opicflow.pipelines.ledger import Ledger, LedgerConfig, Variable
 from opicflow.pipelines.replay import state as state_module
 from opicflow.pipelines.replay.inputs import NothingRead
-from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeperFactory
-from opicflow.pipelines.replay.pipeline import Decode, Replay, Route, SavePart, key_by_page
+from opicflow.pipelines.replay.pipeline import Decode, Replay, Route, SaveOutputs, key_by_page
+from opicflow.pipelines.replay.replayed_log import ReplayConfig, ReplayedLogFactory
 from opicflow.pipelines.replay.segment_steps import ReplaySettings
 from opicflow.pipelines.replay.segments import LOCAL, SegmentRunner
 from opicflow.pipelines.replay.state import StateFolder, StateRefused
 from opicflow.pipelines.replay.state_reader import read_ledger
+from opicflow.pipelines.results.part_files import Parts
 from opicflow.pipelines.results.record_columns import pages_of
 from opicflow.pipelines.stages import keep_ledger
 from opicflow.pipelines.stages.decode import Segment
 from opicflow.pipelines.stages.keep_ledger import KeepLedger
 from opicflow.pipelines.stages.keepers import Keeper, LostLedger
-from opicflow.pipelines.stages.parts import FINAL
+from opicflow.pipelines.stages.log_head import LogHead
+from opicflow.pipelines.stages.outputs import FINAL, FINAL_IMPORTANCE, FINAL_ORDERS
 from opicflow.pipelines.stages.rules import LinkWeights, Rules
 from opicflow.pipelines.stages.settings import LedgerOptions
 from opicflow.pipelines.web.webs import power_law_web
@@ -562,7 +564,7 @@ class ForgetfulKeepLedger(KeepLedger):
 class ReplayForgetfully(beam.PTransform):
     """`Replay` without rejects, on workers that lose their ledgers, with the batches in another order."""
 
-    def __init__(self, config: KeeperConfig, durable: bool, shuffle: int | None) -> None:
+    def __init__(self, config: ReplayConfig, durable: bool, shuffle: int | None) -> None:
         super().__init__()
         self._config, self._durable, self._shuffle = config, durable, shuffle
 
@@ -572,7 +574,7 @@ class ReplayForgetfully(beam.PTransform):
         routed = entries | beam.Map(key_by_page).with_output_types(keyed)
         if self._shuffle is not None:
             routed = routed | beam.GroupByKey() | beam.ParDo(Shuffle(self._shuffle)).with_output_types(keyed)
-        keep = ForgetfulKeepLedger(ReplayKeeperFactory(self._config), "a run", self._durable)
+        keep = ForgetfulKeepLedger(ReplayedLogFactory(self._config), "a run", self._durable)
         return {"kept": routed | "KeepLedger" >> beam.ParDo(keep)}
 
 
@@ -580,8 +582,8 @@ def kept(work: Path, segments: list[Segment], transform: beam.PTransform) -> byt
     work.mkdir()
     with beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([])) as pipeline:
         outputs = pipeline | beam.Create(segments, reshuffle=False) | transform
-        _ = next(reversed(outputs.values())) | beam.ParDo(SavePart(str(work)))
-    return (work / "importance-000000").read_bytes()
+        _ = next(reversed(outputs.values())) | beam.ParDo(SaveOutputs("a run", str(work)))
+    return b"".join(Parts(work, FINAL_IMPORTANCE))
 
 
 @pytest.fixture
@@ -597,36 +599,35 @@ def test_a_durable_ledger_survives_workers_that_lose_it(
     shuffle: int | None, journal_bytes: int, segments: list[Segment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keep_ledger, "_LEAST_JOURNAL_BYTES", journal_bytes)
-    config = KeeperConfig(publications=True)
+    config = ReplayConfig(publications=True)
     files = {p.input_ranges[0].source: p.input_ranges[0].file for p in segments}
     settings = ReplaySettings(config, Rules(), files, "other run")
-    expected = kept(tmp_path / "a", segments, Replay(settings, ReplayHead()))
+    expected = kept(tmp_path / "a", segments, Replay(settings, LogHead()))
     found = kept(tmp_path / "b", segments, ReplayForgetfully(config, True, shuffle))
     assert found == expected
     assert len(pages_of(found).urls) == 500
-    published = [path.name for path in sorted((tmp_path / "a").glob("publications-*"))]
-    assert published == [path.name for path in sorted((tmp_path / "b").glob("publications-*"))]
+    published = [path.name for path in sorted((tmp_path / "a").glob("importance-*"))]
+    assert published == [path.name for path in sorted((tmp_path / "b").glob("importance-*"))]
 
 
 def test_threads_give_what_stages_of_beam_give(segments: list[Segment], tmp_path: Path) -> None:
-    config = KeeperConfig(publications=True, sites="domain")
+    config = ReplayConfig(publications=True, sites="domain")
     ranges = [input_range for segment in segments for input_range in segment.input_ranges]
     files = {input_range.source: input_range.file for input_range in ranges}
     settings = ReplaySettings(config, Rules(), files, "run")
-    expected = kept(tmp_path / "staged", segments, Replay(settings, ReplayHead()))
+    expected = kept(tmp_path / "staged", segments, Replay(settings, LogHead()))
     here = tmp_path / "here"
     here.mkdir()
     done = list(SegmentRunner(ranges, config, Rules(), here, runner=LOCAL, segment_bytes=60_000).run(None))
-    assert len(done) > 5 and (here / "importance-000000").read_bytes() == expected
-    final = [path.name for kind in FINAL for path in (tmp_path / "staged").glob(f"{kind.value}-*")]
-    assert {name.partition("-")[0] for name in final} == {"importance", "schedule", "sites"}
-    for name in final:
-        assert (here / name).read_bytes() == (tmp_path / "staged" / name).read_bytes(), name
+    assert len(done) > 5 and b"".join(Parts(here, FINAL_IMPORTANCE)) == expected
+    for kind in FINAL:
+        assert list(Parts(here, kind)) == list(Parts(tmp_path / "staged", kind)), kind
+        assert len(Parts(here, kind)) == (kind != FINAL_ORDERS), "publications have those of each cycle"
 
 
 def test_a_ledger_that_is_no_longer_in_memory_ends_the_replay(segments: list[Segment], tmp_path: Path) -> None:
-    settings = ReplaySettings(KeeperConfig(), Rules(), {}, "a run that was")
-    transform = Replay(settings, ReplayHead(chain="of another process"))
+    settings = ReplaySettings(ReplayConfig(), Rules(), {}, "a run that was")
+    transform = Replay(settings, LogHead(chain="of another process"))
     with pytest.raises(Exception, match=r"was kept in memory only and is lost .*: run again"):
         kept(tmp_path / "a", segments[:1], transform)
 
@@ -636,7 +637,7 @@ def test_a_runner_that_loses_a_batch_ends_the_replay_in_one_line(
 ) -> None:
     monkeypatch.setattr(SegmentRunner, "_run_pipeline", lambda *_: None)
     ranges = [input_range for segment in segments for input_range in segment.input_ranges]
-    runner = SegmentRunner(ranges, KeeperConfig(), Rules(), tmp_path, runner="OtherRunner")
+    runner = SegmentRunner(ranges, ReplayConfig(), Rules(), tmp_path, runner="OtherRunner")
     with pytest.raises(LostLedger, match=r"OtherRunner ended without the whole input .*: run again"):
         list(runner.run(None))
 
@@ -652,12 +653,12 @@ def test_an_incomplete_journal_is_noticed(
 
     monkeypatch.setattr(keep_ledger.JournalInState, forgotten, count_only)
     with pytest.raises(Exception, match="do not lead to the head"):
-        kept(tmp_path / "a", segments, ReplayForgetfully(KeeperConfig(), True, None))
+        kept(tmp_path / "a", segments, ReplayForgetfully(ReplayConfig(), True, None))
 
 
 def test_a_lost_ledger_that_was_only_in_memory_is_an_error_with_advice(segments: list[Segment], tmp_path: Path) -> None:
     with pytest.raises(Exception, match="run again"):
-        kept(tmp_path / "a", segments, ReplayForgetfully(KeeperConfig(), False, None))
+        kept(tmp_path / "a", segments, ReplayForgetfully(ReplayConfig(), False, None))
 
 
 def test_a_snapshot_contains_the_configuration(tmp_path: Path) -> None:

@@ -1,24 +1,21 @@
-"""What a replay stores of its keeper keeps its bytes."""
+"""What a replay stores of its log keeps its bytes."""
 
 from __future__ import annotations
 
 from opicflow.pipelines.ledger import Ledger, LedgerConfig
-from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeper
+from opicflow.pipelines.replay.replayed_log import ReplayConfig, ReplayedLog
 
-HEAD = ReplayHead(3, 7, "c", 9, 201, 28, 5, "p", (1, 2))
-STORED_HEAD = (
-    b'{"portion":3,"part":7,"chain":"c","events":9,"next_sample_visits":201,"visits_at_sweep":28,"visits_at_plan":5,'
-    b'"policies_chain":"p","unpublished":[1,2]}'
+STORED = (
+    b'[[{"next":0,"chain":"","last_offset":-1,"last_digest":""},{"origin":null,"movers":0,"visits_at_plan"'
+    b':0,"audit_second":-1,"sent_to":[],"received_from":[],"removed_from_sites":[],"visits_at_sites":0,"si'
+    b'tes_second":-1,"sites":0,"clocks_differ":false,"refused":{},"output_ms":0,"are_movers_due":false,"mo'
+    b'vers_second":-1,"has_more_movers":false,"unpublished":[]}],{"tally":{},"rejects":{},"samples":[],"re'
+    b'fused_policies":[]},{"next_sample_visits":1,"next_moment_visits":0,"policies_chain":""},[]]'
 )
 
 
-def test_a_head_keeps_its_bytes() -> None:
-    assert HEAD.to_bytes() == STORED_HEAD
-    assert ReplayHead.from_bytes(STORED_HEAD) == HEAD
-
-
-def test_the_notes_of_a_keeper_keep_their_bytes() -> None:
-    keeper = ReplayKeeper(KeeperConfig(), Ledger(LedgerConfig()), HEAD)
-    stored = b"[" + STORED_HEAD + b",{},{},[],[],[]]"
-    assert keeper.notes() == stored
-    assert ReplayKeeper.from_notes(KeeperConfig(), Ledger(LedgerConfig()), stored).head == HEAD
+def test_the_notes_of_a_log_keep_their_bytes() -> None:
+    log = ReplayedLog(ReplayConfig(), Ledger(LedgerConfig()))
+    assert log.notes() == STORED
+    again = ReplayedLog.from_notes(ReplayConfig(), Ledger(LedgerConfig()), STORED)
+    assert again.head == log.head and again.notes() == STORED

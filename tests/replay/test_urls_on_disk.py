@@ -18,7 +18,7 @@ from opicflow.pipelines.replay import final_plan
 from opicflow.pipelines.replay.mapped_files import MappedFiles
 from opicflow.pipelines.results.part_files import Parts, read_part, write_part
 from opicflow.pipelines.stages import publish
-from opicflow.pipelines.stages.parts import Part, PartKind
+from opicflow.pipelines.stages.outputs import FINAL_IMPORTANCE, REJECTS, Output
 from opicflow.pipelines.web.webs import power_law_web
 from support.logs import WebLog, jsonl, run, state_files, without_times
 
@@ -173,9 +173,8 @@ def test_blocks_are_allocated_before_they_are_used(tmp_path: Path, monkeypatch: 
 def test_a_part_is_read_compressed_or_not(tmp_path: Path) -> None:
     data = b"OPIC" + bytes(10_000)
     for compressed in (False, True):
-        for kind in (PartKind.IMPORTANCE, PartKind.REJECTS):
-            position = (1,) if kind is PartKind.IMPORTANCE else (1, 2)
-            write_part(tmp_path, Part(kind, position, data), compressed)
-            (path,) = tmp_path.glob(f"{kind.value}-*")
+        for kind in (FINAL_IMPORTANCE, REJECTS):
+            write_part(tmp_path, Output(kind, data, offset=1, number=2), compressed)
+            (path,) = tmp_path.glob(f"{kind}-*")
             assert read_part(path) == data == Parts(tmp_path, kind)[0]
-            assert (path.stat().st_size < 1000) == (compressed and kind is PartKind.IMPORTANCE)
+            assert (path.stat().st_size < 1000) == (compressed and kind is FINAL_IMPORTANCE)

@@ -112,15 +112,14 @@ def plain(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: type(entry).__name__)
-def test_every_kind_of_entry_is_decoded_with_its_note(entry: Any) -> None:
-    decoded = decode_entry(encode_entry(entry, {"part": 3}))
-    assert type(decoded.entry) is type(entry)
-    assert plain(decoded.entry) == plain(entry)
-    assert decoded.note == {"part": 3}
+def test_every_kind_of_entry_is_decoded(entry: Any) -> None:
+    decoded = decode_entry(encode_entry(entry))
+    assert type(decoded) is type(entry)
+    assert plain(decoded) == plain(entry)
 
 
 def test_log_positions_are_decoded_as_log_positions() -> None:
-    decoded = decode_entry(encode_entry(crawl_entry())).entry
+    decoded = decode_entry(encode_entry(crawl_entry()))
     assert isinstance(decoded, CrawlEntry)
     assert decoded.start.offset == 10**12
     assert decoded.end == LogPosition(10**12 + 5, 0)
@@ -132,9 +131,9 @@ def test_a_ledger_applies_no_control() -> None:
 
 
 def test_columns_that_are_not_an_entry_are_refused() -> None:
-    control = {"version": 1, "note": {}, "source": "audit", "values": {}}
+    control = {"version": 1, "source": "audit", "values": {}}
     for data in (
-        pack("policy", {"version": 1, "note": {}}, {}),
+        pack("policy", {"version": 1}, {}),
         pack("control", {**control, "minute": 1}, {}),
         pack("control", control, {"pages": np.arange(2)}),
     ):

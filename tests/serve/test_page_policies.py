@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opicflow.pipelines.replay import keeper
+from opicflow.pipelines.replay import replayed_log
 from opicflow.pipelines.serve.page_policies import policies_of_page
 from opicflow.pipelines.serve.view import HISTORY_PAGES
 from opicflow.schemas.records import Policy
@@ -45,4 +45,4 @@ def test_the_latest_rule_holds_and_limits_hold_beside_it() -> None:
 
 
 def test_a_state_and_a_stream_keep_the_history_of_as_many_pages() -> None:
-    assert keeper._SAMPLED_PAGES == HISTORY_PAGES
+    assert replayed_log._SAMPLED_PAGES == HISTORY_PAGES

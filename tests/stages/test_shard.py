@@ -88,14 +88,14 @@ def route(
 
 
 def entries_for(sent: list[ToShard], shard: int) -> list[Any]:
-    return [decode_entry(one.entry).entry for one in sent if one.shard == shard]
+    return [decode_entry(one.entry) for one in sent if one.shard == shard]
 
 
 def applied(sent: list[ToShard], shards: int) -> list[Ledger]:
     """Return the ledgers after these entries."""
     ledgers = [Ledger(CONFIG, shard, shards) for shard in range(shards)]
     for shard, entry in sent:
-        ledgers[shard].apply(decode_entry(entry).entry)
+        ledgers[shard].apply(decode_entry(entry))
     return ledgers
 
 

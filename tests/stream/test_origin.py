@@ -24,15 +24,16 @@ from opicflow.pipelines.cli.boundaries import chosen_ranges
 from opicflow.pipelines.cli.main import parse
 from opicflow.pipelines.ledger import ItemWriter, LedgerConfig
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
+from opicflow.pipelines.results.record_columns import reject_columns
+from opicflow.pipelines.stages import log_settings
 from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper
 from opicflow.pipelines.stages.log_settings import LogRefused, Origin, Placement
 from opicflow.pipelines.stages.outputs import REJECTS
 from opicflow.pipelines.stages.rules import Rules
-from opicflow.pipelines.stream import log_settings, origin
+from opicflow.pipelines.stream import origin
 from opicflow.pipelines.stream.origin import begin_logs, new_page_ids, origin_of, placement_of, reserve_logs
 from opicflow.pipelines.stream.pipeline import Stream, StreamConfig
 from opicflow.pipelines.stream.published_rules import control_record
-from opicflow.schemas.columns import unpack
 from opicflow.schemas.message_columns import MessageBatch
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.shards import ShardRanges
@@ -65,14 +66,14 @@ class Stages(PipelineVisitor):
 
 
 def test_a_placement_is_read_back_from_its_entry() -> None:
-    assert Placement.of(decode_entry(PLACEMENT.entry()).entry) == PLACEMENT
-    assert Placement.of(decode_entry(ORIGIN.entry()).entry) is None
+    assert Placement.of(decode_entry(PLACEMENT.entry())) == PLACEMENT
+    assert Placement.of(decode_entry(ORIGIN.entry())) is None
 
 
 @pytest.mark.parametrize("firsts", [[0, 5, 5], [1, 2, 3], [0, 9, 5], [0, 5], "no list", [0, 1, 1.5]])
 def test_a_damaged_placement_is_refused_in_one_line(firsts: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ShardRanges, "to_json", lambda self: firsts)
-    entry = decode_entry(PLACEMENT.entry()).entry
+    entry = decode_entry(PLACEMENT.entry())
     with pytest.raises(LogRefused, match="the placement of pages in the log is damaged") as refused:
         Placement.of(entry)
     assert "\n" not in str(refused.value)
@@ -92,10 +93,10 @@ def test_a_log_that_was_reserved_for_a_placement_begins_with_it() -> None:
 
 def test_a_log_whose_page_ids_follow_from_another_form_of_urls_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = Origin(LedgerConfig(), ShardRanges())
-    old = decode_entry(begun.entry()).entry
+    old = decode_entry(begun.entry())
     assert Origin.of(old) == begun
     monkeypatch.setattr(log_settings, "CANONICAL_VERSION", 2)
-    newer = decode_entry(begun.entry()).entry
+    newer = decode_entry(begun.entry())
     assert Origin.of(newer) == begun
     with pytest.raises(LogRefused, match="have ids by version 1 of canonical URLs, and this opicflow has version 2"):
         Origin.of(old)
@@ -112,9 +113,8 @@ def test_a_url_that_collides_becomes_a_reject_and_the_stream_continues() -> None
     log.visit(5, [page], time_ms=3000, url=b"http://a.com/")
     values = [Origin(LedgerConfig(), ShardRanges()).entry(), encode_entry(log.entry())]
     outputs = list(keeper.take(MessageBatch.of(0, [(at, 1000, value) for at, value in enumerate(values)])))
-    (reject,) = [unpack(output.data) for output in outputs if output.kind == REJECTS]
-    assert reject.values["reason"] == "collision"
-    assert reject.columns["bytes"].tobytes() == second
+    (reject,) = [reject_columns(output.data) for output in outputs if output.kind == REJECTS]
+    assert (reject["reason"], reject["bytes"]) == (["collision"], [second])
     assert keeper.counts["rejected"] == 1
     assert keeper.ledger is not None and keeper.ledger.visits == 2
 

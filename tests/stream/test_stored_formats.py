@@ -14,7 +14,7 @@ import xxhash
 from opicflow.pipelines.ledger import LedgerConfig, RefreshConfig
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper, request_fingerprint
-from opicflow.pipelines.stages.log_head import LogHead
+from opicflow.pipelines.stages.log_head import LogHead, digest_of_value
 from opicflow.pipelines.stages.log_settings import Origin
 from opicflow.pipelines.stages.rules import Rules
 from opicflow.pipelines.stages.shard import SourceState
@@ -41,7 +41,7 @@ def test_an_origin_keeps_its_entry() -> None:
     names = ["ledger", "shards", "rules", "records_per_visit", "least_move", "audit_seconds", "quiet_until"]
     assert list(values) == [*names, "page_ids", "canonical"]
     assert digest(entry) == "2cec2de99776fbc1", "a new setting of ledgers may change it; a renamed one must not"
-    assert Origin.of(decode_entry(entry).entry) == ORIGIN
+    assert Origin.of(decode_entry(entry)) == ORIGIN
 
 
 def test_an_origin_with_a_key_and_boundaries_is_read_back() -> None:
@@ -49,12 +49,12 @@ def test_an_origin_with_a_key_and_boundaries_is_read_back() -> None:
     entry = placed.entry()
     values = json.loads(entry[18:])["values"]["values"]["origin"]
     assert list(values)[-3:] == ["page_ids", "first_ids", "canonical"]
-    assert Origin.of(decode_entry(entry).entry) == placed
+    assert Origin.of(decode_entry(entry)) == placed
 
 
 def test_a_head_keeps_its_bytes() -> None:
     stored = b'{"next":6,"chain":"76024859ff05ae7c55bc9d889481e8ce","last_offset":5,"last_digest":"107876e4e94ea9c1"}'
-    head = LogHead().behind(5, 1000, b"value")
+    head = LogHead().behind(5, 1000, digest_of_value(b"value"))
     assert head.to_bytes() == stored and LogHead.from_bytes(stored) == head
 
 

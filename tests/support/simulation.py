@@ -40,6 +40,7 @@ from opicflow.connectors.storage.folder import StorageRefused
 from opicflow.pipelines.ledger import Certified, Interpolation, LedgerConfig, RefreshConfig, TransfersEntry
 from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
 from opicflow.pipelines.ledger.encoding import decode_entry
+from opicflow.pipelines.results.record_columns import reject_columns
 from opicflow.pipelines.results.topic_writer import Destination, SendOutputs
 from opicflow.pipelines.stages import shard as sharding
 from opicflow.pipelines.stages.keepers import Keepers
@@ -60,7 +61,6 @@ from opicflow.pipelines.stream.sent import SentHeads, note_sent
 from opicflow.pipelines.stream.snapshot_reader import LogCheck
 from opicflow.pipelines.stream.snapshot_store import Snapshots, SnapshotStore, pack_chunks
 from opicflow.pipelines.stream.snapshot_writer import Written
-from opicflow.schemas.columns import unpack
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.message_columns import MessageBatch
 from opicflow.schemas.pages import PageIds
@@ -706,8 +706,7 @@ class Simulation:
         allowed += ["hours ahead of the log"]
         for output in outputs:
             if output.kind == REJECTS:
-                packed = unpack(output.data)
-                reason, detail = packed.values["reason"], packed.values["detail"]
+                (reason,), (detail,) = (reject_columns(output.data)[name] for name in ("reason", "detail"))
                 assert reason == "corrupt" or any(words in detail for words in allowed), f"{reason}: {detail}"
 
     def _check_counts(self, keepers: list[LedgerKeeper]) -> None:
@@ -767,7 +766,7 @@ class Simulation:
             found: list[list[bytes]] = [[] for _ in outputs]
             for one in log.records:
                 if one.value not in (b"", POISON, POISON * 20):
-                    entry = decode_entry(one.value or b"").entry
+                    entry = decode_entry(one.value or b"")
                     if isinstance(entry, TransfersEntry):
                         found[entry.source_shard].append(one.value or b"")
             for sender, of_sender in enumerate(outputs):

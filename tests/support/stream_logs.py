@@ -16,7 +16,7 @@ from opicflow.connectors.kafka.topics import make, specs
 from opicflow.pipelines.cli import streams
 from opicflow.pipelines.ledger import CrawlItems, LedgerConfig, TickEntry
 from opicflow.pipelines.ledger.encoding import encode_entry
-from opicflow.pipelines.replay.keeper import hours
+from opicflow.pipelines.replay.event_clock import hours
 from opicflow.pipelines.stages.decoded_batch import route_rows, urls_of
 from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper
 from opicflow.pipelines.stages.log_settings import Origin

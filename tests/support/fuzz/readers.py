@@ -46,7 +46,7 @@ from opicflow.pipelines.ledger import (
     TickEntry,
 )
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
-from opicflow.pipelines.replay.keeper import answers
+from opicflow.pipelines.replay.event_clock import answers
 from opicflow.pipelines.results.exports.export_job import ExportJob
 from opicflow.pipelines.results.exports.result_rows import rows_of_files
 from opicflow.pipelines.results.exports.targets import TARGETS
@@ -583,7 +583,7 @@ def _applied(parts: list[bytes], config: LedgerConfig) -> tuple[dict[str, int], 
         decoded = decode_jsonl(part, "f", at)
         routed = route_rows(decoded, urls_of(decoded, Canonicaliser(rules.urls, rules.page_ids)), "f", rules, seen)
         entry = CrawlEntry("f", LogPosition(at, 0), LogPosition(at + len(part), 0), routed.items)
-        applied = ledger.apply(decode_entry(encode_entry(entry)).entry)
+        applied = ledger.apply(decode_entry(encode_entry(entry)))
         at += len(part)
         assert ledger.mark("f") == LogPosition(at, 0)
         answered, collided = answers(routed.items), applied.fates == Fate.COLLIDED

@@ -1,4 +1,4 @@
-"""A keeper applies batches in order; its outputs do not depend on the division of the log."""
+"""The log of a replay applies batches in order; its outputs do not depend on the division of the events."""
 
 from __future__ import annotations
 
@@ -11,20 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opicflow.pipelines.ledger import CrawlEntry, ItemWriter, Ledger, LedgerConfig, LogPosition, Outcome
+from opicflow.pipelines.ledger import CrawlEntry, ItemWriter, LedgerConfig, LogEntry, LogPosition, Outcome, TickEntry
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.replay import early_batches
-from opicflow.pipelines.replay.keeper import (
-    KeeperConfig,
-    ReplayHead,
-    ReplayKeeper,
-    ReplayKeeperFactory,
-    answers,
-    hours,
-)
-from opicflow.pipelines.stages.parts import MOVED, Part, PartKind
+from opicflow.pipelines.replay.event_clock import answers, hours
+from opicflow.pipelines.replay.replayed_log import ReplayConfig, ReplayedLog, ReplayedLogFactory
+from opicflow.pipelines.stages.decoded_batch import RoutedBatch, first_offset
+from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper
+from opicflow.pipelines.stages.outputs import FINAL_IMPORTANCE, IMPORTANCE, ORDERS, REJECTS, REPORT, SCHEDULE, Output
 from opicflow.pipelines.stages.publish import pack_estimates
 from opicflow.schemas.columns import unpack
+from opicflow.schemas.message_columns import MessageBatch
 from opicflow.schemas.pages import page_id
 
 HOUR = 3600
@@ -51,10 +48,10 @@ def a_log(events: int = 400, pages: int = 60, seed: int = 1) -> CrawlEntry:
     return log.entry("log/x")
 
 
-def batches(entry: CrawlEntry, cuts: list[int], segments: int = 1) -> list[bytes]:
+def batches(entry: CrawlEntry, cuts: list[int], segments: int = 1) -> list[RoutedBatch]:
     """Divide an entry before these rows, into batches of one or more segments."""
     bounds = [0, *cuts, len(entry.items)]
-    encoded = []
+    batches = []
     for number, (first, last) in enumerate(pairwise(bounds)):
         items = entry.items.rows(first, last)
         start = entry.start if first == 0 else LogPosition(int(items.offset[0]), int(items.within[0]))
@@ -63,10 +60,12 @@ def batches(entry: CrawlEntry, cuts: list[int], segments: int = 1) -> list[bytes
         ended = last == len(entry.items)
         segment, part = divmod(number, max(1, len(bounds) // segments))
         is_last = ended or (number + 1) % max(1, len(bounds) // segments) == 0
-        note = {"portion": segment, "part": part, "last": is_last, "ended": ended, "files": [], "rejects": {}}
-        note["counts"] = {"events_read": len(np.unique(items.offset))}
-        encoded.append(encode_entry(CrawlEntry(entry.source, start, end, items), note))
-    return encoded
+        offset = first_offset(segment) + part
+        following = first_offset(segment + 1) if is_last else offset + 1
+        counts = {"events_read": len(np.unique(items.offset))}
+        rows = CrawlEntry(entry.source, start, end, items)
+        batches.append(RoutedBatch(offset, following, rows, "x", counts, {}, (), is_last, ended))
+    return batches
 
 
 def events_at(entry: CrawlEntry) -> list[int]:
@@ -74,17 +73,16 @@ def events_at(entry: CrawlEntry) -> list[int]:
     return [0, *(np.flatnonzero(np.diff(entry.items.offset)) + 1).tolist()]
 
 
-def kept(data: list[bytes], config: KeeperConfig | None = None) -> tuple[ReplayKeeper, list[Part]]:
-    config = config or KeeperConfig()
-    keeper = ReplayKeeper(config, Ledger(config.ledger), ReplayHead())
-    return keeper, [output for batch in data for output in keeper.take(batch)]
+def kept(data: list[RoutedBatch], config: ReplayConfig | None = None) -> tuple[ReplayedLog, list[Output]]:
+    log = ReplayedLogFactory(config or ReplayConfig()).new(0)
+    return log, [output for batch in data for output in log.take(batch)]
 
 
-def totals_of(outputs: list[Part]) -> dict[str, Any]:
+def totals_of(outputs: list[Output]) -> dict[str, Any]:
     """Add up the tallies and collect the samples of all reports."""
     total: dict[str, Any] = {"samples": []}
     for output in outputs:
-        if output.kind == PartKind.REPORT:
+        if output.kind == REPORT:
             report = json.loads(output.data)
             total["samples"] += report["samples"]
             for name, count in report["tally"].items():
@@ -92,7 +90,7 @@ def totals_of(outputs: list[Part]) -> dict[str, Any]:
     return total
 
 
-def published(outputs: list[Part], kind: str) -> list[tuple[Any, ...]]:
+def published(outputs: list[Output], kind: str) -> list[tuple[Any, ...]]:
     """Return page, importance and time of all publications, in order."""
     result = []
     for output in outputs:
@@ -103,7 +101,7 @@ def published(outputs: list[Part], kind: str) -> list[tuple[Any, ...]]:
     return result
 
 
-CONFIG = KeeperConfig(samples=True, publications=True)
+CONFIG = ReplayConfig(samples=True, publications=True)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -116,7 +114,7 @@ def test_reports_publications_and_ledger_do_not_depend_on_the_division_of_the_lo
     assert [c.data for c in other.ledger.snapshot()] == [c.data for c in whole.ledger.snapshot()]
     assert totals_of(others) == totals_of(outputs)
     assert len(totals_of(outputs)["samples"]) >= 3
-    for kind in ("publications", "importance"):
+    for kind in (IMPORTANCE, FINAL_IMPORTANCE):
         assert published(others, kind) == published(outputs, kind) != []
 
 
@@ -131,12 +129,12 @@ def test_shuffled_and_repeated_batches_are_applied_once_and_in_order(seed: int) 
     assert keeper.early == {}
     assert [c.data for c in keeper.ledger.snapshot()] == [c.data for c in in_order.ledger.snapshot()]
     assert totals_of(others) == totals_of(outputs)
-    assert keeper.head.events == in_order.head.events
+    assert keeper.head.next == in_order.head.next
 
 
 def test_a_configuration_is_stored_under_the_names_of_the_first_version() -> None:
-    names = ["ledger", "settle_rounds", "samples", "publications", "records_per_visit", "least_move"]
-    assert list(KeeperConfig().to_json()) == names
+    names = ["ledger", "settle", "samples", "publications", "records_per_visit", "least_move"]
+    assert list(ReplayConfig().to_json()) == names
 
 
 @pytest.mark.parametrize("most_bytes", [0, 20_000, 1 << 30])
@@ -146,7 +144,7 @@ def test_batches_wait_for_the_first_one_however_many_there_are(
     monkeypatch.setattr(early_batches, "MOST_IN_MEMORY_BYTES", most_bytes)
     entry = a_log(events=1500)
     data = batches(entry, events_at(entry)[1:], segments=5)
-    assert len(data) > sys.getrecursionlimit() and sum(map(len, data)) > 10 * 20_000
+    assert len(data) > sys.getrecursionlimit() and sum(len(one.to_bytes()) for one in data) > 10 * 20_000
     in_order, outputs = kept(batches(entry, []), CONFIG)
     keeper, others = kept(data[:0:-1], CONFIG)
     assert others == [] and len(keeper.early) == len(data) - 1
@@ -165,12 +163,12 @@ def test_a_keeper_continues_from_its_chunks_with_the_batches_that_wait(
     data = batches(entry, events_at(entry)[30::30], segments=2)
     whole, outputs = kept(data, CONFIG)
     first, before = kept([data[0], data[1], data[5], data[4], data[7]], CONFIG)
-    second = ReplayKeeperFactory(CONFIG).restore(0, first.chunks())
+    second = ReplayedLogFactory(CONFIG).restore(0, first.chunks())
     assert sorted(second.early.items()) == sorted(first.early.items()) and len(second.early) == 3
     assert sorted(second.chunks()) == sorted(first.chunks())
     after = [output for batch in data[2:] for output in second.take(batch)]
     assert [c.data for c in second.ledger.snapshot()] == [c.data for c in whole.ledger.snapshot()]
-    assert published(before + after, "publications") == published(outputs, "publications")
+    assert published(before + after, IMPORTANCE) == published(outputs, IMPORTANCE)
     assert totals_of(before + after) == totals_of(outputs)
 
 
@@ -179,7 +177,7 @@ def test_notes_without_the_batches_that_wait_are_refused() -> None:
     data = batches(entry, events_at(entry)[30::30])
     keeper, _ = kept([data[0], data[2]])
     with pytest.raises(ValueError, match="batches that wait for their turn are missing"):
-        ReplayKeeper.from_notes(keeper.config, keeper.ledger, keeper.notes())
+        ReplayedLog.from_notes(keeper.config, keeper.ledger, keeper.notes())
 
 
 def test_ticks_are_at_the_hours_of_event_time_and_never_decrease() -> None:
@@ -234,17 +232,16 @@ def test_duplicates_are_counted_by_event_and_not_by_hop() -> None:
 
 def test_a_sweep_has_at_most_so_many_records_per_visit() -> None:
     entry = a_log(events=1500, pages=1200)
-    few, outputs = kept(batches(entry, []), KeeperConfig(publications=True, records_per_visit=0.2))
+    few, outputs = kept(batches(entry, []), ReplayConfig(publications=True, records_per_visit=0.2))
     assert few.ledger.visits > 1000
-    movers = [
-        unpack(o.data).columns["pages"] for o in outputs if o.kind == PartKind.PUBLICATIONS and o.position[-1] == MOVED
-    ]
-    assert 0 < sum(map(len, movers)) <= 0.2 * few.ledger.visits
+    _, visited = kept(batches(entry, []), ReplayConfig(publications=True, records_per_visit=0.0))
+    movers = len(published(outputs, IMPORTANCE)) - len(published(visited, IMPORTANCE))
+    assert 0 < movers <= 0.2 * few.ledger.visits
 
 
 def test_the_final_importance_is_that_of_the_ledger_ranked_with_sum_1() -> None:
     keeper, outputs = kept(batches(a_log(), []))
-    final = published(outputs, "importance")
+    final = published(outputs, FINAL_IMPORTANCE)
     importance = [row[1] for row in final]
     assert importance == sorted(importance, reverse=True)
     assert sum(importance) == pytest.approx(1.0)
@@ -255,10 +252,34 @@ def test_the_final_importance_is_that_of_the_ledger_ranked_with_sum_1() -> None:
 
 
 def test_settled_importance_is_that_of_the_remembered_graph() -> None:
-    config = KeeperConfig(ledger=LedgerConfig(remember_links=True), settle=True)
+    config = ReplayConfig(ledger=LedgerConfig(remember_links=True), settle=True)
     keeper, outputs = kept(batches(a_log(), []), config)
     settled = keeper.ledger.settle()
     expected = dict(zip(settled.pages.tolist(), settled.importance.tolist(), strict=True))
-    final = published(outputs, "importance")
+    final = published(outputs, FINAL_IMPORTANCE)
     assert {page: importance for page, importance, _ in final} == expected
     assert [row[1] for row in final] == sorted(expected.values(), reverse=True)
+
+
+def test_a_topic_with_the_log_of_a_replay_gives_its_ledger_and_its_publications(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A replay makes entries, and a stream reads such entries from a topic: both have one keeper."""
+    applied: list[LogEntry] = []
+    apply = LedgerKeeper.apply
+    monkeypatch.setattr(LedgerKeeper, "apply", lambda keeper, entry: (applied.append(entry), apply(keeper, entry))[1])
+    replayed, outputs = kept(batches(a_log(), []), CONFIG)
+    assert {type(entry) for entry in applied} == {CrawlEntry, TickEntry}
+    monkeypatch.undo()
+
+    records, time_ms = [(0, 0, CONFIG.origin().entry())], 0
+    for offset, entry in enumerate(applied, 1):
+        time_ms = 1000 * entry.second if isinstance(entry, TickEntry) else time_ms
+        records.append((offset, time_ms, encode_entry(entry)))
+    keeper = LedgerKeeper(0, visits_per_publication=500)
+    others = list(keeper.take(MessageBatch.of(0, records)))
+    assert keeper.ledger is not None
+    assert [c.data for c in keeper.ledger.snapshot()] == [c.data for c in replayed.ledger.snapshot()]
+    for kind in (IMPORTANCE, SCHEDULE, ORDERS):
+        assert [one.data for one in others if one.kind == kind] == [one.data for one in outputs if one.kind == kind]
+    assert not [one for one in others if one.kind == REJECTS]
