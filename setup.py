@@ -70,7 +70,7 @@ setup(
         "scrapy": ["scrapy>=2.19"],  # the add-on for its spiders
         "serve": ["starlette>=0.46", "uvicorn>=0.34"],  # `opicflow serve`
         "msk": ["botocore>=1.34"],  # signs logins at Amazon MSK (AWS_MSK_IAM)
-        "experiments": ["matplotlib>=3.8"],  # draws the plots of `opicflow experiment`
+        "lab": ["matplotlib>=3.8"],  # draws the plots of `opicflow experiment`
         "urlfrontier": ["grpcio-tools>=1.62"],  # makes the messages of `opicflow push`, and brings grpcio and protobuf
         "dev": [
             "build>=1.2.1",

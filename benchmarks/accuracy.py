@@ -17,8 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
-from opicflow.pipelines.graph.csr import Graph
-from opicflow.pipelines.graph.oracle import pagerank
+from opicflow.pipelines.lab.web.changes import replace_links
+from opicflow.pipelines.lab.web.crawl import WebCrawl, visits
+from opicflow.pipelines.lab.web.visit_orders import CycleOrder, GreedyOrder, RandomOrder, VisitOrder
+from opicflow.pipelines.lab.web.webs import page_ids, power_law_web
 from opicflow.pipelines.ledger import (
     Absorbing,
     All,
@@ -32,10 +34,8 @@ from opicflow.pipelines.ledger import (
     PaperInterpolation,
     Variable,
 )
-from opicflow.pipelines.web.changes import replace_links
-from opicflow.pipelines.web.crawl import WebCrawl, visits
-from opicflow.pipelines.web.visit_orders import CycleOrder, GreedyOrder, RandomOrder, VisitOrder
-from opicflow.pipelines.web.webs import page_ids, power_law_web
+from opicflow.pipelines.ranks.graph.csr import Graph
+from opicflow.pipelines.ranks.graph.oracle import pagerank
 from opicflow.schemas.arrays import Bools, Floats, Ids, Ints
 
 SEED = 1

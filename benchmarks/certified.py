@@ -14,11 +14,11 @@ import numpy as np
 
 from benchmarks.graph import library_solvers
 from benchmarks.harness import Figure, check, race, say, versus
-from opicflow.pipelines.graph.csr import Graph
-from opicflow.pipelines.graph.oracle import pagerank
+from opicflow.pipelines.lab.web.crawl import announcements, visits
+from opicflow.pipelines.lab.web.webs import page_ids, power_law_web
 from opicflow.pipelines.ledger import Certified, CrawlEntry, Ledger, LedgerConfig, TickEntry
-from opicflow.pipelines.web.crawl import announcements, visits
-from opicflow.pipelines.web.webs import page_ids, power_law_web
+from opicflow.pipelines.ranks.graph.csr import Graph
+from opicflow.pipelines.ranks.graph.oracle import pagerank
 from opicflow.schemas.arrays import Floats, Ids, Ints
 
 SEED = 1

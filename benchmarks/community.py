@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.harness import Figure, check, race, say, versus
-from opicflow.pipelines.graph.community import (
+from opicflow.pipelines.lab.web.webs import hosted_web
+from opicflow.pipelines.ranks.crawled_web import crawled_in_logs
+from opicflow.pipelines.ranks.graph.community import (
     Expansion,
     LocalFrontier,
     RecordedWeb,
@@ -20,12 +22,10 @@ from opicflow.pipelines.graph.community import (
     influence,
     ranks_of,
 )
-from opicflow.pipelines.graph.comparison import l1
-from opicflow.pipelines.graph.csr import Graph
-from opicflow.pipelines.graph.oracle import pagerank
-from opicflow.pipelines.replay.crawled_web import crawled_in_logs
+from opicflow.pipelines.ranks.graph.comparison import l1
+from opicflow.pipelines.ranks.graph.csr import Graph
+from opicflow.pipelines.ranks.graph.oracle import pagerank
 from opicflow.pipelines.stages.rules import Rules
-from opicflow.pipelines.web.webs import hosted_web
 
 SEED = 1
 DAMPING = 0.85

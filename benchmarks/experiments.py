@@ -12,12 +12,12 @@ import sys
 from pathlib import Path
 
 from opicflow.pipelines.cli.main import main as opicflow
-from opicflow.pipelines.experiments.catalogue import EXPERIMENTS
-from opicflow.pipelines.experiments.communities.catalogue import COMMUNITIES
-from opicflow.pipelines.experiments.discovery.catalogue import DISCOVERY
-from opicflow.pipelines.experiments.loop.catalogue import LOOP
-from opicflow.pipelines.experiments.manipulation.catalogue import MANIPULATION
-from opicflow.pipelines.experiments.sites.catalogue import SITES
+from opicflow.pipelines.lab.experiments.catalogue import EXPERIMENTS
+from opicflow.pipelines.lab.experiments.communities.catalogue import COMMUNITIES
+from opicflow.pipelines.lab.experiments.discovery.catalogue import DISCOVERY
+from opicflow.pipelines.lab.experiments.loop.catalogue import LOOP
+from opicflow.pipelines.lab.experiments.manipulation.catalogue import MANIPULATION
+from opicflow.pipelines.lab.experiments.sites.catalogue import SITES
 
 DOCS = Path(__file__).resolve().parent.parent / "docs" / "results"
 
@@ -29,17 +29,17 @@ page; running it again gives the same figures. It measures two seeds; this page 
 benchmarks.experiments --only opic -- --runs 1`). Rows that were measured are kept in build/experiments/parts: only what
 has changed since is measured again. Which unread page a crawl should read first is in [discovery.md](discovery.md), the
 experiments on communities are in [communities.md](communities.md). A
-claim *holds* by the rules in [claims.py](../../pipelines/experiments/importance/claims.py). The columns of the data are
-explained in [convergence.py](../../pipelines/experiments/importance/convergence.py),
-[windows.py](../../pipelines/experiments/importance/windows.py) and
-[extensions.py](../../pipelines/experiments/importance/extensions.py). To run an experiment on smaller webs:
+claim *holds* by the rules in [claims.py](../../pipelines/lab/experiments/importance/claims.py). The columns of the data
+are explained in [convergence.py](../../pipelines/lab/experiments/importance/convergence.py),
+[windows.py](../../pipelines/lab/experiments/importance/windows.py) and
+[extensions.py](../../pipelines/lab/experiments/importance/extensions.py). To run an experiment on smaller webs:
 
     opicflow experiment fig2 --out build/experiments --pages 10000 --runs 1
 
 `loop-refresh` crawls a made-up web for a year by the orders of the command line itself, a replay a day. Its bounds are
-in [refresh/claims.py](../../pipelines/experiments/refresh/claims.py), its measures in
-[freshness.py](../../pipelines/experiments/refresh/freshness.py), and its competitors in
-[competitors.py](../../pipelines/experiments/refresh/competitors.py). It takes a minute a strategy and bandwidth:
+in [refresh/claims.py](../../pipelines/lab/experiments/refresh/claims.py), its measures in
+[freshness.py](../../pipelines/lab/experiments/refresh/freshness.py), and its competitors in
+[competitors.py](../../pipelines/lab/experiments/refresh/competitors.py). It takes a minute a strategy and bandwidth:
 
     opicflow experiment loop-refresh --out build/loop --bandwidths 5
 
@@ -112,19 +112,19 @@ OF_COMMUNITIES = """\
 
 `python -m benchmarks.experiments --only communities` runs `opicflow experiment table1 table2 influence community` and
 writes the rest of this page, as `make experiments` does. A claim *holds* by the rules in
-[claims.py](../../pipelines/experiments/communities/claims.py). The columns of the data are explained in
-[accuracy.py](../../pipelines/experiments/communities/accuracy.py). For a web of your own, whose names are URLs:
+[claims.py](../../pipelines/lab/experiments/communities/claims.py). The columns of the data are explained in
+[accuracy.py](../../pipelines/lab/experiments/communities/accuracy.py). For a web of your own, whose names are URLs:
 
     opicflow experiment table1 table2 influence community --edges links.tsv.gz --out build/mine
 
 **The webs.** The paper's crawls of 2005 are not available. A [synthetic
-web](../../pipelines/experiments/communities/domains.py) of 300,000 pages replaces them: 5 links a page (the crawls had
-4.9 and 3.9), 8 of 10 links within the host, 9 of 10 of the others within one of 50 topics, and 3 of 10 pages without
-links. Sites are hosts with the same shares of the web as the paper's. Around a topic the web is a crawl six links deep
-from the front pages of its hosts; the paper's was four links deep, but here a link leads to fewer new pages. A *topic*
-holds the pages within two links of all these front pages, a *subtopic* the pages within three links of ten. Without
-topics the links to a host come from anywhere, and reading nearby does not find their sources: L1 falls from 0.21 to
-0.17 at best.
+web](../../pipelines/lab/experiments/communities/domains.py) of 300,000 pages replaces them: 5 links a page (the crawls
+had 4.9 and 3.9), 8 of 10 links within the host, 9 of 10 of the others within one of 50 topics, and 3 of 10 pages
+without links. Sites are hosts with the same shares of the web as the paper's. Around a topic the web is a crawl six
+links deep from the front pages of its hosts; the paper's was four links deep, but here a link leads to fewer new pages.
+A *topic* holds the pages within two links of all these front pages, a *subtopic* the pages within three links of ten.
+Without topics the links to a host come from anywhere, and reading nearby does not find their sources: L1 falls from
+0.21 to 0.17 at best.
 
 On this web sites start at an L1 of 0.16 to 0.21 and end at 0.04 to 0.10. The paper's start at 0.05 to 0.30 and end at
 0.04 in the mean. Subtopics have larger errors, 0.36 to 0.38 before and 0.25 after, while the paper's end at 0.04 to
@@ -177,7 +177,7 @@ OF_SITES = """\
 
 Importance is computed for pages. What is the importance of a site, a host or a registrable domain? There are three
 answers, and they differ. `python -m benchmarks.experiments --only sites` measures them and writes the rest. The columns
-of the data are explained in [site_measures.py](../../pipelines/experiments/sites/site_measures.py).
+of the data are explained in [site_measures.py](../../pipelines/lab/experiments/sites/site_measures.py).
 
 | | the sum of its pages | the graph of sites | a ledger of sites |
 |---|---|---|---|
@@ -205,8 +205,8 @@ A crawler finds pages faster than it reads them. Which one it should read next i
 page compares the orders that the literature has, and one that learns, on made-up webs. `python -m
 benchmarks.experiments --only discovery` measures it again, in two minutes, and writes the rest of the page; `opicflow
 experiment discovery --out build/discovery` is the experiment alone. A claim *holds* by the rules in
-[claims.py](../../pipelines/experiments/discovery/claims.py); the columns of the data are explained in
-[crawls.py](../../pipelines/experiments/discovery/crawls.py).
+[claims.py](../../pipelines/lab/experiments/discovery/claims.py); the columns of the data are explained in
+[crawls.py](../../pipelines/lab/experiments/discovery/crawls.py).
 
 ## The rule
 
@@ -237,13 +237,13 @@ The [package](../../pipelines/discovery) is a function of columns; its constants
 
 ## The webs
 
-[Webs of directories](../../pipelines/web/directories.py) have sites of very unequal size, directories whose pages link
-to each other by a template (front page, menu, index above, lists that go on page by page, the next pages), directories
-within directories, pages that many sites quote, and sites that one link leads to. *Archive* has some 170 sites of small
-directories; *portal* has 25 sites, most behind one weak link, whose menus hold most of the importance; *shop* has lists
-of ten pages a page and long menus; *homes* a thousand sites of a few pages. *Hosted* has hosts, but no directories. Two
-webs have traps: a calendar and a tree of sessions that lead to ever new URLs of their own, half as many pages as the
-web has, and a link farm of a fifth as many, on 20 domains. 40 links on random pages lead to them.
+[Webs of directories](../../pipelines/lab/web/directories.py) have sites of very unequal size, directories whose pages
+link to each other by a template (front page, menu, index above, lists that go on page by page, the next pages),
+directories within directories, pages that many sites quote, and sites that one link leads to. *Archive* has some 170
+sites of small directories; *portal* has 25 sites, most behind one weak link, whose menus hold most of the importance;
+*shop* has lists of ten pages a page and long menus; *homes* a thousand sites of a few pages. *Hosted* has hosts, but no
+directories. Two webs have traps: a calendar and a tree of sessions that lead to ever new URLs of their own, half as
+many pages as the web has, and a link farm of a fifth as many, on 20 domains. 40 links on random pages lead to them.
 
 Two real webs, which are not in this repository, were crawled in the same way. Archive was made to be like the first and
 portal like the second: share of all importance after 10/20/40 % of the pages,
@@ -332,13 +332,13 @@ OF_MANIPULATION = """\
 Whoever owns a page can make more pages at no cost. This page measures how much importance and how many crawl orders
 that brings. `python -m benchmarks.experiments --only manipulation` measures it again, in ten minutes, and writes this
 page; `opicflow experiment manipulation --out build/manipulation` is the experiment alone. Every figure has a seed. A
-claim *holds* by the rules in [claims.py](../../pipelines/experiments/manipulation/claims.py).
+claim *holds* by the rules in [claims.py](../../pipelines/lab/experiments/manipulation/claims.py).
 
 ## The measurement
 
 The web is *archive* of [discovery](discovery.md): 10,000 honest pages on some 170 sites. A manipulator has one page,
 the *target*. One honest page links to it, and it links back. Then its owner makes k pages
-([schemes.py](../../pipelines/experiments/manipulation/schemes.py)):
+([schemes.py](../../pipelines/lab/experiments/manipulation/schemes.py)):
 
 | scheme | the manipulator makes |
 |---|---|
@@ -348,17 +348,17 @@ the *target*. One honest page links to it, and it links back. Then its owner mak
 | announcements | k URLs of the target's host, announced as in a sitemap. No page links to them |
 | redirect cycle | the target redirects to a page, that one to the next, and the last of the k pages to the target |
 
-**Importance** ([gains.py](../../pipelines/experiments/manipulation/gains.py)). All honest pages are read in every
+**Importance** ([gains.py](../../pipelines/lab/experiments/manipulation/gains.py)). All honest pages are read in every
 round. After eight rounds the manipulation begins; importance is measured one round and eight rounds later. The pages of
 farms, subdomains and redirect cycles are read in each of the eight rounds; pages of traps and announcements are known
 and never read. For importance, a farm that is never read is a trap. The history policies are `certified` (the
 default), `interpolation`, `variable` (the last eight visits of each page) and `all` (the
 paper's, for a web that does not change).
 
-**Orders** ([ordered_pages.py](../../pipelines/experiments/manipulation/ordered_pages.py)). A crawl reads the web by the
-orders of a ledger, 100 unread pages a day. The manipulation begins *early*, when 20 % of the honest pages were read, or
-*late*, when 90 % were. The page that links to the target is then the read page of median importance. All that is
-ordered in the next twenty days is read. The tables have the manipulator's part.
+**Orders** ([ordered_pages.py](../../pipelines/lab/experiments/manipulation/ordered_pages.py)). A crawl reads the web by
+the orders of a ledger, 100 unread pages a day. The manipulation begins *early*, when 20 % of the honest pages were
+read, or *late*, when 90 % were. The page that links to the target is then the read page of median importance. All that
+is ordered in the next twenty days is read. The tables have the manipulator's part.
 
 **Trust** is `opicflow rank --ranks importance,trust:@FILE,spam-mass` of the graph seen, with a tenth of the honest
 sites in the file ([ranks](../guides/ranks.md#trust)).
@@ -434,7 +434,7 @@ OF_WORTH = """\
 What does a crawler gain if it follows opicflow's orders? On this page other crawlers and the orders of the literature
 crawl the same made-up webs, with the same budget, failures and seed. `python -m benchmarks.experiments --only worth`
 measures it again and writes this page; `opicflow experiment loop --out build/worth` is the experiment alone. A claim
-*holds* by the rules in [claims.py](../../pipelines/experiments/loop/claims.py).
+*holds* by the rules in [claims.py](../../pipelines/lab/experiments/loop/claims.py).
 
 ## The competitors
 
@@ -459,9 +459,9 @@ rates. The others see the same answers.
   found or not: no order can have read more.
 
 **When to fetch again**, over a year. Webs have births, deaths, failures and false dates
-([living_web.py](../../pipelines/experiments/refresh/living_web.py)). On *power law* every page changes around once in
-14 days, whatever its importance. On *news*, of the style of portal, front pages and indexes change around once a day,
-articles once in 120 days. On *calm*, of the style of archive, it is once in 60 and in 200 days.
+([living_web.py](../../pipelines/lab/experiments/refresh/living_web.py)). On *power law* every page changes around once
+in 14 days, whatever its importance. On *news*, of the style of portal, front pages and indexes change around once a
+day, articles once in 120 days. On *calm*, of the style of archive, it is once in 60 and in 200 days.
 
 - *Round robin*: the page that was not tried for the longest time.
 - *Nutch adaptive*: `AdaptiveFetchSchedule` of Apache Nutch 1.23-SNAPSHOT (commit 7906941) with its defaults. Pages that
@@ -475,10 +475,10 @@ articles once in 120 days. On *calm*, of the style of archive, it is once in 60 
 - *Oracle*: has true importance, true change rates and the list of pages that exist, and maximises freshness.
 
 The rules of Nutch, StormCrawler and LambdaCrawl were written again from their sources
-([adaptive_schedules.py](../../pipelines/experiments/refresh/adaptive_schedules.py),
-[lambda_crawl.py](../../pipelines/experiments/refresh/lambda_crawl.py)); tests check them on examples that were computed
-by hand. All plan once a day, and fetch nothing twice a day. *Obsolescence* is the number of changes since a copy was
-fetched, in the mean; a copy is *fresh* while its content is that of the page.
+([adaptive_schedules.py](../../pipelines/lab/experiments/refresh/adaptive_schedules.py),
+[lambda_crawl.py](../../pipelines/lab/experiments/refresh/lambda_crawl.py)); tests check them on examples that were
+computed by hand. All plan once a day, and fetch nothing twice a day. *Obsolescence* is the number of changes since a
+copy was fetched, in the mean; a copy is *fresh* while its content is that of the page.
 
 ## Results
 """

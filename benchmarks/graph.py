@@ -22,15 +22,15 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import Figure, check, race, say, versus
-from opicflow.pipelines.graph.builder import BuildPlan, GraphBuilder
-from opicflow.pipelines.graph.csr import ORDINARY_LINK_WEIGHT, Graph
-from opicflow.pipelines.graph.harmonic import DEFAULT_LOG2, exact_harmonic, hyperball, in_degrees, relative_error
-from opicflow.pipelines.graph.oracle import pagerank
-from opicflow.pipelines.graph.parallel import solve_with_workers
-from opicflow.pipelines.graph.site_graph import SITE_LINKS, SiteRules, fold
-from opicflow.pipelines.graph.solver import RankRequest, Settings, Vectors, solve
-from opicflow.pipelines.graph.store import StoredGraph
-from opicflow.pipelines.web.webs import page_ids, power_law_web
+from opicflow.pipelines.lab.web.webs import page_ids, power_law_web
+from opicflow.pipelines.ranks.graph.builder import BuildPlan, GraphBuilder
+from opicflow.pipelines.ranks.graph.csr import ORDINARY_LINK_WEIGHT, Graph
+from opicflow.pipelines.ranks.graph.harmonic import DEFAULT_LOG2, exact_harmonic, hyperball, in_degrees, relative_error
+from opicflow.pipelines.ranks.graph.oracle import pagerank
+from opicflow.pipelines.ranks.graph.parallel import solve_with_workers
+from opicflow.pipelines.ranks.graph.site_graph import SITE_LINKS, SiteRules, fold
+from opicflow.pipelines.ranks.graph.solver import RankRequest, Settings, Vectors, solve
+from opicflow.pipelines.ranks.graph.store import StoredGraph
 from opicflow.schemas.arrays import Floats
 
 SEED = 1

@@ -16,6 +16,8 @@ import numba
 import numpy as np
 
 from benchmarks.harness import Figure, check, race, say, touch_memory, versus
+from opicflow.pipelines.lab.web.crawl import SOURCE, announcements
+from opicflow.pipelines.lab.web.webs import page_ids
 from opicflow.pipelines.ledger import (
     UNITS_PER_PAGE,
     Chunk,
@@ -29,8 +31,6 @@ from opicflow.pipelines.ledger import (
     TransfersEntry,
 )
 from opicflow.pipelines.ledger.entries import transfer_digest
-from opicflow.pipelines.web.crawl import SOURCE, announcements
-from opicflow.pipelines.web.webs import page_ids
 from opicflow.schemas.arrays import Ids, Ints
 
 LINKS = 30

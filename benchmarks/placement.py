@@ -17,10 +17,10 @@ import numpy as np
 import xxhash
 
 from benchmarks.harness import Figure, check, race, say, versus
-from opicflow.pipelines.graph.oracle import pagerank
+from opicflow.pipelines.lab.web.crawl import START_SECOND, announcements, visits
+from opicflow.pipelines.lab.web.webs import HostedWeb, hosted_web
 from opicflow.pipelines.ledger import Certified, CrawlEntry, Ledger, LedgerConfig, LogEntry, TickEntry, TransfersEntry
-from opicflow.pipelines.web.crawl import START_SECOND, announcements, visits
-from opicflow.pipelines.web.webs import HostedWeb, hosted_web
+from opicflow.pipelines.ranks.graph.oracle import pagerank
 from opicflow.schemas.arrays import Floats, Ids, Ints
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.shards import ShardRanges

@@ -21,8 +21,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from opicflow.pipelines.graph.csr import Graph
-from opicflow.pipelines.graph.oracle import pagerank
+from opicflow.pipelines.lab.web.change_rates import log_normal_rates
+from opicflow.pipelines.lab.web.crawl import announcements, visits
+from opicflow.pipelines.lab.web.webs import power_law_web
 from opicflow.pipelines.ledger import (
     START,
     CrawlEntry,
@@ -35,11 +36,10 @@ from opicflow.pipelines.ledger import (
     RefreshConfig,
     TickEntry,
 )
+from opicflow.pipelines.ranks.graph.csr import Graph
+from opicflow.pipelines.ranks.graph.oracle import pagerank
 from opicflow.pipelines.refresh.rate_prior import PRIORS
 from opicflow.pipelines.refresh.strategies import STRATEGIES, Costs, Demand, costs, freshness_range, solve
-from opicflow.pipelines.web.change_rates import log_normal_rates
-from opicflow.pipelines.web.crawl import announcements, visits
-from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.arrays import Bytes, Floats, Ids, Ints
 from opicflow.schemas.pages import page_ids
 from opicflow.schemas.records import Policy

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.harness import Figure, check, race, say, versus
-from opicflow.pipelines.graph.csr import Graph
+from opicflow.pipelines.lab.web.crawl import WebCrawl
+from opicflow.pipelines.lab.web.visit_orders import CycleOrder, ExactGreedyOrder, GreedyOrder, LoggedOrder, VisitOrder
+from opicflow.pipelines.lab.web.webs import hosted_web, page_ids, poisson_web, power_law_web
 from opicflow.pipelines.ledger import Ledger
-from opicflow.pipelines.web.crawl import WebCrawl
-from opicflow.pipelines.web.visit_orders import CycleOrder, ExactGreedyOrder, GreedyOrder, LoggedOrder, VisitOrder
-from opicflow.pipelines.web.webs import hosted_web, page_ids, poisson_web, power_law_web
+from opicflow.pipelines.ranks.graph.csr import Graph
 from opicflow.schemas.arrays import Ints
 
 SEED = 1

@@ -20,8 +20,8 @@ import numpy as np
 import orjson
 
 from opicflow.pipelines.cli.main import main as opicflow
-from opicflow.pipelines.graph.csr import Graph
-from opicflow.pipelines.graph.oracle import pagerank
+from opicflow.pipelines.ranks.graph.csr import Graph
+from opicflow.pipelines.ranks.graph.oracle import pagerank
 from opicflow.schemas.crawl_events import CrawlEvent, EventRefused
 from opicflow.schemas.event_columns import EventWriter, is_nofollow
 from opicflow.schemas.json_events import event_of

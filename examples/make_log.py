@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from opicflow.pipelines.web.visit_orders import GreedyOrder
+from opicflow.pipelines.lab.web.visit_orders import GreedyOrder
 from opicflow.schemas.hashing import hash_text
 
 LOG = Path(__file__).with_name("crawl.jsonl.gz")

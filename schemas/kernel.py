@@ -32,9 +32,9 @@ _MADE_OF = {
         "pipelines/ledger/kernels",
         "pipelines/discovery",
         "pipelines/refresh",
-        "pipelines/web",
-        "pipelines/graph",
-        "pipelines/graph/community",
+        "pipelines/lab/web",
+        "pipelines/ranks/graph",
+        "pipelines/ranks/graph/community",
         "pipelines/stages",
     ),
 }

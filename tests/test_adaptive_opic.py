@@ -20,12 +20,12 @@ from apache_beam.transforms.display import DisplayData
 from opicflow.connectors import runs
 from opicflow.connectors.files.log_reader import FileRange, Format
 from opicflow.pipelines.adaptive_opic import AdaptiveOpic, Publications
+from opicflow.pipelines.lab.web.webs import power_law_web
 from opicflow.pipelines.ledger import Interpolation, LedgerConfig
 from opicflow.pipelines.replay.segments import LOCAL
 from opicflow.pipelines.stages.decode import decode_range
 from opicflow.pipelines.stages.keep_ledger import KeepLedger
 from opicflow.pipelines.stages.rules import Rules
-from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.published_schemas import schema
 from support.logs import WebLog, jsonl, records_of, run
 

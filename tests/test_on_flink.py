@@ -11,8 +11,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from opicflow.connectors.flink.worker_environment import worker_command
 from opicflow.pipelines.adaptive_opic import AdaptiveOpic
+from opicflow.pipelines.lab.web.webs import power_law_web
 from opicflow.pipelines.replay.segments import LOCAL
-from opicflow.pipelines.web.webs import power_law_web
 from support.logs import WebLog, jsonl, records_of, run
 from support.services import LocalCluster
 

@@ -21,7 +21,7 @@ def add_boundary_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--like",
         metavar="PATH",
-        help="choose boundaries by the pages of a crawl log, a replay's state or a graph: shards are even then",
+        help="choose boundaries by the pages of a crawl log or of a replay's state: shards are even then",
     )
     parser.add_argument(
         "--even", choices=["pages", "visits"], default="pages", help="make these even with --like (%(default)s)"
@@ -46,12 +46,10 @@ def chosen_ranges(options: argparse.Namespace, shards: int, rules: Rules) -> tup
 
 
 def _known_pages(like: str, rules: Rules, reading: Reading) -> KnownPages:
-    from opicflow.pipelines.replay.known_pages import is_graph, pages_of_graph, pages_of_ledger, pages_of_logs
+    from opicflow.pipelines.replay.known_pages import pages_of_ledger, pages_of_logs
     from opicflow.pipelines.replay.state_reader import read_ledger
 
     path = Path(like)
-    if is_graph(path):
-        return pages_of_graph(path, rules)
     if path.is_dir():
         ledger, _ = read_ledger(path)
         return pages_of_ledger(ledger, rules)

@@ -126,7 +126,8 @@ def add_command(commands: Any, name: str, summary: str) -> Parser:
 
 def command_module(name: str) -> ModuleType:
     """Return the module of a command."""
-    return import_module(f"opicflow.pipelines.cli.commands.{name}")
+    (package,) = (group.package for group in GROUPS if name in group.commands)
+    return import_module(f"{package}.{name}")
 
 
 def add_config(parser: argparse.ArgumentParser, default: Any = None) -> None:

@@ -1,4 +1,4 @@
-"""The pages of a log, a state or a graph, with the page ids that a stream would give them.
+"""The pages of a log or a state, with the page ids that a stream would give them.
 
 Boundaries of shards are chosen from them before a stream begins.
 """
@@ -6,14 +6,12 @@ Boundaries of shards are chosen from them before a stream begins.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from opicflow.connectors.files.log_reader import FileRange, known_format
-from opicflow.connectors.files.opening import InputRefused, expand
+from opicflow.connectors.files.opening import expand
 from opicflow.connectors.files.reading import ANY, Reading
-from opicflow.pipelines.graph.store import MANIFEST, StoredGraph
 from opicflow.pipelines.ledger import Kind, Ledger
 from opicflow.pipelines.stages.decode import decode_range
 from opicflow.pipelines.stages.decoded_batch import route_rows
@@ -22,20 +20,16 @@ from opicflow.pipelines.stages.rules import Rules
 from opicflow.schemas.arrays import Ids, Ints
 from opicflow.schemas.shards import SITE_IDS, ShardRanges
 
-_PAGES_AT_ONCE = 1 << 20
-
 
 @dataclass(frozen=True)
 class KnownPages:
-    """Page ids, ascending, and how often each page was visited; None where that is not known."""
+    """Page ids, ascending, and how often each page was visited."""
 
     ids: Ids
-    visits: Ints | None
+    visits: Ints
 
     def ranges(self, shards: int, by: str) -> ShardRanges:
         """Return ranges with about as many pages, or visits, in every shard."""
-        if by == "visits" and self.visits is None:
-            raise InputRefused("--even visits: a graph has no visits: give a log or a state, or --even pages")
         return ShardRanges.even(self.ids, shards, self.visits if by == "visits" else None)
 
     def describe(self, ranges: ShardRanges) -> str:
@@ -73,21 +67,3 @@ def pages_of_ledger(ledger: Ledger, rules: Rules) -> KnownPages:
     ids = rules.page_ids.of_text(text, starts)[rows]
     order = np.argsort(ids)
     return KnownPages(ids[order], estimates.visits[rows][order].astype(np.int64))
-
-
-def pages_of_graph(path: Path, rules: Rules) -> KnownPages:
-    """Return the pages of a graph on disk whose URL is known."""
-    stored, found = StoredGraph(path), [np.empty(0, np.uint64)]
-    for first in range(0, stored.pages, _PAGES_AT_ONCE):
-        end = min(first + _PAGES_AT_ONCE, stored.pages)
-        ends = np.asarray(stored.url_ends[first:end])
-        begin = int(stored.url_ends[first - 1]) if first else 0
-        starts = np.concatenate(([begin], ends)) - begin
-        ids = rules.page_ids.of_text(np.asarray(stored.url_bytes[begin : int(ends[-1])]), starts)
-        found.append(ids[np.diff(starts) > 0])
-    return KnownPages(np.unique(np.concatenate(found)), None)
-
-
-def is_graph(path: Path) -> bool:
-    """Whether a graph is in this folder."""
-    return (path / MANIFEST).exists()

@@ -27,6 +27,7 @@ from opicflow.connectors.files import log_reader
 from opicflow.connectors.files.log_reader import FileRange, known_format
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli import main
+from opicflow.pipelines.lab.web.webs import power_law_web
 from opicflow.pipelines.replay import runner as replay_runner
 from opicflow.pipelines.replay.inputs import NothingRead
 from opicflow.pipelines.replay.replayed_log import ReplayConfig, ReplayedLog
@@ -38,7 +39,6 @@ from opicflow.pipelines.stages.outputs import REPORT
 from opicflow.pipelines.stages.rejects import reject_line
 from opicflow.pipelines.stages.route import Seen
 from opicflow.pipelines.stages.rules import Rules
-from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.errors import UserError
 from support.logs import WebLog, adds_up, avro, json_line, jsonl, records_of, url, warc

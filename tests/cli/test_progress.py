@@ -98,14 +98,14 @@ def test_a_compilation_is_announced_until_kernels_of_these_modules_are_on_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(kernel, "_cache_folder", lambda root: tmp_path if root == "pipelines" else None)
-    announce_compilation(False, "pipelines.graph.scans")
+    announce_compilation(False, "pipelines.ranks.graph.scans")
     assert capsys.readouterr().err == "compiling, once for this version: about fifteen seconds\n"
-    (tmp_path / "opicflow.pipelines.graph.scans.begin-0f.kernel").touch()
-    announce_compilation(False, "pipelines.graph.scans")  # though no kernel of connectors was ever needed
-    announce_compilation(False, "pipelines.graph")
+    (tmp_path / "opicflow.pipelines.ranks.graph.scans.begin-0f.kernel").touch()
+    announce_compilation(False, "pipelines.ranks.graph.scans")  # though no kernel of connectors was ever needed
+    announce_compilation(False, "pipelines.ranks.graph")
     assert capsys.readouterr().err == ""
     announce_compilation(True, "pipelines.ledger")
     assert capsys.readouterr().err == ""
-    for other in ("pipelines.ledger", "pipelines.graph.scan", "schemas"):
+    for other in ("pipelines.ledger", "pipelines.ranks.graph.scan", "schemas"):
         announce_compilation(False, other)
         assert "compiling" in capsys.readouterr().err

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from opicflow.pipelines.web.webs import power_law_web
+from opicflow.pipelines.lab.web.webs import power_law_web
 from support.commands import command
 from support.logs import WebLog, jsonl
 

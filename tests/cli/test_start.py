@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from opicflow.pipelines.web.webs import power_law_web
+from opicflow.pipelines.lab.web.webs import power_law_web
 from support.logs import WebLog, jsonl
 from support.paths import TOP
 from support.thorough import thorough

@@ -13,13 +13,13 @@ import pytest
 
 from opicflow.pipelines.frontier import Frontier, GrowingPages
 from opicflow.pipelines.frontier.event_log import EventLog
-from opicflow.pipelines.graph.csr import Graph
-from opicflow.pipelines.graph.oracle import pagerank
+from opicflow.pipelines.lab.web.webs import power_law_web
 from opicflow.pipelines.ledger import Certified, Ledger, LedgerConfig, RefreshConfig
+from opicflow.pipelines.ranks.graph.csr import Graph
+from opicflow.pipelines.ranks.graph.oracle import pagerank
 from opicflow.pipelines.replay.replayed_log import ReplayConfig
 from opicflow.pipelines.replay.state import StateFolder, StateRefused
 from opicflow.pipelines.replay.state_reader import read_ledger
-from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.crawl_events import MOST_LINKS, EventRefused
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.urls import NotAPage, host

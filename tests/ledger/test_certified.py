@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opicflow.pipelines.graph.csr import Graph
-from opicflow.pipelines.graph.oracle import pagerank
+from opicflow.pipelines.lab.web.crawl import announcements, visits
+from opicflow.pipelines.lab.web.webs import hosted_web, page_ids, poisson_web, power_law_web
 from opicflow.pipelines.ledger import (
     Certified,
     ConfigRefused,
@@ -32,8 +32,8 @@ from opicflow.pipelines.ledger.balance import bases_of
 from opicflow.pipelines.ledger.config import MOST_CASH
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.ledger.entries import ItemWriter, LogEntry, TransfersEntry
-from opicflow.pipelines.web.crawl import announcements, visits
-from opicflow.pipelines.web.webs import hosted_web, page_ids, poisson_web, power_law_web
+from opicflow.pipelines.ranks.graph.csr import Graph
+from opicflow.pipelines.ranks.graph.oracle import pagerank
 from opicflow.schemas.arrays import Floats, Ids
 from support.crawls import Crawl as WebCrawl
 from support.ranges import any_ranges

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opicflow.pipelines.graph.csr import Graph
-from opicflow.pipelines.graph.oracle import pagerank
+from opicflow.pipelines.lab.web.webs import power_law_web
 from opicflow.pipelines.ledger import (
     UNITS_PER_PAGE,
     Absorbing,
@@ -36,7 +35,8 @@ from opicflow.pipelines.ledger import (
 )
 from opicflow.pipelines.ledger.config import MOST_CASH
 from opicflow.pipelines.ledger.entries import transfer_digest
-from opicflow.pipelines.web.webs import power_law_web
+from opicflow.pipelines.ranks.graph.csr import Graph
+from opicflow.pipelines.ranks.graph.oracle import pagerank
 from support.crawls import Crawl, Errors, exact_ranks
 from support.thorough import crossed
 

@@ -8,7 +8,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from opicflow.pipelines.graph.csr import Graph
+from opicflow.pipelines.lab.web.crawl import announcements, visits
+from opicflow.pipelines.lab.web.webs import page_ids, power_law_web
 from opicflow.pipelines.ledger import (
     START,
     Absorbing,
@@ -27,8 +28,7 @@ from opicflow.pipelines.ledger import (
     TickEntry,
     Variable,
 )
-from opicflow.pipelines.web.crawl import announcements, visits
-from opicflow.pipelines.web.webs import page_ids, power_law_web
+from opicflow.pipelines.ranks.graph.csr import Graph
 from opicflow.schemas.arrays import Floats, Ints
 from support.crawls import Crawl, exact_ranks
 from support.shards import Faults, Shards

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from opicflow.pipelines.graph.csr import Graph
+from opicflow.pipelines.lab.web.crawl import announcements, visits
+from opicflow.pipelines.lab.web.webs import page_ids, power_law_web
 from opicflow.pipelines.ledger import (
     Absorbing,
     All,
@@ -26,8 +27,7 @@ from opicflow.pipelines.ledger import (
     PolicyEntry,
     Variable,
 )
-from opicflow.pipelines.web.crawl import announcements, visits
-from opicflow.pipelines.web.webs import page_ids, power_law_web
+from opicflow.pipelines.ranks.graph.csr import Graph
 from opicflow.schemas.arrays import Bools, Bytes, Floats, Ints
 from support.crawls import Crawl, Errors, assert_within, exact_ranks, order_named, unchanged_answers
 from support.shards import Faults, Shards

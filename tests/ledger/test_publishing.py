@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
+from opicflow.pipelines.lab.web.crawl import announcements
+from opicflow.pipelines.lab.web.webs import page_ids, power_law_web
 from opicflow.pipelines.ledger import Fate, ItemWriter, Ledger, LogPosition, PolicyEntry, TickEntry
-from opicflow.pipelines.web.crawl import announcements
-from opicflow.pipelines.web.webs import page_ids, power_law_web
 from opicflow.schemas.pages import page_id
 
 DAY = 86400

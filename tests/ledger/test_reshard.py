@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opicflow.pipelines.graph.oracle import pagerank
+from opicflow.pipelines.lab.web.webs import page_ids, power_law_web
 from opicflow.pipelines.ledger import (
     HISTORIES,
     Balance,
@@ -32,7 +32,7 @@ from opicflow.pipelines.ledger.kernels.announcements import IN_USE
 from opicflow.pipelines.ledger.refresh_rows import rows_of
 from opicflow.pipelines.ledger.reshard import ReshardRefused, exchange, reshard
 from opicflow.pipelines.ledger.whole_web import divided
-from opicflow.pipelines.web.webs import page_ids, power_law_web
+from opicflow.pipelines.ranks.graph.oracle import pagerank
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.records import Policy
 from opicflow.schemas.shards import ShardRanges

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opicflow.pipelines.graph.csr import Graph
+from opicflow.pipelines.lab.web.crawl import announcements, visits
+from opicflow.pipelines.lab.web.visit_orders import CycleOrder
+from opicflow.pipelines.lab.web.webs import page_ids, power_law_web
 from opicflow.pipelines.ledger import Certified, Fixed, History, Interpolation, Ledger, LedgerConfig, TickEntry
 from opicflow.pipelines.ledger.entries import CrawlEntry, TransfersEntry
-from opicflow.pipelines.web.crawl import announcements, visits
-from opicflow.pipelines.web.visit_orders import CycleOrder
-from opicflow.pipelines.web.webs import page_ids, power_law_web
+from opicflow.pipelines.ranks.graph.csr import Graph
 from opicflow.schemas.shards import ShardRanges
 from support.crawls import Crawl, Errors, exact_ranks
 

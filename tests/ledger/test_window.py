@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from ledger.test_certified import QUIET, SHARDED, Crawl, ShardedCrawl
 from ledger.test_snapshot import Forgery, data
-from opicflow.pipelines.graph.csr import Graph
+from opicflow.pipelines.lab.web.crawl import visits
+from opicflow.pipelines.lab.web.webs import page_ids, power_law_web
 from opicflow.pipelines.ledger import (
     HISTORIES,
     START,
@@ -25,8 +26,7 @@ from opicflow.pipelines.ledger import (
 )
 from opicflow.pipelines.ledger.kernels.importance_window import interpolate
 from opicflow.pipelines.ledger.reshard import reshard
-from opicflow.pipelines.web.crawl import visits
-from opicflow.pipelines.web.webs import page_ids, power_law_web
+from opicflow.pipelines.ranks.graph.csr import Graph
 from support.crawls import Crawl as CrawlOfWeb
 from support.crawls import exact_ranks
 from support.ranges import any_ranges

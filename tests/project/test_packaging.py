@@ -28,11 +28,11 @@ FIRST_USE = """
 import json, sys
 import numpy as np
 import opicflow.connectors
-import opicflow.pipelines.graph
+import opicflow.pipelines.ranks.graph
 import opicflow.pipelines.ledger
-import opicflow.pipelines.web
-from opicflow.pipelines.graph.csr import Graph
-from opicflow.pipelines.graph.oracle import pagerank
+import opicflow.pipelines.lab.web
+from opicflow.pipelines.ranks.graph.csr import Graph
+from opicflow.pipelines.ranks.graph.oracle import pagerank
 from opicflow.schemas.pages import page_id
 
 two_pages = Graph.from_links(2, np.array([0, 1]), np.array([1, 0]))

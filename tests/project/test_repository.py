@@ -18,7 +18,7 @@ ROOTS = ["pipelines", "schemas", "connectors"]
 PURE = [
     "schemas/kernel.py",
     "schemas/pages.py",
-    *(f"pipelines/{name}" for name in ("ledger", "refresh", "graph", "web")),
+    *(f"pipelines/{name}" for name in ("ledger", "refresh", "ranks/graph", "lab/web")),
 ]
 
 SOURCES = sorted(file for root in ROOTS for file in (TOP / root).rglob("*.py"))

@@ -12,7 +12,7 @@ from deploy.services import supervisor
 from deploy.services.flink import Flink
 from deploy.services.instance import HOST, Instance
 from opicflow.connectors.flink.rest import FlinkCluster
-from opicflow.pipelines.web.webs import power_law_web
+from opicflow.pipelines.lab.web.webs import power_law_web
 from support.local_stream import LocalStream
 from support.logs import WebLog
 from support.services import LocalCluster, running_cluster

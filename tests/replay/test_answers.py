@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from opicflow.pipelines.lab.web.webs import power_law_web
 from opicflow.pipelines.replay.answers import answers_of
 from opicflow.pipelines.replay.answers import read_answers as read_kept_answers
 from opicflow.pipelines.replay.state_reader import read_answers, read_ledger
 from opicflow.pipelines.stages.settings import LedgerOptions
-from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.records import Policy
 from support.logs import FIRST_MS, WebLog, json_line, run, url
 

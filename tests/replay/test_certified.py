@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opicflow.pipelines.graph.csr import Graph
+from opicflow.pipelines.lab.web.webs import power_law_web
 from opicflow.pipelines.ledger import ConfigRefused
+from opicflow.pipelines.ranks.graph.csr import Graph
 from opicflow.pipelines.replay.state_reader import read_answers
 from opicflow.pipelines.results.record_columns import pages_of
 from opicflow.pipelines.stages.publish import MOST_PAYERS
 from opicflow.pipelines.stages.rules import Categories, Rules
 from opicflow.pipelines.stages.settings import CashFocus, LedgerOptions
-from opicflow.pipelines.web.webs import power_law_web
 from support.crawls import exact_ranks
 from support.logs import WebLog, id_of, importance_of, json_line, records_of, run
 

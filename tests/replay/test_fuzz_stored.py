@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from opicflow.pipelines.cli.main import main
-from opicflow.pipelines.graph.store import GraphRefused, StoredGraph, write_manifest
+from opicflow.pipelines.lab.web.webs import power_law_web
+from opicflow.pipelines.ranks.graph.store import GraphRefused, StoredGraph, write_manifest
 from opicflow.pipelines.replay.state import STATE_VERSION, StateRefused, _digest_of
 from opicflow.pipelines.replay.state_reader import read_answers, read_ledger
-from opicflow.pipelines.web.webs import power_law_web
 from support.hostile_values import altered, one_line
 from support.logs import FIRST_MS, WebLog, jsonl, run
 from support.stored_graphs import stored

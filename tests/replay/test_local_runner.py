@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from opicflow.connectors.files import log_reader
+from opicflow.pipelines.lab.web.webs import power_law_web
 from opicflow.pipelines.replay.read_progress import Progress
 from opicflow.pipelines.replay.runner import ReplayRequest, replayed
 from opicflow.pipelines.replay.segment_steps import SHARD
 from opicflow.pipelines.replay.segments import DIRECT_RUNNER, LOCAL
 from opicflow.pipelines.stages.keep_ledger import KeepLedger
-from opicflow.pipelines.web.webs import power_law_web
 from support.logs import WebLog, jsonl, run, state_files, without_times
 
 IMPORTS = """

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from opicflow.pipelines.lab.web.webs import power_law_web
 from opicflow.pipelines.replay import moments
 from opicflow.pipelines.replay.moments import Moments, PageMoment, keep_moments, pack_moment
 from opicflow.pipelines.replay.runner import ReplayRequest, replayed
 from opicflow.pipelines.replay.state_reader import read_ledger
-from opicflow.pipelines.web.webs import power_law_web
 from support.hostile_values import altered
 from support.logs import WebLog, json_line, run
 from support.thorough import thorough

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from opicflow.connectors.files import log_reader
 from opicflow.connectors.kafka.connection import Connection
+from opicflow.pipelines.lab.web.webs import power_law_web
 from opicflow.pipelines.ledger import Absorbing, All, LedgerConfig
 from opicflow.pipelines.results import topic_writer
 from opicflow.pipelines.stages.rules import Rules
 from opicflow.pipelines.stages.settings import LedgerOptions
-from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.errors import Interrupted
 from opicflow.schemas.published_schemas import schema

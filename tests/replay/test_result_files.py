@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from opicflow.pipelines.lab.web.webs import power_law_web
 from opicflow.pipelines.replay import result_files as module
 from opicflow.pipelines.replay.result_files import FileKinds, result_files, results_folder, work_folder
 from opicflow.pipelines.replay.state import FolderInUse, StateFolder
@@ -26,7 +27,6 @@ from opicflow.pipelines.stages.outputs import (
     TOMBSTONES,
     Output,
 )
-from opicflow.pipelines.web.webs import power_law_web
 from support.commands import CommandResult, command
 from support.logs import WebLog, jsonl
 

@@ -26,6 +26,7 @@ from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.log_reader import FileRange
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.runs import close_run
+from opicflow.pipelines.lab.web.webs import power_law_web
 from opicflow.pipelines.ledger import Ledger, LedgerConfig, Variable
 from opicflow.pipelines.replay import state as state_module
 from opicflow.pipelines.replay.inputs import NothingRead
@@ -45,7 +46,6 @@ from opicflow.pipelines.stages.log_head import LogHead
 from opicflow.pipelines.stages.outputs import FINAL, FINAL_IMPORTANCE, FINAL_ORDERS
 from opicflow.pipelines.stages.rules import LinkWeights, Rules
 from opicflow.pipelines.stages.settings import LedgerOptions
-from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.urls import UrlRules
 from support.logs import FIRST_MS, WebLog, avro, json_line, jsonl, records_of, run, state_files, url, without_times

@@ -30,13 +30,13 @@ from opicflow.connectors.kafka import partitions, topic_log
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.record_reader import Arrived, records
+from opicflow.pipelines.lab.web.webs import power_law_web
 from opicflow.pipelines.replay.inputs import AllRejected, NothingRead
 from opicflow.pipelines.replay.read_progress import Progress
 from opicflow.pipelines.replay.runner import ReplayRequest, ReplayResult, replayed
 from opicflow.pipelines.replay.state import StateRefused
 from opicflow.pipelines.replay.topic_input import Topic
 from opicflow.pipelines.results.topic_writer import Destination
-from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.framing import encode_single_object
 from opicflow.schemas.hashing import hash_text

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from opicflow.pipelines.lab.web.webs import power_law_web
 from opicflow.pipelines.ledger import ConfigRefused
 from opicflow.pipelines.ledger.layout import PAGE_ROW
 from opicflow.pipelines.replay import final_plan
@@ -19,7 +20,6 @@ from opicflow.pipelines.replay.mapped_files import MappedFiles
 from opicflow.pipelines.results.part_files import Parts, read_part, write_part
 from opicflow.pipelines.stages import publish
 from opicflow.pipelines.stages.outputs import FINAL_IMPORTANCE, REJECTS, Output
-from opicflow.pipelines.web.webs import power_law_web
 from support.logs import WebLog, jsonl, run, state_files, without_times
 
 COMMAND = [sys.executable, "-m", "opicflow.pipelines.cli.main"]

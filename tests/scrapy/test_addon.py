@@ -19,8 +19,8 @@ from kafka import TopicPartition
 
 from deploy.services.processes import wait_until
 from opicflow.connectors.kafka.partitions import resolve
-from opicflow.pipelines.graph.oracle import pagerank
-from opicflow.pipelines.web.webs import power_law_web
+from opicflow.pipelines.lab.web.webs import power_law_web
+from opicflow.pipelines.ranks.graph.oracle import pagerank
 from opicflow.schemas.crawl_events import CrawlEvent
 from opicflow.schemas.framing import Decoder
 from opicflow.schemas.records import from_avro

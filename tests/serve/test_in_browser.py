@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from opicflow.pipelines.lab.web.webs import power_law_web
 from opicflow.pipelines.serve.results_source import ResultsSource
 from opicflow.pipelines.serve.sources import StateSource
 from opicflow.pipelines.stages.settings import LedgerOptions
-from opicflow.pipelines.web.webs import power_law_web
 from serve.test_web_app import HOSTILE, HOSTILE_URLS, PAGES, TOKEN
 from support.browser import Browser, browser, require_browser
 from support.logs import WebLog, json_line, run

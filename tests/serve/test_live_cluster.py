@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 import requests
 
-from opicflow.pipelines.web.webs import power_law_web
+from opicflow.pipelines.lab.web.webs import power_law_web
 from support.browser import browser, require_browser
 from support.commands import command
 from support.local_stream import LocalStream

@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 import requests
 
+from opicflow.pipelines.lab.web.webs import power_law_web
 from opicflow.pipelines.results.arrow_columns import arrow_schema
 from opicflow.pipelines.serve.access import ServeRefused
 from opicflow.pipelines.serve.results_source import ResultsSource
 from opicflow.pipelines.serve.sources import StateSource
 from opicflow.pipelines.serve.view import View
 from opicflow.pipelines.stages.settings import LedgerOptions
-from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.published_schemas import schema
 from support.commands import command
 from support.logs import WebLog, json_line, records_of, run

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import requests
 
+from opicflow.pipelines.lab.web.webs import power_law_web
 from opicflow.pipelines.replay.state import StateFolder
 from opicflow.pipelines.serve.page_table import Filter
 from opicflow.pipelines.serve.sources import EXAMPLES_A_REASON, StateSource, examples_of
 from opicflow.pipelines.stages.settings import LedgerOptions
-from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.records import Policy
 from support.commands import output_of

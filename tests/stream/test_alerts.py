@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from deploy.services.flink import Flink
+from opicflow.pipelines.lab.web.webs import power_law_web
 from opicflow.pipelines.ledger import TickEntry
 from opicflow.pipelines.ledger.encoding import encode_entry
-from opicflow.pipelines.web.webs import power_law_web
 from support.local_stream import LocalStream, Pending
 from support.logs import WebLog
 from support.prometheus import require_prometheus, running_prometheus

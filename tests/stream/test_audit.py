@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from opicflow.pipelines.lab.web.webs import power_law_web
 from opicflow.pipelines.ledger import (
     UNITS_PER_PAGE,
     Applied,
@@ -34,7 +35,6 @@ from opicflow.pipelines.stream.audit import (
     Verdict,
     drift,
 )
-from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.records import Audit, PairTotal
 from support.crawls import Crawl as Crawling
 from support.shards import Faults, Shards

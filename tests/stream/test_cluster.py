@@ -20,9 +20,9 @@ import pytest
 from deploy.services.flink import TASK_MANAGERS
 from opicflow.connectors.kafka.partitions import delete_before, resolve
 from opicflow.connectors.kafka.publisher import Publisher
+from opicflow.pipelines.lab.web.webs import power_law_web
 from opicflow.pipelines.ledger import UNITS_PER_PAGE
 from opicflow.pipelines.stream.submit import newest_checkpoint
-from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from support.chaos import Chaos
 from support.commands import command, output_of

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from opicflow.pipelines.cli.stream_options import DIRECT_RUNNER
+from opicflow.pipelines.lab.web.webs import power_law_web
 from opicflow.pipelines.stream.one_process import MOST_ROUNDS, StreamFolderRefused, stream_folder
-from opicflow.pipelines.web.webs import power_law_web
 from support.commands import command, output_of
 from support.logs import WebLog, jsonl
 from support.services import LocalKafka

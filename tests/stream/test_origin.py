@@ -196,21 +196,15 @@ def test_boundaries_like_a_log_with_other_names_of_fields(tmp_path: Path) -> Non
     assert chosen_ranges(options, 3, Rules())[0] == ranges
 
 
-def test_boundaries_like_a_state_and_like_a_graph(kafka: LocalKafka, topic_prefix: str, tmp_path: Path) -> None:
+def test_boundaries_like_a_state(kafka: LocalKafka, topic_prefix: str, tmp_path: Path) -> None:
     log = write_log(tmp_path / "crawl.jsonl")
     assert command("replay", log, "--state", tmp_path / "state", "--quiet").code == 0
-    assert command("graph", "build", log, "--out", tmp_path / "graph", "--quiet").code == 0
-    for name, options in (("state", ["--even", "visits"]), ("graph", [])):
-        prefix = f"{topic_prefix}{name}-"
-        out = create(kafka, prefix, "--like", tmp_path / name, *options)
+    for options in (["--even", "visits"], []):
+        prefix = f"{topic_prefix}{len(options)}-"
+        out = create(kafka, prefix, "--like", tmp_path / "state", *options)
         assert " pages in 3 shards, the largest 1." in out
         placement = placement_of(Connection(kafka.brokers), f"{prefix}page-ledger")
         assert placement is not None and not placement.ranges.is_equal
-    refused = command(
-        *("topics", "create", "--brokers", kafka.brokers, "--prefix", f"{topic_prefix}x-"),
-        *("--shards", 3, "--like", tmp_path / "graph", "--even", "visits"),
-    )
-    assert refused.code == 2 and "a graph has no visits" in refused.err
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,14 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from opicflow.pipelines.graph.csr import Graph
-from opicflow.pipelines.graph.oracle import pagerank
+from opicflow.pipelines.lab.web.crawl import announcements, visits
+from opicflow.pipelines.lab.web.failures import UnchangedVisits
+from opicflow.pipelines.lab.web.visit_orders import CycleOrder, GreedyOrder, RandomOrder, VisitOrder
+from opicflow.pipelines.lab.web.webs import page_ids
 from opicflow.pipelines.ledger.entries import CrawlEntry, Outcome
 from opicflow.pipelines.ledger.ledger import Ledger
-from opicflow.pipelines.web.crawl import announcements, visits
-from opicflow.pipelines.web.failures import UnchangedVisits
-from opicflow.pipelines.web.visit_orders import CycleOrder, GreedyOrder, RandomOrder, VisitOrder
-from opicflow.pipelines.web.webs import page_ids
+from opicflow.pipelines.ranks.graph.csr import Graph
+from opicflow.pipelines.ranks.graph.oracle import pagerank
 from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints
 
 Outcomes = Callable[[Ints], Bytes]

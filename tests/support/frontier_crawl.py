@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from opicflow.pipelines.frontier import Frontier
-from opicflow.pipelines.graph.csr import Graph
-from opicflow.pipelines.web.webs import power_law_web
+from opicflow.pipelines.lab.web.webs import power_law_web
+from opicflow.pipelines.ranks.graph.csr import Graph
 from support.logs import FIRST_MS, url
 
 PAGES = 400

@@ -14,8 +14,8 @@ from typing import Any
 import fastavro
 import numpy as np
 
-from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.ledger import ItemWriter, Ledger, LedgerConfig, LogPosition, Outcome, TickEntry
+from opicflow.pipelines.ranks.graph.csr import Graph
 from opicflow.pipelines.replay.read_progress import Progress
 from opicflow.pipelines.replay.runner import ReplayRequest, ReplayResult, replayed
 from opicflow.pipelines.replay.segments import LOCAL

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Event
 
-from opicflow.pipelines.graph.csr import Graph
+from opicflow.pipelines.ranks.graph.csr import Graph
 
 
 class ScrapyWeb:

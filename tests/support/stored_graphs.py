@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from opicflow.pipelines.graph.builder import BuildPlan, GraphBuilder
-from opicflow.pipelines.graph.csr import Graph
-from opicflow.pipelines.graph.store import StoredGraph, unmixed
-from opicflow.pipelines.web.webs import page_ids
+from opicflow.pipelines.lab.web.webs import page_ids
+from opicflow.pipelines.ranks.graph.builder import BuildPlan, GraphBuilder
+from opicflow.pipelines.ranks.graph.csr import Graph
+from opicflow.pipelines.ranks.graph.store import StoredGraph, unmixed
 
 Webs = dict[str, Graph]
 

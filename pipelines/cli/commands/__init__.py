@@ -1,7 +1,8 @@
-"""The commands of `opicflow`, one module each.
+"""The commands of `opicflow`: their groups, and the modules of those that run it.
 
 A module has `EXAMPLES`, `add_options(parser)` and `run(options)`, which returns the exit code. It prints its results at
-its end, unless it has `PRINTS_AS_IT_GOES = True`. What takes long to import is imported within functions.
+its end, unless it has `PRINTS_AS_IT_GOES = True`. What takes long to import is imported within functions. Modules are
+found by the name of their group's package: the core imports neither ranks nor the laboratory.
 """
 
 from __future__ import annotations
@@ -10,39 +11,27 @@ from typing import NamedTuple
 
 
 class Group(NamedTuple):
-    """Commands for one purpose, with a summary each."""
+    """Commands for one purpose, with a summary each; `package` has their modules."""
 
     title: str
     example: str
+    package: str
     commands: dict[str, str]
 
 
 GROUPS = (
     Group(
-        "rank a log",
+        "run",
         "opicflow replay 'logs/*.jsonl.gz' --out results --report report.html",
+        "opicflow.pipelines.cli.commands",
         {
             "replay": "compute the importance of all pages of a crawl log",
             "validate": "show which events of a log would be rejected, and what would improve the results",
-            "graph": "build the link graph of a crawl on disk, or describe one",
-            "rank": "compute PageRank and related ranks of a whole graph, of pages or sites, out of core",
-        },
-    ),
-    Group(
-        "run a stream",
-        "opicflow stream --brokers localhost:9092 --checkpoints file:///var/lib/opicflow",
-        {
             "topics": "create the topics, and check them for settings that would lose data",
             "publish": "send crawl events, policies or rules to topics",
-            "stream": "compute importance and schedules while the crawl runs, on Flink",
+            "stream": "compute importance and schedules while the crawl runs, in one process or on Flink",
             "rebuild": "rebuild all ledgers from crawl-events, with any number of shards",
             "audit": "check that the accounts of all shards balance, to the unit",
-        },
-    ),
-    Group(
-        "inspect and control",
-        "opicflow top --state state --by host",
-        {
             "top": "show the most important pages or sites of a state, or the sites of a file of ranks",
             "show": "show the importance, cash and schedule of one page",
             "serve": "show a state or a stream in a browser: important pages, accuracy, next fetches",
@@ -54,12 +43,22 @@ GROUPS = (
         },
     ),
     Group(
-        "study",
-        "opicflow simulate --out crawl.avro --ranks exact.csv",
+        "rank",
+        "opicflow rank 'logs/*.jsonl.gz' --out ranks.csv",
+        "opicflow.pipelines.ranks.commands",
         {
-            "simulate": "write the log of a crawl of a synthetic web",
+            "graph": "build the link graph of a crawl on disk, or describe one",
+            "rank": "compute PageRank and related ranks of a whole graph, of pages or sites, out of core",
             "compare": "measure how much the ranks of two files differ, or agree with grades",
             "community": "compute the global ranks of some hosts by reading a few more pages",
+        },
+    ),
+    Group(
+        "study",
+        "opicflow simulate --out crawl.avro --ranks exact.csv",
+        "opicflow.pipelines.lab.commands",
+        {
+            "simulate": "write the log of a crawl of a synthetic web",
             "experiment": "repeat the experiments of the papers, and others",
         },
     ),

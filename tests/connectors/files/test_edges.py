@@ -10,7 +10,7 @@ import pytest
 from opicflow.connectors.files.edges import EdgeForm, edge_form
 from opicflow.connectors.files.formats import Format, sniff
 from opicflow.connectors.files.log_reader import FileRange, read
-from opicflow.pipelines.experiments.edge_lists import web_of_file
+from opicflow.pipelines.lab.experiments.edge_lists import web_of_file
 from opicflow.schemas.crawl_events import CrawlEvent, Link, Reason, Reject
 from support.commands import command
 

@@ -22,7 +22,7 @@ from opicflow.connectors.files.log_reader import Batch, FileRange, format_of, re
 from opicflow.connectors.files.opening import Block, InputRefused, decompressed, expand, open_bytes
 from opicflow.connectors.files.rank_reader import read_ranks
 from opicflow.connectors.files.reading import ANY, Reading
-from opicflow.pipelines.experiments.edge_lists import web_of_file
+from opicflow.pipelines.lab.experiments.edge_lists import web_of_file
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, Reason, Reject
 from support.archives import gz, page, zst
 from support.thorough import crossed

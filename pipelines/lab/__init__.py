@@ -1,0 +1,1 @@
+"""The laboratory: synthetic webs, crawls of them, and the experiments of the papers."""

@@ -1,0 +1,1 @@
+"""The commands that simulate crawls, and run experiments."""

@@ -1,0 +1,212 @@
+"""Crawls that follow the orders of opicflow, a cycle a day: those of a ledger, and those of the installed command."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol
+
+import numpy as np
+import orjson
+
+from opicflow.pipelines.lab.experiments.discovery.crawled_webs import CrawledWeb, crawled_web
+from opicflow.pipelines.lab.experiments.discovery.crawls import MARKS, ROUNDS
+from opicflow.pipelines.lab.experiments.installed_command import installed_command, run_quietly
+from opicflow.pipelines.lab.experiments.tables import Row
+from opicflow.pipelines.lab.web.crawl import announcements, links_of, visits
+from opicflow.pipelines.ledger import Certified, CrawlEntry, Ledger, LedgerConfig, RefreshConfig, TickEntry
+from opicflow.pipelines.ledger.entries import Kind
+from opicflow.pipelines.ranks.graph.csr import Graph
+from opicflow.schemas.arrays import Bytes, Floats, Ints
+from opicflow.schemas.dates import iso_time
+from opicflow.schemas.pages import PageIds
+
+RECOMPUTED, LEARNT, BY_COMMAND = "recomputed, by the ledger", "learnt", "learnt, by the command"
+BY_LEDGER = {RECOMPUTED: "importance", LEARNT: "learnt"}
+"""Orders of a ledger, and its option --discovery-by."""
+BY_COMMANDS: dict[str, tuple[str, ...]] = {
+    "cash, by the command": ("--history", "interpolation", "--discovery-by", "cash"),
+    "estimate, by the command": ("--history", "interpolation", "--discovery-by", "importance"),
+    "certified, by the command": ("--discovery-by", "importance"),
+    BY_COMMAND: (),
+}
+"""Orders of the command, and their options; the last ones are the defaults."""
+_DAY, _FIRST_DAY, _DISCOVERY = 86_400, 20_000, 1
+
+
+class OrdersOfDays(Protocol):
+    """Gives the orders of each day, and receives the pages read."""
+
+    def order(self, day: int) -> Ints:
+        """Return the unread pages that are ordered at the beginning of a day, the first ones first."""
+
+    def read(self, day: int, pages: Ints) -> None:
+        """These pages were read on this day."""
+
+    def learnt(self) -> tuple[float, float]:
+        """Return the share of orders that explore, and the weight of siblings."""
+
+
+def discovery_by_ledger(pages: int, seed: int, web: str, order: str) -> list[Row]:
+    """Measure a crawl by the orders of a certified ledger. `order` is a name in `BY_LEDGER`.
+
+    Columns are those of `discovery`.
+    """
+    crawled = crawled_web(web, pages, seed)
+    config = discovering(_a_day(crawled), BY_LEDGER[order])
+    orders = LedgerOrders(crawled.pages.graph, crawled.pages.urls, crawled.seeds, config)
+    return _followed(crawled, orders, {"seed": seed, "web": web, "order": order})
+
+
+def discovery_by_command(pages: int, seed: int, web: str, order: str = BY_COMMAND, until: int = MARKS[-1]) -> list[Row]:
+    """Measure a crawl by the orders that `opicflow replay` writes, a run of the command a day on the log of that day.
+
+    `order` is a name in `BY_COMMANDS`. Columns are those of `discovery`.
+    """
+    crawled = crawled_web(web, pages, seed)
+    with TemporaryDirectory() as folder:
+        orders = ReplayOrders(crawled, Path(folder), BY_COMMANDS[order])
+        return _followed(crawled, orders, {"seed": seed, "web": web, "order": order}, until)
+
+
+def _followed(crawled: CrawledWeb, orders: OrdersOfDays, named: Row, until: int = MARKS[-1]) -> list[Row]:
+    graph = crawled.pages.graph
+    ranked = np.argsort(-crawled.exact, kind="stable")
+    honest = int((~crawled.pages.is_hostile).sum())
+    read, day = np.zeros(graph.pages, np.bool_), _FIRST_DAY
+    rows: list[Row] = []
+    for mark in MARKS[: MARKS.index(until) + 1]:
+        wanted = max(1, mark * graph.pages // 100)
+        while (missing := wanted - int(read.sum())) > 0:
+            day += 1
+            numbers = orders.order(day)
+            numbers = numbers[~read[numbers]][:missing]
+            if len(numbers) == 0:
+                break
+            read[numbers] = True
+            orders.read(day, numbers)
+        row: Row = {**named, "mark": mark, "read": float(crawled.exact[read].sum()) * 100.0}
+        for name, part in (("best", 100), ("top", 1000)):
+            row[name] = float(read[ranked[: max(1, honest // part)]].mean()) * 100.0
+        row |= {"known": float("nan"), "hostile": float(crawled.pages.is_hostile[read].mean()) * 100.0}
+        share, siblings = orders.learnt()
+        rows.append(row | {"share": share * 100.0, "siblings": siblings * 100.0})
+    return rows
+
+
+def _a_day(crawled: CrawledWeb) -> int:
+    return max(1, crawled.pages.graph.pages // ROUNDS)
+
+
+def discovering(a_day: int, discovery_by: str) -> LedgerConfig:
+    """Return the configuration of a certified ledger whose orders are all for unread pages, so many a day."""
+    refresh = RefreshConfig(bandwidth_per_day=float(a_day), discovery_share=1.0, discovery_by=discovery_by)
+    return LedgerConfig(history=Certified(), remember_links=True, refresh=refresh)
+
+
+class LedgerOrders:
+    """The orders of a ledger. `graph` has the links that pages have when they are read; it may be replaced."""
+
+    def __init__(self, graph: Graph, urls: Sequence[bytes], seeds: Ints, config: LedgerConfig) -> None:
+        self.graph, self._urls = graph, urls
+        self._ids = PageIds().of_all(self._urls)
+        self._numbers = np.argsort(self._ids)
+        self._ledger = Ledger(config)
+        self._end = 0
+        self.announce(seeds)
+
+    def order(self, day: int) -> Ints:
+        """Return the unread pages that are ordered at the beginning of a day, the first ones first."""
+        self._ledger.apply(TickEntry(day * _DAY))
+        plan = self._ledger.plan(0, 9.0)
+        ordered = plan.survey.pages[plan.orders.rows[plan.orders.why == _DISCOVERY]]
+        numbers: Ints = self._numbers[np.searchsorted(self._ids[self._numbers], ordered)]
+        return numbers
+
+    def announce(self, pages: Ints) -> None:
+        """Announce these pages."""
+        self._apply(announcements(self._ids[pages], start=self._end), pages)
+
+    def read(self, day: int, pages: Ints, outcomes: Bytes | None = None) -> None:
+        """Apply the visits of a day (all fetched, if no outcomes are given), and the URLs that their links name."""
+        times = day * _DAY * 1000 + np.arange(len(pages))
+        self._apply(visits(self.graph, self._ids, pages, self._end, outcomes, times), pages)
+        found = np.unique(links_of(self.graph, pages)).astype(np.int64)
+        self._apply(announcements(self._ids[found], Kind.SIGHTING, self._end), found)
+
+    def importance(self) -> Floats:
+        """Return the importance of every page; 0 where it is not known."""
+        found: Floats = self._ledger.estimate(self._ids).importance
+        return found
+
+    def learnt(self) -> tuple[float, float]:
+        """Return the share of orders that explore, and the weight of siblings."""
+        learnt = self._ledger.discovery
+        return learnt.share, learnt.siblings_weight
+
+    def _apply(self, entry: CrawlEntry, pages: Ints) -> None:
+        """Apply an entry with the URLs of its pages."""
+        texts = [self._urls[number] for number in pages.tolist()]
+        starts = np.concatenate(([0], np.cumsum([len(text) for text in texts]))).astype(np.int64)
+        joined = np.frombuffer(b"".join(texts), np.uint8)
+        self._ledger.apply(replace(entry, items=replace(entry.items, url_starts=starts, url_bytes=joined)))
+        self._end = entry.end.offset
+
+
+class ReplayOrders:
+    """The orders that `opicflow replay LOG --state … --out … --now …` writes, with these options."""
+
+    def __init__(self, crawled: CrawledWeb, folder: Path, options: Sequence[str] = ()) -> None:
+        self._graph, self._folder = crawled.pages.graph, folder
+        self._urls = [url.decode() for url in crawled.pages.urls]
+        self._numbers = {url: number for number, url in enumerate(self._urls)}
+        self._command = [
+            *(
+                "replay",
+                "--runner",
+                "local",
+                "--state",
+                str(folder / "state"),
+                "--out",
+                str(folder / "out"),
+                "--top",
+                "0",
+                "--quiet",
+            ),
+            *("--bandwidth", str(_a_day(crawled)), "--discovery-share", "1", *options),
+        ]
+        self._events: list[dict[str, Any]] = [
+            {"kind": "announce", "url": self._urls[number]} for number in crawled.seeds.tolist()
+        ]
+        self._main = installed_command()
+
+    def order(self, day: int) -> Ints:
+        """Replay the log of the day before, and return the unread pages that are ordered, the first ones first."""
+        log = self._folder / f"{day}.jsonl"
+        log.write_bytes(b"".join(orjson.dumps(event) + b"\n" for event in self._events))
+        run_quietly(self._main, [*self._command, str(log), "--now", iso_time(1000 * _DAY * day)])
+        log.unlink()
+        lines = (self._folder / "out" / "crawl-orders.jsonl").read_bytes().splitlines()
+        orders = [order for order in map(orjson.loads, lines) if order["why"] == "DISCOVERY"]
+        return np.array([self._numbers[order["url"]] for order in orders], np.int64)
+
+    def read(self, day: int, pages: Ints) -> None:
+        """Keep the events of the next log."""
+        starts, targets = self._graph.starts, self._graph.targets
+        self._events = [
+            {
+                "url": self._urls[page],
+                "fetched_at": 1000 * (_DAY * day + second),
+                "status": 200,
+                "links": [self._urls[target] for target in targets[starts[page] : starts[page + 1]].tolist()],
+            }
+            for second, page in enumerate(pages.tolist())
+        ]
+
+    def learnt(self) -> tuple[float, float]:
+        """Return the share of orders that explore, and the weight of siblings."""
+        plan = orjson.loads((self._folder / "out" / "summary.json").read_bytes())["plan"]
+        learnt = plan.get("discovery", {"exploring_share": 0.0, "siblings_weight": 0.0})
+        return learnt["exploring_share"], learnt["siblings_weight"]

@@ -1,0 +1,217 @@
+"""Claims about manipulation, and the rules that decide whether they hold."""
+
+from __future__ import annotations
+
+from opicflow.pipelines.lab.experiments.experiment import Claim
+from opicflow.pipelines.lab.experiments.manipulation.gains import (
+    CERTIFIED,
+    EXACT,
+    LEDGERS,
+    LIMITED_ANNOUNCED,
+    LIMITED_SHARE,
+    MARKS,
+    MOST_SHARE,
+    NO_INTERNAL,
+    NO_UNREAD,
+)
+from opicflow.pipelines.lab.experiments.manipulation.ordered_pages import (
+    BOTH,
+    DEFAULT,
+    DISCOVERY_OF_DOMAINS,
+    FETCHES_OF_DOMAINS,
+    MOST_FETCHES,
+    MOST_UNREAD,
+    OF_DOMAINS,
+)
+from opicflow.pipelines.lab.experiments.manipulation.schemes import (
+    ANNOUNCEMENTS,
+    FARM,
+    READ,
+    SCHEMES,
+    SUBDOMAINS,
+    TRAP,
+)
+from opicflow.pipelines.lab.experiments.measures import DAMPING
+from opicflow.pipelines.lab.experiments.tables import Row, Rows, distinct, mean, short, where
+
+NEAR_EXACT, SLOW, UNCHANGED, LARGE, MASS = 0.01, 0.5, 1.1, 100, 0.95
+EARLY, BOUNDED, EVADED = 3.0, 0.5, 0.9
+"""The relative distance of certified importance from exact ranks at most; how much of certified gains other histories
+have after a round at most; the factor of a target that gained nothing at most; from how many pages on a farm is large;
+the spam mass of its target at least; per cent of early orders at most; the share of a trap's orders that limits of
+hosts leave at most, and of the orders of subdomains at least."""
+_PAGE = "docs/results/manipulation.md"
+
+
+def of_manipulation(rows: Rows) -> list[Claim]:
+    """Return the claims about manipulation."""
+    return [*_of_importance(rows), *_of_trust(rows), *_of_orders(rows)]
+
+
+def _of_importance(rows: Rows) -> list[Claim]:
+    first, last = MARKS
+    apart = [
+        abs(float(_same(rows, row, EXACT)[name]) / float(row[name]) - 1.0)
+        for row in where(rows, how=CERTIFIED, round=last)
+        for name in ("target", "own")
+    ]
+    hosts = [
+        abs(float(row["target"]) / float(_same(rows, {**row, "scheme": FARM}, str(row["how"]))["target"]) - 1.0)
+        for row in where(rows, scheme=SUBDOMAINS)
+        if "how" in row and row["how"] != NO_INTERNAL
+    ]
+    soon = {
+        how: max(
+            mean(rows, "target", how=how, round=first, scheme=scheme, size=size)
+            / mean(rows, "target", how=CERTIFIED, round=first, scheme=scheme, size=size)
+            for scheme in (FARM, SUBDOMAINS)
+            for size in distinct(rows, "size")
+            if int(size) >= LARGE
+        )
+        for how in ("interpolation", "variable", "all")
+    }
+    unread = {
+        scheme: max(
+            mean(rows, "target", how=how, round=last, scheme=scheme, size=size)
+            / mean(rows, "target_before", how=how, round=last, scheme=scheme, size=size)
+            for how in LEDGERS
+            if how != NO_INTERNAL
+            for size in distinct(rows, "size")
+        )
+        for scheme in (TRAP, ANNOUNCEMENTS)
+    }
+    weightless = max(
+        float(row["own"]) / float(row["target_before"])
+        for row in where(rows, how=NO_UNREAD, scheme=ANNOUNCEMENTS, round=last)
+    )
+    held = max(
+        float(row["own"]) - float(row["target"])
+        for row in where(rows, how=LIMITED_SHARE, scheme=ANNOUNCEMENTS, round=last)
+    )
+    by_size = [
+        mean(rows, "own", how=LIMITED_ANNOUNCED, scheme=ANNOUNCEMENTS, round=last, size=size)
+        for size in distinct(rows, "size")
+        if int(size) >= LARGE
+    ]
+    announced = max(by_size) / min(by_size)
+    return [
+        Claim(
+            "Under certified a manipulator has what the exact ranks of the graph seen give it.",
+            _PAGE,
+            f"at most {max(apart):.1e} apart",
+            max(apart) <= NEAR_EXACT,
+        ),
+        Claim(
+            "Under every history a page on a subdomain of its own is worth to the target what one of a farm is.",
+            _PAGE,
+            f"at most {max(hosts):.1e} apart",
+            max(hosts) <= NEAR_EXACT,
+        ),
+        Claim(
+            "Other histories are slower: one round after a farm of 100 pages or more began, its target has at most "
+            f"{SLOW:.0%} of its importance under certified.",
+            _PAGE,
+            "; ".join(f"{how} {share:.0%} at most" for how, share in soon.items()),
+            max(soon.values()) <= SLOW,
+        ),
+        Claim(
+            "Pages that are known and never read give their target nothing, under any history.",
+            _PAGE,
+            "; ".join(f"{scheme}: {short(factor)} times at most" for scheme, factor in unread.items()),
+            max(unread.values()) <= UNCHANGED,
+        ),
+        Claim(
+            f"With {NO_UNREAD} announcements give their owner nothing.",
+            _PAGE,
+            f"{short(weightless)} times the target's share before",
+            weightless <= UNCHANGED,
+        ),
+        Claim(
+            f"With {LIMITED_SHARE} pages that were never read, of one domain, have at most {MOST_SHARE:.1%} of all "
+            "importance, but for what links from read pages bring them.",
+            _PAGE,
+            f"{ANNOUNCEMENTS}: {held:.2f} % at most",
+            held <= 100 * MOST_SHARE * UNCHANGED,
+        ),
+        Claim(
+            f"With {LIMITED_ANNOUNCED} thousands of announcements bring no more than {LARGE} do.",
+            _PAGE,
+            f"{short(announced)} times at most",
+            announced <= UNCHANGED,
+        ),
+    ]
+
+
+def _same(rows: Rows, row: Row, how: str) -> Row:
+    """Return the row of the same manipulation that was measured in another way."""
+    (found,) = where(rows, how=how, round=row["round"], seed=row["seed"], scheme=row["scheme"], size=row["size"])
+    return found
+
+
+def _of_trust(rows: Rows) -> list[Claim]:
+    exact = where(rows, how=EXACT)
+    most = 1.0 / (1.0 - DAMPING**2)
+    gained = [
+        float(row["trust"]) / float(row["trust_before"])
+        for row in exact
+        if row["scheme"] in READ and row["trust_before"]
+    ]
+    masses = [float(row["mass"]) for row in exact if row["scheme"] in (FARM, SUBDOMAINS) and int(row["size"]) >= LARGE]
+    return [
+        Claim(
+            f"However many pages are made, trust of a target grows at most {most:.2f} times: by the trust that comes "
+            "back to it.",
+            _PAGE,
+            f"{short(max(gained))} times at most",
+            max(gained) <= most,
+        ),
+        Claim(
+            f"The target of a farm of {LARGE} pages or more has a spam mass of at least {MASS:g}.",
+            _PAGE,
+            f"{min(masses):.2f} at least",
+            min(masses) >= MASS,
+        ),
+    ]
+
+
+def _of_orders(rows: Rows) -> list[Claim]:
+    def late(scheme: str, setting: str) -> float:
+        return mean(rows, "own_orders", moment="late", scheme=scheme, setting=setting, size=1_000)
+
+    early = max(float(row["own"]) for row in where(rows, moment="early", setting=DEFAULT))
+    limits = (f"--max-unread-per-host {MOST_UNREAD}", f"--host-fetches {MOST_FETCHES}", BOTH)
+    of_trap, of_subdomains = (
+        {limit: late(scheme, limit) / late(scheme, DEFAULT) for limit in limits} for scheme in (TRAP, SUBDOMAINS)
+    )
+    of_domains = {
+        (scheme, limit): late(scheme, limit) / late(scheme, DEFAULT)
+        for scheme in (TRAP, SUBDOMAINS)
+        for limit in (OF_DOMAINS, FETCHES_OF_DOMAINS, DISCOVERY_OF_DOMAINS)
+    }
+    return [
+        Claim(
+            f"While most of the web is unread, no scheme gets more than {EARLY:g} % of the orders by default.",
+            _PAGE,
+            f"{short(early)} % at most, of {len(SCHEMES)} schemes of up to "
+            f"{max(int(size) for size in distinct(rows, 'size')):,} pages",
+            early <= EARLY,
+        ),
+        Claim(
+            f"Once the honest web is read, limits of hosts leave a trap at most {BOUNDED:.0%} of its orders.",
+            _PAGE,
+            "; ".join(f"{limit} {share:.0%}" for limit, share in of_trap.items()),
+            max(of_trap.values()) <= BOUNDED,
+        ),
+        Claim(
+            f"Subdomains evade these limits: they keep at least {EVADED:.0%} of theirs.",
+            _PAGE,
+            "; ".join(f"{limit} {share:.0%}" for limit, share in of_subdomains.items()),
+            min(of_subdomains.values()) >= EVADED,
+        ),
+        Claim(
+            f"Limits of domains leave each of both at most {BOUNDED:.0%}.",
+            _PAGE,
+            "; ".join(f"{limit}: {scheme} {share:.0%}" for (scheme, limit), share in of_domains.items()),
+            max(of_domains.values()) <= BOUNDED,
+        ),
+    ]

@@ -1,0 +1,156 @@
+"""The schemes of a manipulator with k pages, on a web of directories that is honest otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from opicflow.pipelines.lab.experiments.measures import exact_importance
+from opicflow.pipelines.lab.web.directories import ARCHIVE, DirectoryWeb, directory_web
+from opicflow.pipelines.ranks.graph.csr import Graph
+from opicflow.schemas.arrays import Bools, Ints
+
+FARM, SUBDOMAINS, TRAP, ANNOUNCEMENTS, CYCLE = "link farm", "subdomains", "trap", "announcements", "redirect cycle"
+SCHEMES = (FARM, SUBDOMAINS, TRAP, ANNOUNCEMENTS, CYCLE)
+READ = (FARM, SUBDOMAINS, CYCLE)
+"""The schemes that gain importance by pages that are read; the pages of the others are known, and unread."""
+_PAGES_PER_DOMAIN = 100
+CHILDREN = 8
+"""The new URLs that each page of a trap names when it is read."""
+
+
+@dataclass(frozen=True, eq=False)
+class ManipulatedWeb:
+    """An honest web, a target page, and the pages of a manipulator.
+
+    Pages are numbered: the honest ones first, then the target, then the manipulator's other pages, `made` of which are
+    known when the manipulation begins. `before` has the links until then: the target has a link from one honest page,
+    and links to that page. `after` has the links of the manipulator too, as they are if all pages are read.
+    `domain` is the registrable domain of each page.
+    """
+
+    before: Graph
+    after: Graph
+    urls: list[bytes]
+    domain: Ints
+    target: int
+    made: Ints
+    inviter: int
+    is_own: Bools
+    """The target and the manipulator's other pages."""
+    is_redirect: Bools
+    """Pages that are read as redirects once the manipulation has begun."""
+    is_announced: bool
+    """Whether the pages made are announced, not linked."""
+    good: Bools
+    """The pages of a list of good hosts: a tenth of the honest ones."""
+
+    def seen(self, is_read: bool) -> Graph:
+        """Return the graph that is seen when everything is read, or everything but the manipulator's other pages."""
+        if is_read:
+            return self.after
+        sources = _sources(self.after)
+        kept = ~self.is_own[sources] | (sources == self.target)
+        return Graph.from_links(self.after.pages, sources[kept], self.after.targets[kept])
+
+    @property
+    def honest(self) -> Graph:
+        """The graph without the manipulator."""
+        sources = _sources(self.before)
+        kept = ~self.is_own[sources] & ~self.is_own[self.before.targets]
+        return Graph.from_links(self.before.pages, sources[kept], self.before.targets[kept])
+
+
+@lru_cache(maxsize=1)
+def _honest_web(pages: int, seed: int) -> tuple[DirectoryWeb, int]:
+    """Return a web, and its page of median importance among those that link."""
+    web = directory_web(pages, seed, ARCHIVE)
+    linking = np.flatnonzero(web.graph.out_degrees > 0)
+    ranked = linking[np.argsort(exact_importance(web.graph)[linking], kind="stable")]
+    return web, int(ranked[len(ranked) // 2])
+
+
+def manipulated_web(pages: int, seed: int, scheme: str, size: int, inviter: int | None = None) -> ManipulatedWeb:
+    """Return a web of `pages` honest pages with a manipulation of `SCHEMES` that has `size` pages beside its target.
+
+    - link farm: on own domains, a hundred pages each; the target links to all pages, and they link to the target.
+    - subdomains: the same, each page on a subdomain of its own of the target's domain.
+    - trap: pages of the target's host, to which the target links; each names eight new URLs of the host when read.
+    - announcements: pages of the target's host that are announced; no page links to them.
+    - redirect cycle: the target redirects to the first page, each page to the next one, and the last to the target.
+
+    One honest page links to the target: `inviter`, or the page of median importance.
+    """
+    web, usual = _honest_web(pages, seed)
+    inviter = usual if inviter is None else inviter
+    target, own = pages, pages + 1 + np.arange(size)
+    children = own[-1] + 1 + np.arange(CHILDREN * size) if scheme == TRAP else own[:0]
+    every = pages + 1 + size + len(children)
+    sources, targets = _sources(web.graph), web.graph.targets.astype(np.int64)
+    sources, targets = np.append(sources, inviter), np.append(targets, target)
+    before = Graph.from_links(every, np.append(sources, target), np.append(targets, inviter))
+    added: list[tuple[Ints, Ints]] = []
+    if scheme == CYCLE:
+        ring = np.concatenate(([target], own))
+        added.append((ring, np.roll(ring, -1)))
+    elif scheme != ANNOUNCEMENTS:
+        added.append((np.full(size, target), own))
+        added.append((own, np.full(size, target)) if scheme != TRAP else (np.repeat(own, CHILDREN), children))
+    else:
+        added.append((np.array([target]), np.array([inviter])))
+    after = Graph.from_links(
+        every,
+        np.concatenate([sources, *(some for some, _ in added)]),
+        np.concatenate([targets, *(some for _, some in added)]),
+    )
+    urls, domains = _urls(scheme, size, len(children))
+    random = np.random.Generator(np.random.PCG64([seed, 5]))
+    sites = int(web.site.max()) + 1
+    good_sites = random.permutation(sites)[: max(1, sites // 10)]
+    is_own = np.arange(every) >= target
+    return ManipulatedWeb(
+        before,
+        after,
+        [*web.urls, *urls],
+        np.concatenate((web.domain, int(web.domain.max()) + 1 + domains)),
+        target,
+        own,
+        inviter,
+        is_own,
+        is_own & (scheme == CYCLE),
+        scheme == ANNOUNCEMENTS,
+        np.concatenate((np.isin(web.site, good_sites), np.zeros(every - pages, np.bool_))),
+    )
+
+
+def without_links_in_domains(web: ManipulatedWeb) -> ManipulatedWeb:
+    """Return the web without links within a registrable domain: what the options of links weigh as 0."""
+
+    def thinned(graph: Graph) -> Graph:
+        sources = _sources(graph)
+        kept = web.domain[sources] != web.domain[graph.targets]
+        return Graph.from_links(graph.pages, sources[kept], graph.targets[kept])
+
+    return replace(web, before=thinned(web.before), after=thinned(web.after))
+
+
+def _urls(scheme: str, size: int, children: int) -> tuple[list[bytes], Ints]:
+    """Return the URLs of the target and the other pages, and the domain of each, from 0."""
+    host = b"https://target.example/"
+    numbers = range(1, size + children + 1)
+    if scheme == FARM:
+        domains = (np.arange(size) // _PAGES_PER_DOMAIN).astype(np.int64) + 1
+        pages = [
+            b"https://farm%d.example/%d.html" % (domain, number)
+            for domain, number in zip(domains.tolist(), numbers, strict=True)
+        ]
+        return [host, *pages], np.concatenate(([0], domains))
+    if scheme == SUBDOMAINS:
+        return [host, *(b"https://n%d.target.example/" % number for number in numbers)], np.zeros(size + 1, np.int64)
+    return [host, *(b"%s%d.html" % (host, number) for number in numbers)], np.zeros(size + children + 1, np.int64)
+
+
+def _sources(graph: Graph) -> Ints:
+    return np.repeat(np.arange(graph.pages), graph.out_degrees)

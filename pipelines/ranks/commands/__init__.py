@@ -1,0 +1,1 @@
+"""The commands that rank graphs, and compare ranks."""

@@ -1,0 +1,543 @@
+"""`opicflow rank`: ranks of the pages or sites of a whole graph, or harmonic centrality, out of core."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opicflow.connectors.files.opening import InputRefused
+from opicflow.connectors.files.temporary_folder import temporary_folder
+from opicflow.pipelines.cli.options import (
+    add_json,
+    add_list_form,
+    add_reading,
+    add_site_kind,
+    internal_weight,
+    natural,
+    reading_of,
+    share,
+    whole,
+)
+from opicflow.pipelines.cli.output_files import check_output
+from opicflow.pipelines.cli.progress import Convergence, ProgressDisplay, announce_compilation
+from opicflow.pipelines.cli.text import counted, print_lines
+from opicflow.pipelines.ranks.graph_options import (
+    add_graph_options,
+    graph_options_of,
+    show_build,
+    size_of,
+    warn_without_links,
+)
+from opicflow.pipelines.ranks.rank_report import (
+    describe_harmonic,
+    harmonic_as_json,
+    list_sites,
+    print_ranks,
+    print_sites,
+    rank_as_json,
+    sites_as_json,
+)
+
+if TYPE_CHECKING:
+    from opicflow.pipelines.ranks.graph.harmonic import HarmonicCentrality
+    from opicflow.pipelines.ranks.graph.store import StoredGraph
+    from opicflow.pipelines.ranks.graph_ranks import Progress, RankOptions
+    from opicflow.pipelines.ranks.site_ranks import HarmonicOptions, SiteRankOptions
+
+EXAMPLES = """examples:
+  opicflow rank crawl.jsonl                                              PageRank of all pages
+  opicflow rank web.graph --out ranks.csv --memory 256MB --ranks importance,interest:xml,hubs,authorities
+  opicflow rank web.graph --out ranks.parquet --ranks importance:@hosts.txt --gauss-seidel
+  opicflow rank web.graph --out ranks.csv --start yesterday.csv --workers 2 --chaotic
+  opicflow rank web.graph --by domain --out domains.csv                  PageRank of registrable domains
+  opicflow rank web.graph --by host --as commoncrawl --out ranks.txt.gz  as Common Crawl writes its ranks
+  opicflow rank /shared/web.graph --work /shared/work --runner FlinkRunner --job-server localhost:8099
+  opicflow rank web.graph --out harmonic.csv --measure harmonic          how near other pages are by links
+  opicflow rank web.graph --by host --measure harmonic                   the same of hosts
+"""
+
+_SHOWN = 10
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.add_argument(
+        "logs", nargs="+", metavar="GRAPH|LOG", help="the folder of a graph, or crawl logs to build one from"
+    )
+    parser.add_argument(
+        "--ranks",
+        default="importance",
+        metavar="LIST",
+        help="with commas: importance, interest, hubs, authorities; personal with a colon: interest:xml (a category), "
+        "importance:@FILE (ranks by page, #COLUMN; or a .txt of hosts), interest:importance; "
+        "trust:@FILE, distrust:@FILE, spam-mass (%(default)s)",
+    )
+    parser.add_argument(
+        "--good-share",
+        type=share,
+        metavar="S",
+        help="of all pages, that those of trust stand for, in spam-mass (0.85)",
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write them: .csv, .jsonl (also .gz), .parquet")
+    parser.add_argument("-n", "--top", type=natural, metavar="N", help="show so many pages or sites (10)")
+    add_json(parser)
+    sites = parser.add_argument_group("sites instead of pages")
+    add_site_kind(sites, "add up pages to hosts, or to registrable domains (%(default)s)", ["page", "host", "domain"])
+    sites.add_argument(
+        "--site-links",
+        choices=["links", "pages"],
+        help="a link between sites weighs its links of pages, or the pages that have such links (links)",
+    )
+    sites.add_argument(
+        "--internal",
+        type=internal_weight,
+        metavar="keep|drop|WEIGHT",
+        help="links within a site count fully, not at all, or so much each (drop)",
+    )
+    add_list_form(sites)
+    how = parser.add_argument_group("how")
+    how.add_argument("--damping", type=float, default=0.85, metavar="D", help="the share that links get (%(default)s)")
+    how.add_argument(
+        "--dangling",
+        choices=["teleport", "normalise"],
+        default="teleport",
+        help="the rank of dangling pages goes to all pages, or is lost and all ranks are scaled, eq. 2.6 (%(default)s)",
+    )
+    how.add_argument(
+        "--tolerance", type=float, default=1e-9, metavar="E", help="stop at this residual, in L1 (%(default)g)"
+    )
+    how.add_argument("--max-iterations", type=whole, default=1000, metavar="N", help="or after so many (%(default)s)")
+    how.add_argument("--start", type=Path, metavar="FILE", help="begin with the ranks of this file")
+    how.add_argument("--gauss-seidel", action="store_true", help="use new slices as soon as they are computed")
+    how.add_argument("--workers", type=whole, default=1, metavar="N", help="processes, a part each (%(default)s)")
+    how.add_argument("--chaotic", action="store_true", help="workers do not wait for each other")
+    how.add_argument(
+        "--work", type=Path, metavar="DIR", help="the folder of vectors, from which a killed run continues (GRAPH)"
+    )
+    beam = parser.add_argument_group("as Beam jobs, for graphs beyond one machine (docs/guides/ranks.md)")
+    beam.add_argument(
+        "--runner", metavar="NAME", help="a Beam runner, such as FlinkRunner; DirectRunner = this process"
+    )
+    beam.add_argument("--job-server", metavar="HOST:PORT", help="Beam's job server, for the FlinkRunner")
+    beam.add_argument("--worker-command", metavar="FILE", help="opicflow-worker, as it is on the TaskManagers")
+    beam.add_argument(
+        "--iterations-per-job", type=whole, default=20, metavar="N", help="unrolled in one job (%(default)s)"
+    )
+    beam.add_argument("--beam-option", action="append", default=[], metavar="OPTION", help="for the runner; repeatable")
+    _add_measure_options(parser)
+    add_reading(parser)
+    add_graph_options(parser)
+    parser.set_defaults(defaults_of_builds={name: parser.get_default(name) for name in _OF_BUILDS})
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compute ranks of a graph, or of the graph of logs."""
+    _check_measure(options)
+    if options.measure == "harmonic" and options.by == "page":
+        return _run_harmonic(options)
+    begun = time.perf_counter()
+    how = _rank_options(options)
+    _check_output(options)
+    _check(options)
+    if options.by == "page":
+        _check_pages(options, how)
+        announce_compilation(options.quiet, "pipelines.ranks.graph.scans")
+        with _graph_of(options) as stored:
+            _rank_pages(options, how, stored, begun)
+    else:
+        of_sites = _site_options(options, how)
+        announce_compilation(options.quiet, "pipelines.ranks.graph.site_graph")
+        with _graph_of(options) as stored:
+            _rank_sites(options, of_sites, stored, begun)
+    return 0
+
+
+def _rank_pages(options: argparse.Namespace, how: RankOptions, stored: StoredGraph, begun: float) -> None:
+    from opicflow.connectors.files.rank_writer import write_ranks
+    from opicflow.pipelines.ranks.graph_ranks import Ranker
+    from opicflow.pipelines.ranks.graph_rows import rank_rows, top_pages
+
+    with _show_ranking(options) as progress:
+        ranker = Ranker(stored, how, progress)
+        ranked = ranker.ranks()
+        if options.out is not None:
+            write_ranks(options.out, [one.name for one in ranked], rank_rows(stored, ranked))
+        ranker.clean()
+        seconds = time.perf_counter() - begun
+        top = _SHOWN if options.top is None else options.top
+        if options.json:
+            summary = {
+                "pages": stored.pages,
+                "links": stored.links,
+                "ranks": [rank_as_json(one) for one in ranked],
+                "seconds": round(seconds, 3),
+            }
+            tops = {one.name: top_pages(stored, one.values, top) for one in ranked}
+            print(json.dumps({**summary, "top": tops}, indent=2))
+        else:
+            print_ranks(stored, ranked, top, seconds)
+            if options.out is not None:
+                print_lines(f"written: {options.out}, {counted(stored.pages, 'page')}")
+
+
+def _rank_sites(options: argparse.Namespace, how: SiteRankOptions, stored: StoredGraph, begun: float) -> None:
+    from opicflow.connectors.files.rank_writer import write_table
+    from opicflow.connectors.files.site_lists import write_site_list
+    from opicflow.pipelines.ranks.site_ranks import SiteProgress, rank_sites
+
+    with (
+        _show_folding(options) as folding,
+        _show_ranking(options) as ranking,
+        _show_harmonic(options, how.rules.by) as (searching, scanning),
+    ):
+        shown = SiteProgress(folding, lambda step, left: ranking("importance", step, left), scanning, searching)
+        ranked = rank_sites(stored, how, shown)
+    if options.form is not None:
+        write_site_list(options.out, options.form, list_sites(ranked, options.top))
+        if options.out is None:
+            return
+    elif options.out is not None:
+        write_table(options.out, ranked.rows())
+    seconds = time.perf_counter() - begun
+    top = ranked.top(_SHOWN if options.top is None else options.top)
+    if options.json:
+        name = "harmonic" if how.is_by_harmonic else "importance"
+        print(json.dumps({**sites_as_json(stored, how, ranked, seconds), "top": {name: top}}, indent=2))
+        return
+    print_sites(stored, how, ranked, top, seconds)
+    if options.out is not None:
+        count = ranked.graph.sites if options.form is None else len(ranked.order[: options.top])
+        print_lines(f"written: {options.out}, {counted(count, how.rules.by)}")
+
+
+def _rank_options(options: argparse.Namespace) -> RankOptions:
+    from opicflow.pipelines.ranks.graph.solver import Settings
+    from opicflow.pipelines.ranks.graph_ranks import RankOptions
+    from opicflow.pipelines.ranks.rank_specs import parse_ranks
+
+    return RankOptions(
+        ranks=parse_ranks(options.ranks),
+        settings=Settings(
+            damping=options.damping,
+            tolerance=options.tolerance,
+            max_iterations=options.max_iterations,
+            dangling=options.dangling,
+            gauss_seidel=options.gauss_seidel,
+        ),
+        memory_bytes=size_of(options.memory),
+        start=options.start,
+        workers=options.workers,
+        chaotic=options.chaotic,
+        work=options.work,
+        runner=options.runner,
+        job_server=options.job_server,
+        worker_command=options.worker_command,
+        iterations_per_job=options.iterations_per_job,
+        beam_options=tuple(options.beam_option),
+        **({} if options.good_share is None else {"good_share": options.good_share}),
+    )
+
+
+def _check_output(options: argparse.Namespace) -> None:
+    from opicflow.connectors.files.rank_writer import check_name_of_ranks
+
+    if options.form is not None and options.by == "page":
+        raise InputRefused(f"--as {options.form}: it is a list of sites: give --by host or --by domain")
+    if options.form is not None and options.out is None and options.json:
+        raise InputRefused("--as, --json: both write to standard output: name a file with --out, or omit one")
+    if options.out is not None:
+        if options.form is None:
+            check_name_of_ranks(options.out)
+        check_output(options.out, "ranks.csv")
+
+
+def _check_pages(options: argparse.Namespace, how: RankOptions) -> None:
+    for name in ("site_links", "internal"):
+        if getattr(options, name) is not None:
+            raise InputRefused(f"--{name.replace('_', '-')}: it is for sites: give --by host or --by domain")
+    if options.good_share is not None and not any(one.called == "spam_mass" for one in how.ranks):
+        raise InputRefused("--good-share: it is for spam mass: add spam-mass to --ranks, or omit it")
+
+
+def _site_options(options: argparse.Namespace, how: RankOptions) -> SiteRankOptions:
+    """Return how sites are ranked; refuse what only ranks of pages have."""
+    from opicflow.pipelines.ranks.graph.site_graph import SiteRules
+    from opicflow.pipelines.ranks.rank_specs import RankSpec
+    from opicflow.pipelines.ranks.site_ranks import SiteRankOptions
+
+    if how.ranks != (RankSpec("importance"),):
+        raise InputRefused(f"--ranks, --by {options.by}: sites have one rank, importance: omit --ranks")
+    if options.good_share is not None:
+        raise InputRefused(f"--good-share, --by {options.by}: sites have no spam mass: omit it")
+    others = {"--start": how.start, "--workers": how.workers > 1, "--runner": how.runner}
+    for option, is_given in others.items():
+        if is_given:
+            raise InputRefused(f"{option}, --by {options.by}: sites are ranked by one process, from the start: omit it")
+    if how.settings.gauss_seidel and how.settings.dangling != "teleport":
+        raise InputRefused(f"--gauss-seidel, --by {options.by}: it goes with --dangling teleport: omit one")
+    rules = SiteRules(options.by, options.site_links or "links", options.internal or 0.0)
+    return SiteRankOptions(
+        rules,
+        how.settings if _has_importance(options) else None,
+        _harmonic_options(options) if _has_harmonic(options) else None,
+        options.measure == "harmonic",
+        options.max_iterations,
+        how.memory_bytes,
+        options.work,
+    )
+
+
+def _has_importance(options: argparse.Namespace) -> bool:
+    """Whether importance is computed: Common Crawl's lists of sites have it beside harmonic centrality."""
+    return bool(options.measure == "pagerank" or (options.by != "page" and options.form == "commoncrawl"))
+
+
+def _has_harmonic(options: argparse.Namespace) -> bool:
+    """Whether harmonic centrality is computed."""
+    return bool(options.measure == "harmonic" or (options.by != "page" and options.form == "commoncrawl"))
+
+
+def _harmonic_options(options: argparse.Namespace) -> HarmonicOptions:
+    from opicflow.pipelines.ranks.graph.harmonic import DEFAULT_LOG2
+    from opicflow.pipelines.ranks.site_ranks import HarmonicOptions
+
+    return HarmonicOptions(
+        DEFAULT_LOG2 if options.registers is None else options.registers,
+        1 if options.seed is None else options.seed,
+        options.exact,
+    )
+
+
+def _check(options: argparse.Namespace) -> None:
+    if options.chaotic and options.workers < 2:
+        raise InputRefused("--chaotic: a single worker waits for no other: give --workers 2 or more")
+    if options.runner is None:
+        for name in ("job_server", "worker_command", "beam_option"):
+            if getattr(options, name) and name not in options.configured:
+                raise InputRefused(f"--{name.replace('_', '-')}: it is for Beam jobs: give --runner too")
+        if options.iterations_per_job != options.defaults_of_pagerank["iterations_per_job"]:
+            raise InputRefused("--iterations-per-job: it is for Beam jobs: give --runner too")
+    elif options.workers > 1:
+        raise InputRefused("--workers: with --runner, the runner has the workers: omit it")
+
+
+@contextmanager
+def _graph_of(options: argparse.Namespace) -> Iterator[StoredGraph]:
+    """Open the graph that was named, or build one from logs and remove it afterwards."""
+    from opicflow.pipelines.ranks.graph.store import StoredGraph
+    from opicflow.pipelines.ranks.link_graph import graph_of_logs
+
+    folders = [path for path in map(Path, options.logs) if path.is_dir()]
+    if folders:
+        if len(options.logs) > 1:
+            raise InputRefused(f"{folders[0]}: a folder: name one graph, or logs")
+        for name, default in options.defaults_of_builds.items():
+            if getattr(options, name) != default and name not in options.configured:
+                raise InputRefused(
+                    f"--{name.replace('_', '-')}: {folders[0]} is built already: build it so, or omit it"
+                )
+        stored = StoredGraph(folders[0])
+        warn_without_links(stored, str(folders[0]))
+        yield stored
+        return
+    if options.work is not None and not options.work.is_dir():
+        raise InputRefused(f"--work {options.work}: there is no such folder: make it, or name another one")
+    with temporary_folder("opicflow-rank-", options.work) as folder:
+        how, reading = graph_options_of(options), reading_of(options)
+        with show_build(options.quiet) as progress:
+            stored, reasons = graph_of_logs(options.logs, folder / "graph", how, progress, reading)
+        if reasons:
+            print_lines(
+                f"{counted(sum(reasons.values()), 'event')} rejected: opicflow validate shows them", file=sys.stderr
+            )
+        warn_without_links(stored, options.logs[0])
+        yield stored
+
+
+@contextmanager
+def _show_ranking(options: argparse.Namespace) -> Iterator[Progress]:
+    """Show the iterations of each rank, and the time left as the residuals suggest it."""
+    begun = time.perf_counter()
+    display = ProgressDisplay(options.quiet)
+    convergence: dict[str, Convergence] = {}
+
+    def show(name: str, iterations: float, residual: float) -> None:
+        seconds = time.perf_counter() - begun
+        one = convergence.setdefault(name, Convergence(options.tolerance))
+        words = f"{name}: {iterations:,.0f} iterations, residual {residual:.1e}"
+        display.show_words(words, seconds, one.share(residual), one.left_seconds(residual, seconds))
+
+    try:
+        yield show
+    finally:
+        display.close()
+
+
+@contextmanager
+def _show_folding(options: argparse.Namespace) -> Iterator[Callable[[int, int], None]]:
+    """Show how much of the scan of the links is done."""
+    begun = time.perf_counter()
+    display = ProgressDisplay(options.quiet)
+
+    def show(done: int, of: int) -> None:
+        seconds = time.perf_counter() - begun
+        display.show_words("adding up links of sites", seconds, done / of, seconds * (of / done - 1))
+        if done == of:
+            display.close()
+
+    try:
+        yield show
+    finally:
+        display.close()
+
+
+# -- harmonic centrality -----------------------------------------------------------------------------------------------
+
+
+_OF_IMPORTANCE = ("damping", "dangling", "tolerance", "gauss_seidel", "site_links", "internal")
+"""Options of importance, of pages and of sites."""
+_OF_PAGES = (
+    "ranks",
+    "good_share",
+    "start",
+    "workers",
+    "chaotic",
+    "runner",
+    "job_server",
+    "worker_command",
+    "iterations_per_job",
+    "beam_option",
+)
+"""Options of ranks that pages alone have, and harmonic centrality has not."""
+_OF_BUILDS = (
+    "input_format",
+    "field",
+    "slice_pages",
+    "ranks_at_once",
+    "both_ways",
+    "category",
+    "drop_parameters",
+    "fold_www",
+    "fold_https",
+    "internal_weight",
+    "external_weight",
+    "nofollow_weight",
+    "same_site",
+)
+"""Options without a meaning for a graph that is built already."""
+
+
+def _add_measure_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("harmonic centrality instead of the ranks above (docs/guides/ranks.md)")
+    group.add_argument(
+        "--measure",
+        choices=["pagerank", "harmonic"],
+        default="pagerank",
+        help="pagerank: those of --ranks; harmonic: each page that leads to a page, over its distance (%(default)s)",
+    )
+    group.add_argument(
+        "--registers",
+        type=natural,
+        metavar="B",
+        help="2^B registers a page, from 4 to 14; 8, the default: a standard error of 6.5 %%; each 2 more halve it",
+    )
+    group.add_argument("--seed", type=natural, metavar="N", help="of the hash of pages (1)")
+    group.add_argument("--exact", action="store_true", help="exact values, for graphs of some ten thousand pages")
+    parser.set_defaults(defaults_of_pagerank={name: parser.get_default(name) for name in (*_OF_IMPORTANCE, *_OF_PAGES)})
+
+
+def _check_measure(options: argparse.Namespace) -> None:
+    """Refuse options of a measure that is not computed."""
+    if options.measure == "harmonic":
+        for name, default in options.defaults_of_pagerank.items():
+            is_used = name in _OF_IMPORTANCE and _has_importance(options)
+            if getattr(options, name) != default and name not in options.configured and not is_used:
+                raise InputRefused(f"--{name.replace('_', '-')}: harmonic centrality does not use it: omit it")
+    if options.exact and (options.registers, options.seed) != (None, None):
+        raise InputRefused("--exact: exact values need no --registers and no --seed: omit them")
+    if options.registers is not None:
+        from opicflow.pipelines.ranks.graph.harmonic import FEWEST_LOG2, MOST_LOG2
+
+        if not FEWEST_LOG2 <= options.registers <= MOST_LOG2:
+            raise InputRefused(f"--registers {options.registers}: give a number from {FEWEST_LOG2} to {MOST_LOG2}")
+    for name in ("registers", "seed", "exact"):
+        if getattr(options, name) not in (None, False) and not _has_harmonic(options):
+            raise InputRefused(f"--{name}: it is for harmonic centrality: give --measure harmonic too")
+
+
+def _run_harmonic(options: argparse.Namespace) -> int:
+    """Compute the harmonic centrality of a graph, or of the graph of logs."""
+    from opicflow.connectors.files.rank_writer import write_ranks
+    from opicflow.pipelines.ranks.graph_rows import top_pages, value_rows
+
+    begun = time.perf_counter()
+    _check_output(options)
+    announce_compilation(options.quiet, "pipelines.ranks.graph.harmonic")
+    with _graph_of(options) as stored:
+        found = _harmonic_of(stored, options)
+        if options.out is not None:
+            write_ranks(options.out, ["harmonic"], value_rows(stored, [found.values]))
+        seconds = time.perf_counter() - begun
+        top = top_pages(stored, found.values, _SHOWN if options.top is None else options.top)
+        if options.json:
+            summary = {
+                "pages": stored.pages,
+                "links": stored.links,
+                "harmonic": harmonic_as_json(found),
+                "seconds": round(seconds, 3),
+                "top": {"harmonic": top},
+            }
+            print(json.dumps(summary, indent=2))
+            return 0
+        print_lines(f"{counted(stored.pages, 'page')}, {counted(stored.links, 'link')}, {seconds:,.1f} s")
+        print_lines("", f"harmonic: {describe_harmonic(found)}")
+        for row in top:
+            print_lines(f"  {row['rank']:>12,.2f}  {row['url'] or row['page']}")
+        if options.out is not None:
+            print_lines(f"written: {options.out}, {counted(stored.pages, 'page')}")
+    return 0
+
+
+def _harmonic_of(stored: StoredGraph, options: argparse.Namespace) -> HarmonicCentrality:
+    from opicflow.pipelines.ranks.graph.harmonic import exact_harmonic, hyperball, hyperball_bytes
+
+    how = _harmonic_options(options)
+    with _show_harmonic(options, "page") as (show_search, show_scan):
+        if how.is_exact:
+            return exact_harmonic(stored, lambda done: show_search(done, stored.pages))
+        memory, needed = size_of(options.memory), hyperball_bytes(stored.pages, how.log2_registers)
+        if needed > memory:
+            raise InputRefused(
+                f"{stored.path}: 2^{how.log2_registers} registers of {stored.pages:,} pages take {needed >> 20:,} MB: "
+                "give more --memory, or fewer --registers"
+            )
+        stored.hold(memory - needed)
+        return hyperball(stored, how.log2_registers, how.seed, options.max_iterations, show_scan)
+
+
+@contextmanager
+def _show_harmonic(
+    options: argparse.Namespace, noun: str
+) -> Iterator[tuple[Callable[[int, int], None], Callable[[int, int], None]]]:
+    """Show how many searches are done of how many, and the scans: how many balls still grow."""
+    begun = time.perf_counter()
+    display = ProgressDisplay(options.quiet)
+
+    def show_search(done: int, of: int) -> None:
+        seconds, share = time.perf_counter() - begun, done / of
+        display.show_words(f"harmonic: {counted(done, noun)}", seconds, share, seconds * (1 / share - 1))
+
+    def show_scan(radius: int, growing: int) -> None:
+        words = f"harmonic: radius {radius:,}, {counted(growing, noun)} with a growing ball"
+        display.show_words(words, time.perf_counter() - begun)
+
+    try:
+        yield show_search, show_scan
+    finally:
+        display.close()

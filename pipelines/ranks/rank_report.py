@@ -1,0 +1,169 @@
+"""The output of `opicflow rank`: ranks of pages and of sites, as text, as JSON, and as lists of sites."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from opicflow.pipelines.cli.text import counted, print_lines
+
+if TYPE_CHECKING:
+    from opicflow.connectors.files.site_lists import SiteList
+    from opicflow.pipelines.ranks.graph.harmonic import HarmonicCentrality
+    from opicflow.pipelines.ranks.graph.solver import Rank
+    from opicflow.pipelines.ranks.graph.store import StoredGraph
+    from opicflow.pipelines.ranks.site_ranks import SiteRankOptions, SiteRanks
+
+_LEAST_SCORE = 10.0
+"""Below this score spam mass is meaningless: one link decides it."""
+
+
+def print_ranks(stored: StoredGraph, ranked: Sequence[Rank], top: int, seconds: float) -> None:
+    """Print the highest pages by each rank."""
+    from opicflow.pipelines.ranks.graph_rows import top_pages
+
+    print_lines(f"{counted(stored.pages, 'page')}, {counted(stored.links, 'link')}, {seconds:,.1f} s")
+    for one in ranked:
+        if one.name == "spam_mass":
+            _print_spam_mass(stored, ranked, top)
+            continue
+        print_lines("", f"{_accuracy_of(one)}")
+        for row in top_pages(stored, one.values, top):
+            print_lines(f"  {row['rank']:.9f}  {row['url'] or row['page']}")
+
+
+def _print_spam_mass(stored: StoredGraph, ranked: Sequence[Rank], top: int) -> None:
+    """Print the pages with the most spam mass among those that are important enough for it to mean something."""
+    import numpy as np
+
+    from opicflow.pipelines.ranks.graph_rows import top_pages
+
+    values = {one.name: np.asarray(one.values) for one in ranked}
+    scores = values["importance"] * stored.pages
+    matters = scores >= _LEAST_SCORE
+    shown = np.where(matters, values["spam_mass"], -np.inf)
+    print_lines(
+        "",
+        f"spam_mass, of {counted(int(matters.sum()), 'page')} with {_LEAST_SCORE:g} times the importance "
+        "of an average page:",
+    )
+    for row in top_pages(stored, shown, min(top, int(matters.sum()))):
+        print_lines(f"  {row['rank']:11.3f}  {row['url'] or row['page']}")
+
+
+def print_sites(
+    stored: StoredGraph, how: SiteRankOptions, ranked: SiteRanks, top: Sequence[dict[str, Any]], seconds: float
+) -> None:
+    """Print what sites were made of, and the highest."""
+    rules, graph = how.rules, ranked.graph
+    weight = {0.0: "dropped", 1.0: "kept"}.get(rules.internal, f"each counts {rules.internal:g}")
+    print_lines(f"{counted(stored.pages, 'page')}, {counted(stored.links, 'link')}, {seconds:,.1f} s")
+    print_lines(
+        f"{counted(graph.sites, rules.by)}, {counted(graph.site_links, 'link')} between them, "
+        f"made of {counted(int(graph.links_out.sum()), 'link')} of pages; "
+        f"{counted(int(graph.internal_links.sum()), 'link')} of pages within a {rules.by}: {weight}"
+    )
+    if graph.addresses:
+        words = "is an IP address" if graph.addresses == 1 else "are IP addresses"
+        print_lines(f"{graph.addresses:,} of the {rules.by}s {words}")
+    if graph.pages_without_site:
+        print_lines(f"left out: {counted(graph.pages_without_site, 'page')} without a known URL, with their links")
+    if graph.sites == 1:
+        print_lines(f"there is one {rules.by} only: all importance is there")
+    print()
+    if ranked.rank is not None:
+        print_lines(_accuracy_of(ranked.rank))
+    if ranked.harmonic is not None:
+        print_lines(f"harmonic: {describe_harmonic(ranked.harmonic, rules.by)}")
+    if top:
+        heads = "   importance      score" if ranked.rank is not None else ""
+        heads += "       harmonic" if ranked.harmonic is not None else ""
+        print_lines(f"{heads}     pages  internal  links in  links out  {rules.by}")
+    for row in top:
+        ranks = f"  {row['importance']:.9f} {row['score']:10.2f}" if ranked.rank is not None else ""
+        ranks += f"{row['harmonic']:15,.2f}" if ranked.harmonic is not None else ""
+        counts = f"{row['pages']:9,} {row['internal_links']:9,} {row['links_in']:9,} {row['links_out']:10,}"
+        print_lines(f"{ranks} {counts}  {row['site']}")
+
+
+def _accuracy_of(one: Rank) -> str:
+    bound = "" if one.error is None else f", at most {one.error:.1e} from the true ranks"
+    left = "" if one.converged else " - NOT CONVERGED: give more --max-iterations, or a larger --tolerance"
+    return f"{one.name}: {counted(one.iterations, 'iteration')}, residual {one.residual:.1e}{bound}{left}"
+
+
+def describe_harmonic(found: HarmonicCentrality, noun: str = "page") -> str:
+    """Return in words how exact harmonic centrality is, and the largest distance."""
+    if not found.registers:
+        return f"exact; largest distance {found.distance:,}"
+    words = f"{found.registers:,} registers a {noun}, standard error at most {found.error:.1%}"
+    if found.complete:
+        return f"{words}; largest distance {found.distance:,}"
+    return f"{words}; NOT COMPLETE: only distances up to {found.distance:,} count: give more --max-iterations"
+
+
+def rank_as_json(one: Rank) -> dict[str, Any]:
+    """Return how a rank was computed."""
+    return {
+        "name": one.name,
+        "iterations": one.iterations,
+        "residual": one.residual,
+        "error_bound": one.error,
+        "converged": one.converged,
+    }
+
+
+def harmonic_as_json(found: HarmonicCentrality) -> dict[str, Any]:
+    """Return how harmonic centrality was computed."""
+    return {
+        "registers": found.registers,
+        "standard_error": found.error,
+        "distance": found.distance,
+        "complete": found.complete,
+    }
+
+
+def sites_as_json(stored: StoredGraph, how: SiteRankOptions, ranked: SiteRanks, seconds: float) -> dict[str, Any]:
+    """Return what sites were made of, and how they were ranked."""
+    graph = ranked.graph
+    summary: dict[str, Any] = {
+        "pages": stored.pages,
+        "links": stored.links,
+        "by": how.rules.by,
+        "site_links": how.rules.site_links,
+        "internal": how.rules.internal,
+        "sites": graph.sites,
+        "links_between_sites": graph.site_links,
+        "external_links": int(graph.links_out.sum()),
+        "internal_links": int(graph.internal_links.sum()),
+        "addresses": graph.addresses,
+        "pages_without_site": graph.pages_without_site,
+    }
+    if ranked.rank is not None:
+        summary["ranks"] = [rank_as_json(ranked.rank)]
+    if ranked.harmonic is not None:
+        summary["harmonic"] = harmonic_as_json(ranked.harmonic)
+    return {**summary, "seconds": round(seconds, 3)}
+
+
+def list_sites(ranked: SiteRanks, most: int | None) -> SiteList:
+    """Return the first sites as a list in the form of others: with the ranks computed, and positions among all."""
+    import numpy as np
+
+    from opicflow.connectors.files.site_lists import SiteList
+
+    order = ranked.order[:most]
+    names = [ranked.names[site] for site in order.tolist()]
+    if ranked.rank is None:
+        return SiteList(names, [])  # for a list of names alone
+    importance = np.asarray(ranked.rank.values)
+    if ranked.harmonic is None:
+        return SiteList(names, importance[order].tolist())
+    harmonic = ranked.harmonic.values
+    return SiteList(
+        names,
+        importance[order].tolist(),
+        ranked.positions(importance)[order].tolist(),
+        harmonic[order].tolist(),
+        ranked.positions(harmonic)[order].tolist(),
+    )

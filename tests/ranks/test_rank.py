@@ -1,0 +1,389 @@
+"""`opicflow graph` and `opicflow rank`."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from opicflow.connectors.files.rank_reader import read_ranks
+from opicflow.pipelines.ranks.graph.csr import Graph
+from opicflow.pipelines.ranks.graph.hosts import weights_of_hosts
+from opicflow.pipelines.ranks.graph.oracle import pagerank
+from opicflow.pipelines.ranks.graph.store import StoredGraph, mixed, unmixed
+from opicflow.pipelines.ranks.graph_options import size_of
+from opicflow.pipelines.ranks.rank_specs import parse_ranks
+from opicflow.schemas.errors import Interrupted
+from opicflow.schemas.pages import page_id, page_ids
+from support import commands
+from support.commands import CommandResult
+from support.guides import python_blocks
+from support.paths import TOP
+
+GUIDE = (TOP / "docs" / "guides" / "ranks.md").read_text(encoding="utf-8")
+SECONDS = re.compile(r"[\d.]+ s$", re.MULTILINE)
+
+PAGES = {
+    "https://a.example/": ["https://a.example/1", "https://b.example/", "https://a.example/feed.xml"],
+    "https://a.example/1": ["https://a.example/", "https://b.example/"],
+    "https://b.example/": ["https://a.example/", "https://c.example/unread"],
+    "https://a.example/feed.xml": [],
+}
+KINDS = {"https://a.example/feed.xml": "application/rss+xml"}
+
+
+BEAM = ["--runner", "DirectRunner", "--iterations-per-job", "7"]
+
+
+def command(*arguments: object, code: int = 0) -> CommandResult:
+    result = commands.command(*arguments)
+    assert result.code == code, result
+    return result
+
+
+def events() -> list[dict[str, object]]:
+    return [
+        {"url": url, "status": 200, "links": links, "content_type": KINDS.get(url, "text/html")}
+        for url, links in PAGES.items()
+    ]
+
+
+def write(path: Path, lines: list[dict[str, object]]) -> Path:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return write(tmp_path / "crawl.jsonl", events())
+
+
+@pytest.fixture
+def built(log: Path, tmp_path: Path) -> Path:
+    command("graph", "build", log, "--out", tmp_path / "g", "--quiet")
+    return tmp_path / "g"
+
+
+def exact(personal: dict[str, float] | list[str] | None = None, backward: bool = False) -> dict[str, float]:
+    """Return the oracle's ranks of the web above."""
+    urls = sorted({*PAGES, *(link for links in PAGES.values() for link in links)})
+    pairs = [(urls.index(url), urls.index(link)) for url, links in PAGES.items() for link in links]
+    graph = Graph.from_links(len(urls), *np.array(pairs).T)
+    weights = personal if isinstance(personal, dict) else dict.fromkeys(personal or urls, 1.0)
+    paid = np.array([weights.get(url, 0.0) for url in urls])
+    ranks = pagerank(graph.transposed() if backward else graph, personalisation=paid, tolerance=1e-15).values
+    return dict(zip(urls, ranks.tolist(), strict=True))
+
+
+def columns(path: Path) -> dict[str, dict[str, float]]:
+    """Return the ranks of a CSV, by name and URL."""
+    with open(path, newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["page"], 16) for row in rows] == unmixed(
+        np.sort(mixed(page_ids([row["url"] for row in rows])))
+    ).tolist()
+    names = [name for name in rows[0] if name not in ("url", "page")]
+    return {name: {row["url"]: float(row[name]) for row in rows} for name in names}
+
+
+def test_ranks_of_a_log_are_the_oracles(log: Path, tmp_path: Path) -> None:
+    ranks = "importance,interest,hubs,authorities,interest:feed,interest:importance"
+    done = command("rank", log, "--ranks", ranks, "--out", tmp_path / "ranks.csv", "--tolerance", "1e-14", "--quiet")
+    found = columns(tmp_path / "ranks.csv")
+    assert list(found) == ["importance", "interest", "hubs", "authorities", "interest_feed", "interest_importance"]
+    assert found["importance"] == pytest.approx(exact(), abs=1e-12)
+    assert found["interest"] == pytest.approx(exact(backward=True), abs=1e-12)
+    assert found["interest_feed"] == pytest.approx(exact(["https://a.example/feed.xml"], backward=True), abs=1e-12)
+    for rank in found.values():
+        assert sum(rank.values()) == pytest.approx(1, abs=1e-12)
+    assert "5 pages, 7 links" in done.out
+    assert "at most" in done.out
+    assert "ranks.csv, 5 pages" in done.out
+
+
+def test_a_log_with_other_names_of_fields_has_the_same_ranks(log: Path, tmp_path: Path) -> None:
+    names = {"url": "page_url", "links": "found"}
+    other = write(tmp_path / "x", [{names.get(key, key): value for key, value in event.items()} for event in events()])
+    reading = ("--field", "url=page_url", "--field", "links=found", "--input-format", "jsonl")
+    command("rank", log, "--out", tmp_path / "a.csv", "--quiet")
+    command("rank", other, *reading, "--out", tmp_path / "b.csv", "--quiet")
+    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
+    refused = command("rank", other, "--quiet", code=2)
+    assert refused.err == (
+        f"opicflow: {other}: nothing could be read: every record was rejected (opicflow validate shows why)\n"
+    )
+
+
+def test_rejects_are_counted_without_progress_too(log: Path, tmp_path: Path) -> None:
+    log.write_text(log.read_text() + "nonsense\n")
+    done = command("rank", log, "--quiet")
+    assert done.err == "1 event rejected: opicflow validate shows them\n"
+    (tmp_path / "hosts.txt").write_text("a.example\n")
+    done = command("community", "rank", "--local", tmp_path / "hosts.txt", "--from", log, "--quiet")
+    assert done.err == "1 event rejected: opicflow validate shows them\n"
+
+
+def test_every_format_has_the_same_ranks(built: Path, tmp_path: Path) -> None:
+    for name in ("r.csv", "r.csv.gz", "r.jsonl", "r.jsonl.gz", "r.parquet"):
+        command("rank", built, "--ranks", "importance,hubs", "--out", tmp_path / name, "--quiet")
+    csv_ = (tmp_path / "r.csv").read_bytes()
+    assert gzip.decompress((tmp_path / "r.csv.gz").read_bytes()) == csv_
+    lines = (tmp_path / "r.jsonl").read_bytes()
+    assert gzip.decompress((tmp_path / "r.jsonl.gz").read_bytes()) == lines
+    rows = [json.loads(line) for line in lines.splitlines()]
+    assert pq.read_table(tmp_path / "r.parquet").to_pylist() == rows
+    assert list(rows[0]) == ["url", "page", "importance", "hubs", "authorities"]
+    for column in ("importance", "authorities"):
+        values = [
+            read_ranks(str(tmp_path / name), column).values.tolist() for name in ("r.csv", "r.jsonl", "r.parquet")
+        ]
+        assert values[0] == values[1] == values[2]
+    again = tmp_path / "again.parquet"
+    command("rank", built, "--ranks", "importance,hubs", "--out", again, "--quiet")
+    assert again.read_bytes() == (tmp_path / "r.parquet").read_bytes()
+
+
+@pytest.mark.slow
+def test_workers_and_orders_agree(built: Path, tmp_path: Path) -> None:
+    found = []
+    for number, options in enumerate(
+        ([], ["--gauss-seidel"], ["--workers", "2"], ["--workers", "2", "--chaotic"], BEAM)
+    ):
+        out = tmp_path / f"{number}.csv"
+        command("rank", built, "--out", out, "--tolerance", "1e-13", "--quiet", *options)
+        found.append(columns(out)["importance"])
+    for one in found:
+        assert one == pytest.approx(exact(), abs=1e-12)
+    assert sorted(path.name for path in built.iterdir() if path.is_dir()) == []  # no temporary folder is left
+
+
+def test_personal_to_hosts_and_to_pages_of_a_file(built: Path, tmp_path: Path) -> None:
+    (tmp_path / "good.txt").write_text("# hosts\nB.example 2 # weighs\n\nelsewhere.example\n")
+    (tmp_path / "mine.csv").write_text("url,worth\nhttps://a.example/1,3\nhttps://b.example/,1\n")
+    ranks = f"importance:@{tmp_path}/good.txt,interest:@{tmp_path}/mine.csv#worth"
+    out = tmp_path / "r.csv"
+    command("rank", built, "--ranks", ranks, "--out", out, "--tolerance", "1e-14", "--quiet")
+    found = columns(out)
+    assert found["importance_good"] == pytest.approx(exact(["https://b.example/"]), abs=1e-12)
+    expected = exact({"https://a.example/1": 3.0, "https://b.example/": 1.0}, backward=True)
+    assert found["interest_mine"] == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_start_saves_iterations(built: Path, tmp_path: Path) -> None:
+    def iterations(*options: object) -> int:
+        return int(json.loads(command("rank", built, "--json", "--quiet", *options).out)["ranks"][0]["iterations"])
+
+    command("rank", built, "--out", tmp_path / "r.csv", "--tolerance", "1e-13", "--quiet")
+    assert iterations("--start", tmp_path / "r.csv") == 1 < iterations()
+
+
+def test_categories_of_urls_and_of_content(log: Path, tmp_path: Path) -> None:
+    command("graph", "build", log, "--out", tmp_path / "g", "--category", "*unread*", "--quiet")
+    info = json.loads(command("graph", "info", tmp_path / "g", "--json").out)
+    assert info["pages_by_category"] == {"html": 3, "feed": 1, "*unread*": 1}
+    out = tmp_path / "r.csv"
+    command("rank", tmp_path / "g", "--ranks", "interest:*unread*", "--out", out, "--tolerance", "1e-14", "--quiet")
+    expected = exact(["https://c.example/unread"], backward=True)
+    assert columns(out)["interest_unread"] == pytest.approx(expected, abs=1e-12)
+
+
+def test_info_and_check(built: Path) -> None:
+    info = json.loads(command("graph", "info", built, "--json").out)
+    kept = {name: info[name] for name in ("pages", "links", "pages_read", "dangling", "slices")}
+    assert kept == {"pages": 5, "links": 7, "pages_read": 4, "dangling": 1, "slices": 1}
+    assert "7  links" in command("graph", "info", built).out
+    assert re.search(r"sound: 5 pages, 7 links, every byte", command("graph", "check", built).out)
+    (built / "pages.in").write_bytes(bytes(40))
+    done = command("graph", "check", built, code=2)
+    assert re.fullmatch(r"opicflow: \S+pages\.in: missing or damaged: build the graph again\n", done.err)
+
+
+def test_a_page_has_the_links_of_its_last_visit_and_a_page_that_is_gone_has_none(tmp_path: Path) -> None:
+    later = [
+        {"url": "https://a.example/1", "status": 200, "links": ["https://b.example/"]},
+        {"url": "https://b.example/", "status": 404},
+        {"url": "https://a.example/", "status": 503},
+        {"url": "https://a.example/feed.xml", "status": 200},
+        {"url": "https://d.example/", "announce": True},
+        {"url": "no page"},
+    ]
+    log = write(tmp_path / "crawl.jsonl", events() + later)
+    done = command("graph", "build", log, "--out", tmp_path / "g", "--quiet")
+    assert "1  rejected: not-a-page (opicflow validate shows them)" in done.out
+    graph = StoredGraph(tmp_path / "g")
+    out = dict(zip(graph.ids().tolist(), graph.out_weights.tolist(), strict=True))
+    weights = {"https://a.example/": 3, "https://a.example/1": 1, "https://b.example/": 0, "https://d.example/": 0}
+    assert {url: out[page_id(url)] / 1024 for url in weights} == weights
+    assert graph.pages == 6
+
+
+def test_the_graph_of_remembered_links_equals_that_of_the_log(log: Path, tmp_path: Path) -> None:
+    command("replay", log, "--state", tmp_path / "state", "--remember-links", "--by-media", "--quiet")
+    command("graph", "build", "--state", tmp_path / "state", "--out", tmp_path / "g", "--quiet")
+    out = tmp_path / "r.csv"
+    command(
+        "rank", tmp_path / "g", "--ranks", "importance,interest:feed", "--out", out, "--tolerance", "1e-14", "--quiet"
+    )
+    found = columns(out)
+    assert found["importance"] == pytest.approx(exact(), abs=1e-12)
+    assert found["interest_feed"] == pytest.approx(exact(["https://a.example/feed.xml"], backward=True), abs=1e-12)
+    command("replay", log, "--state", tmp_path / "other", "--history", "interpolation", "--quiet")
+    done = command("graph", "build", "--state", tmp_path / "other", "--out", tmp_path / "h", "--quiet", code=2)
+    assert "remembers no links: replay with --remember-links" in done.err
+
+
+def test_edge_lists_add_up_over_files(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("https://a.example/\thttps://b.example/\nhttps://b.example/\thttps://a.example/\n")
+    (tmp_path / "b.tsv").write_text("https://a.example/\thttps://c.example/\t2\n")
+    command("graph", "build", tmp_path / "a.tsv", tmp_path / "b.tsv", "--out", tmp_path / "g", "--quiet")
+    graph = StoredGraph(tmp_path / "g")
+    assert (graph.pages, graph.links) == (3, 3)
+    assert sorted(graph.out_weights.tolist()) == [0, 1024, 3072]
+
+
+def test_an_interrupted_build_of_several_logs_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from opicflow.pipelines.ranks import link_graph
+
+    logs = [write(tmp_path / f"{number}.jsonl", events()[number:] + events()[:number]) for number in range(4)]
+    command("graph", "build", *logs, "--out", tmp_path / "whole", "--quiet")
+    monkeypatch.setattr(link_graph, "_BYTES_BETWEEN_CHECKPOINTS", 0)
+    route, calls = link_graph.route_rows, 0
+
+    def killed(*given: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == 6:
+            raise RuntimeError("killed")
+        return route(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(link_graph, "route_rows", killed)
+    command("graph", "build", *logs, "--out", tmp_path / "g", "--quiet", code=1)
+    before = calls
+    command("graph", "build", *logs, "--out", tmp_path / "g", "--quiet")
+    assert 0 < calls - before < 8  # files already read are skipped: each file is two parts
+    assert {file.name: file.read_bytes() for file in (tmp_path / "g").iterdir()} == {
+        file.name: file.read_bytes() for file in (tmp_path / "whole").iterdir()
+    }
+
+
+def test_an_interrupted_build_says_that_the_graph_is_not_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from opicflow.pipelines.cli import main
+    from opicflow.pipelines.ranks import link_graph
+    from opicflow.pipelines.ranks.commands import graph
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    log = write(tmp_path / "log.jsonl", events())
+    monkeypatch.setattr(link_graph, "route_rows", interrupt)
+    with pytest.raises(Interrupted, match="/g is not complete: run the same command again"):
+        graph.run(main.parse(["graph", "build", str(log), "--out", str(tmp_path / "g"), "--quiet"]))
+
+
+def test_pages_without_links_are_noted(tmp_path: Path) -> None:
+    ranks = tmp_path / "ranks.csv"
+    ranks.write_text("url,importance\nhttps://a.example/,0.7\nhttps://b.example/,0.3\n")
+    note = "no link between its pages, so all have the same ranks: name crawl logs with links, or edge lists\n"
+    assert command("graph", "build", ranks, "--out", tmp_path / "g", "--quiet").err == f"note: {tmp_path / 'g'}: {note}"
+    assert command("rank", tmp_path / "g", "--quiet").err == f"note: {tmp_path / 'g'}: {note}"
+    assert command("rank", ranks, "--measure", "harmonic", "--quiet").err == f"note: {ranks}: {note}"
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["rank", "{g}", "--ranks", "nonsense"], "no such rank: give importance (PageRank)"),
+        (["rank", "{g}", "--ranks", "interest:pdf"], "no page of the graph is in this category"),
+        (["rank", "{g}", "--ranks", "interest:nothing"], "no such category: the graph has unknown, html, xml"),
+        (["rank", "{g}", "--ranks", "interest:importance"], "it needs importance: add importance to --ranks"),
+        (["rank", "{g}", "--ranks", "importance:@{d}/none.csv"], "none.csv: cannot be read"),
+        (["rank", "{g}", "--ranks", "importance:@{d}/empty.txt"], "no host in it"),
+        (["rank", "{g}", "--ranks", "importance:@{d}/bad.txt"], "bad.txt, line 1: no host with a weight"),
+        (["rank", "{g}", "--ranks", "importance:@{d}/other.txt"], "none of its pages is in the graph"),
+        (["rank", "{g}", "--out", "{d}/r.xls"], "ranks end in .csv, .csv.gz"),
+        (["rank", "{g}", "--out", "{d}/no/r.csv"], "its folder is not there"),
+        (["rank", "{g}", "--chaotic"], "give --workers 2"),
+        (["rank", "{g}", "--workers", "2", "--gauss-seidel"], "several workers have no order"),
+        (["rank", "{g}", "--job-server", "localhost:1"], "--job-server: it is for Beam jobs: give --runner too"),
+        (["rank", "{g}", "--runner", "DirectRunner", "--workers", "2"], "omit it"),
+        (["rank", "{g}", "--runner", "DirectRunner", "--ranks", "hubs"], "hubs"),
+        (["rank", "{g}", "--runner", "NoRunner"], "NoRunner"),
+        (["rank", "{g}", "--damping", "1"], "--damping 1: give a number from 0 to below 1"),
+        (["rank", "{g}", "--tolerance", "0"], "--tolerance 0: give a number above 0"),
+        (["rank", "{g}", "--field", "url=page_url"], "--field: {g} is built already: build it so, or omit it"),
+        (["rank", "{log}", "--input-format", "jsonlines"], "--input-format jsonlines: not known"),
+        (["rank", "{g}", "{log}"], "name one graph, or logs"),
+        (["rank", "{g}", "--memory", "lots"], "--memory lots: not a size: write it like 512MB"),
+        (["rank", "{d}"], "no graph there: build one with opicflow graph build"),
+        (["rank", "{d}/none.jsonl"], "none.jsonl"),
+        (["rank", "{log}", "--work", "{d}/none"], "--work {d}/none: there is no such folder: make it"),
+        (["graph", "build", "--out", "{d}/h"], "name logs, or a replay's state"),
+        (["graph", "build", "{log}", "--out", "{g}"], "there is a graph already"),
+        (["graph", "build", "{log}", "--out", "{d}"], "not empty, and not a graph"),
+        (["graph", "build", "{log}", "--out", "{d}/h", "--memory", "1KB"], "give at least 1MB"),
+        (["graph", "build", "{d}/empty.txt", "--out", "{d}/h"], "empty: there is nothing"),
+        (["graph", "info", "{log}"], "no graph"),
+    ],
+)
+def test_a_mistake_gives_one_line_of_error(
+    built: Path, log: Path, tmp_path: Path, arguments: list[str], words: str
+) -> None:
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "bad.txt").write_text("example.org much\n")
+    (tmp_path / "other.txt").write_text("example.net\n")
+    done = command(*(word.format(g=built, d=tmp_path, log=log) for word in arguments), code=2)
+    assert words.format(g=built, d=tmp_path) in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_sizes_and_ranks_are_parsed() -> None:
+    assert [size_of(text) for text in ("1", "2KB", "512MB", "1.5 GiB", "4g")] == [1, 2048, 512 << 20, 3 << 29, 4 << 30]
+    names = [one.name for one in parse_ranks("importance, interest:xml,hubs,authorities,importance:@a/b-c.csv.gz#x")]
+    assert names == ["importance", "interest_xml", "hubs", "importance_b_c"]
+
+
+def test_a_host_matches_by_its_full_name() -> None:
+    urls = [b"https://a.example/x", b"http://a.example/", b"https://b.a.example/", b"", b"https://a.example:81/"]
+    text = np.frombuffer(b"".join(urls), np.uint8)
+    found = weights_of_hosts(text, np.cumsum([len(url) for url in urls]), {b"a.example": 2.0, b"b.a.example": 0.5})
+    assert found.tolist() == [2.0, 2.0, 0.5, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("words", [["rank"], ["graph", "build"]])
+def test_the_guide_names_every_option(words: list[str]) -> None:
+    help_ = command(*words, "--help").out
+    rules = {"--fold-https", "--external-weight", "--nofollow-weight", "--same-site"}  # "...": those of a replay
+    common = {"--help", "--config", "--out", "--top", "--json", "--quiet"}
+    options = set(re.findall(r"--[a-z-]+", help_)) - common - rules
+    assert [option for option in sorted(options) if f"`{option}" not in GUIDE and f" {option} " not in GUIDE] == []
+
+
+def test_the_outputs_in_the_guide_are_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(TOP / "examples")
+    block = "".join(re.findall(r"```console\n(.*?)```", GUIDE, re.DOTALL))
+    made = ""
+    for line in block.splitlines():
+        if line.startswith("$ "):
+            out = command(*shlex.split(line.partition(" > ")[0])[2:]).out
+            made += f"{line}\n{'' if '/dev/null' in line else out}"
+    assert SECONDS.sub("0 s", made) == SECONDS.sub("0 s", block)
+
+
+def test_the_python_example_in_the_guide_prints_ids_and_ranks(
+    built: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (code,) = python_blocks("docs/guides/ranks.md")
+    monkeypatch.chdir(built.parent)
+    built.rename("web.graph")
+    exec(compile(code, "docs/guides/ranks.md", "exec"), {})
+    assert re.fullmatch(r"\[(\d+\s*)+.*\] \[.*\] \S+e-\d+\n", capsys.readouterr().out, re.DOTALL)
