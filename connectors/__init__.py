@@ -1,1 +1,1 @@
-"""Where a crawl comes from and where results go: files, Kafka, a schema registry. Empty so far."""
+"""The sources of crawls and the destinations of results: files, Kafka, a schema registry."""

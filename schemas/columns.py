@@ -150,7 +150,7 @@ Columns = Mapping[str, Sequence[Any] | Array]
 
 
 def row_count(columns: Columns) -> int:
-    """How many rows these columns have."""
+    """The number of rows of these columns."""
     return len(next(iter(columns.values())))
 
 

@@ -19,7 +19,7 @@ MOST_REDIRECTS = 64
 MOST_EVENT_BYTES = 32 << 20
 """A record longer than this is rejected without being read."""
 MOST_LISTED = 1000
-"""So many rejects of one reason in a batch are listed. More are only counted: a batch may have a million rejects."""
+"""The most rejects of one reason that a batch lists. More are only counted: a batch may have a million rejects."""
 
 EARLIEST_MS = 631_152_000_000
 """1990: before the first page of the web."""

@@ -100,12 +100,12 @@ class CrawlEvents:
     text: Bytes
 
     def __len__(self) -> int:
-        """How many events there are."""
+        """The number of events."""
         return len(self.offset)
 
     @property
     def links(self) -> int:
-        """How many links they have, together."""
+        """The number of their links, together."""
         return int(len(self.begins) - FIRST_HOP * len(self) - self.hops.sum())
 
     def take(self, rows: Ints) -> CrawlEvents:
@@ -162,7 +162,7 @@ class EventWriter:
     _nofollow: list[bool] = field(default_factory=list)
 
     def __len__(self) -> int:
-        """How many events were added."""
+        """The number of events that were added."""
         return len(self._rows)
 
     def add(self, offset: int, event: CrawlEvent) -> None:

@@ -43,7 +43,7 @@ class MessageBatch:
         )
 
     def __len__(self) -> int:
-        """How many messages it has."""
+        """The number of its messages."""
         return len(self.offsets)
 
     def value(self, row: int) -> bytes | None:

@@ -22,7 +22,7 @@ from opicflow.schemas.kernel import ColumnTuple, inlined_kernel, lean_kernel
 from opicflow.schemas.public_suffixes import PublicSuffixes, SuffixesRefused, SuffixTable, find_site, installed_suffixes
 
 SITE_BITS = 16
-"""How many bits of a page id are a hash of the site."""
+"""The number of bits of a page id that are a hash of the site."""
 KEY_BYTES = 16
 FEWEST_SECRET_BYTES = 16
 

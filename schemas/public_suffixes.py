@@ -38,7 +38,7 @@ class SuffixTable(NamedTuple):
 
     hashes: Any
     kinds: Any
-    """Of the rule at each position, 0 = none: it is a suffix, all names below it are, it is none."""
+    """The kind of the rule at each position, 0 = none: it is a suffix, all names below it are, it is none."""
     most_labels: Any
 
 

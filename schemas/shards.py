@@ -20,7 +20,7 @@ from opicflow.schemas.pages import SITE_BITS, PageIds
 MOST_SHARDS = 1 << 16
 
 SITE_IDS = 1 << (64 - SITE_BITS)
-"""How many page ids begin with the same hash of a site."""
+"""The number of page ids that begin with the same hash of a site."""
 
 
 class RangesRefused(UserError, ValueError):

@@ -186,7 +186,7 @@ class Canonicaliser:
     _remembered: dict[bytes, bytes | None] = field(default_factory=dict)
     """The forms that the library found."""
     _hosts: local = field(default_factory=local, repr=False, compare=False)
-    """Of each thread, a memo of hosts that are plain and one of others: a host with a port may be canonical behind
+    """For each thread, a memo of hosts that are plain and one of others: a host with a port may be canonical behind
     http:// and not behind https://."""
 
     def canonicalise(self, text: Bytes, begins: Ints, ends: Ints, base_of: Ints) -> CanonicalUrls:
@@ -397,7 +397,7 @@ def _begin_of_host(text: Any, begin: Any, end: Any, rules: Any) -> Any:
 
 @inlined_kernel
 def _end_of_host(text: Any, begin: Any, end: Any, rules: Any) -> Any:
-    """Where the path begins; -1 for hosts with ports, of numbers, in Punycode, with empty labels."""
+    """The beginning of the path; -1 for hosts with ports, of numbers, in Punycode, with empty labels."""
     label = begin
     at = begin
     while at < end:

@@ -70,7 +70,7 @@ def records_at(container: Container, blocks: Sequence[AvroBlock], offsets: Ints,
 
 
 def bounds_of(container: Container, block: AvroBlock) -> Ints:
-    """Where the records of a block begin, as far as they have an offset and are whole, and the end of the last one."""
+    """The beginnings of the whole records of a block that have an offset, and the end of the last one."""
     walk = container.writer.walk(np.frombuffer(block.data, np.uint8), 0, len(block.data), records_with_offset(block))
     return np.concatenate((np.zeros(1, np.int64), walk.ends))
 
@@ -115,7 +115,7 @@ def _decode_others(container: Container, block: AvroBlock, others: EventWriter, 
 
 
 def records_with_offset(block: AvroBlock) -> int:
-    """How many of its records can have an offset of their own before the next block."""
+    """The number of its records that can have an offset of their own before the next block."""
     return min(block.records, block.end - block.offset - 1)
 
 

@@ -261,7 +261,7 @@ class _Tape:
         return records, self.view(begin, size), end
 
     def pass_damage(self, at: int, end: int, sync: bytes) -> tuple[int, bytes]:
-        """Where the next block begins after the damaged one at `at`, or the end; and the first bytes passed over."""
+        """The beginning of the block after the damaged one at `at`, or the end; and the first bytes passed over."""
         if end:
             try:
                 self.block(end, sync)  # only the marker between them is damaged

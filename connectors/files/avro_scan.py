@@ -172,7 +172,7 @@ def _take_time(text: Any, at: Any) -> Any:
 
 @inlined_kernel
 def _array_block(text: Any, at: Any) -> Any:
-    """How many items come next, 0 at the end of an array, -1 if it does not fit."""
+    """The number of items that come next, 0 at the end of an array, -1 if it does not fit."""
     items = _number(text, at)
     if items < 0 and items != _NO_NUMBER:
         items = -items

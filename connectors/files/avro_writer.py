@@ -22,7 +22,7 @@ _SYNC_MARKER = b"opicflow-results"
 """The same records are the same bytes: a marker drawn by chance would be another one every time."""
 _BLOCK_BYTES = 1 << 18
 _LEVEL = 1
-"""Of deflate. 6, its default, takes a third longer, for files that are 2 % smaller."""
+"""The level of deflate. 6, its default, takes a third longer, for files that are 2 % smaller."""
 
 
 class AvroWriter:

@@ -34,7 +34,7 @@ class RowBlock(NamedTuple):
 
     @property
     def columns(self) -> int:
-        """How many values the first row has."""
+        """The number of values in the first row."""
         return len(next(self.rows(), (0, []))[1])
 
     def rows(self) -> Iterator[tuple[int, list[str]]]:

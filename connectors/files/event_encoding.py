@@ -31,7 +31,7 @@ class EncodedEvents:
     rejects: list[Reject]
 
     def __len__(self) -> int:
-        """How many events there are."""
+        """The number of events."""
         return len(self.offset)
 
     @property

@@ -139,7 +139,7 @@ def is_word(text: Any, at: Any, end: Any, word: Any) -> Any:
 
 @inlined_kernel
 def _past_number(text: Any, at: Any, end: Any) -> Any:
-    """Where a JSON number ends; -1 if it is none."""
+    """The end of a JSON number; -1 if it is none."""
     if at < end and byte_at(text, at) == 45:
         at += 1
     if at >= end or not 48 <= byte_at(text, at) <= 57:
@@ -180,7 +180,7 @@ def _hex_4(text: Any, at: Any, end: Any) -> Any:
 
 @inlined_kernel
 def _past_escape(text: Any, at: Any, end: Any) -> Any:
-    """Where an escape ends that begins with the backslash at `at`; -1 if it is none, or half of a pair."""
+    """The end of the escape that begins with the backslash at `at`; -1 if it is none, or half of a pair."""
     c = byte_at(text, at + 1)
     if c == 34 or c == 92 or c == 47 or c == 98 or c == 102 or c == 110 or c == 114 or c == 116:
         return at + 2
@@ -198,7 +198,7 @@ def _past_escape(text: Any, at: Any, end: Any) -> Any:
 
 @inlined_kernel
 def _past_character(text: Any, at: Any, end: Any) -> Any:
-    """Where a character ends that is not ASCII; -1 if it is no UTF-8."""
+    """The end of a character that is not ASCII; -1 if it is no UTF-8."""
     c = byte_at(text, at)
     least, most = 0x80, 0xBF
     if 0xC2 <= c <= 0xDF:
@@ -227,7 +227,7 @@ def _past_character(text: Any, at: Any, end: Any) -> Any:
 
 @lean_kernel
 def past_string(text: Any, at: Any, end: Any, escapes: Any) -> Any:
-    """Where the string that goes on at `at` ends, its quote included; -1 if it is none or has a forbidden escape."""
+    """The end of the string that goes on at `at`, its quote included; -1 if it is none or has a forbidden escape."""
     while at < end:
         plain = end_of_string(text, at, end)
         if plain >= 0:
@@ -253,7 +253,7 @@ def past_string(text: Any, at: Any, end: Any, escapes: Any) -> Any:
 
 @lean_kernel
 def past_value(text: Any, at: Any, end: Any) -> Any:
-    """Where a string, number or word ends; -1 for anything else, which orjson has to check."""
+    """The end of a string, number or word; -1 for anything else, which orjson has to check."""
     if at >= end:
         return np.int64(-1)
     if byte_at(text, at) == 34:
@@ -272,7 +272,7 @@ _DEEPEST = 60
 
 @lean_kernel
 def past_anything(text: Any, at: Any, end: Any) -> Any:
-    """Where any value ends, lists and objects in each other included; -1 if orjson has to check."""
+    """The end of any value, lists and objects in each other included; -1 if orjson has to check."""
     depth = 0
     objects = np.uint64(0)  # a bit a level: whether it is an object
     while True:

@@ -132,7 +132,7 @@ class Batch(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes of the log it takes."""
+        """The number of bytes that it takes in the log."""
         return self.end - self.start
 
     @property

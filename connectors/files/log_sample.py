@@ -39,7 +39,7 @@ _MOST_VALUE = 300
 
 @dataclass
 class LogSample:
-    """Of the first records: how many, how many of each crawler, and the names that are not read.
+    """The first records: their number, the number of each crawler, and the names that are not read.
 
     `unread` has how often each name occurs, `meanings` the field that it may be.
     """

@@ -27,7 +27,7 @@ BLOCK_BYTES = 8 << 20
 _READ_BYTES = 1 << 20
 _PIECE_BYTES = 64 << 10
 _FIRST_PIECE_BYTES = 512
-"""Of a gzip member: a file may consist of tiny ones, and each call copies the bytes behind the member."""
+"""The first piece of a gzip member: a file may have tiny ones, and each call copies the bytes behind the member."""
 _TRY_BYTES = 4 << 10
 _MOST_TRIES = 4096
 _KEPT_BYTES = 1 << 20
@@ -287,7 +287,7 @@ class _Tape:
 
 
 class _BrokenMember(NamedTuple):
-    """Where a member begins that cannot be decoded, the problem, and whether the file ends within it."""
+    """The beginning of a member that cannot be decoded, the problem, and whether the file ends within it."""
 
     begins: int
     detail: str
@@ -380,7 +380,7 @@ def _members(tape: _Tape, codec: _Codec) -> Iterator[_Piece]:
 
 
 def _next_member(tape: _Tape, codec: _Codec, at: int) -> tuple[int, bool]:
-    """Where the next member begins, or the end of the file; and whether the search was given up."""
+    """The beginning of the next member, or the end of the file; and whether the search was given up."""
     tries = 0
     while piece := tape.piece(at, _PIECE_BYTES):
         found = piece.find(codec.magic)

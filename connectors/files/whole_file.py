@@ -54,7 +54,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def partial_path(path: Path) -> Path:
-    """Where a file is written to before it gets its name."""
+    """The path that a file is written to before it gets its name."""
     return path.with_name(f".{path.name}.{os.getpid()}.partial")
 
 

@@ -33,7 +33,7 @@ _FIND_ENDS_MS = 200
 """The interval at which ends are found."""
 _LEAST_SECONDS = 0.16
 _MOST_WAITS = 8
-"""So many elements in a row wait until it is time to find the ends again; the next ones are dropped."""
+"""The most elements in a row that wait until it is time to find the ends again; the next ones are dropped."""
 _BUSY_POLL_SECONDS, _QUIET_POLL_SECONDS = 0.9, 4.0
 """Between polls of all partitions: the time for their last read may have ended before they did."""
 _PAUSE_SECONDS = 15.0
@@ -116,11 +116,11 @@ class _WaitOnce(beam.DoFn):
 
 
 class Ends(NamedTuple):
-    """Where topics end, at a time in seconds on the clock of the slot that found it."""
+    """The ends of topics, at a time in seconds on the clock of the slot that found them."""
 
     at: float
     of_topics: Mapping[str, Sequence[int]] | None
-    """Of each topic, the ends of its partitions; None if the cluster did not answer."""
+    """The ends of the partitions of each topic; None if the cluster did not answer."""
     is_for_all: bool
     """Whether all partitions are to be polled, and not only those that have grown."""
 
@@ -166,7 +166,7 @@ class _Pace:
     def __init__(self) -> None:
         self._polled_at, self._busy_until = -1e9, 0.0
         self._written: dict[tuple[str, int], tuple[int, float, float]] = {}
-        """Of each partition: its end, and when it began to grow without a pause, and grew last."""
+        """For each partition: its end, and when it began to grow without a pause, and grew last."""
 
     def is_time(self, now: float, ends: Mapping[str, Sequence[int]] | None) -> bool:
         """Whether to poll all partitions now."""

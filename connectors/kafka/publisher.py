@@ -65,7 +65,7 @@ def partitions_of(keys: Sequence[bytes | str], partitions: int) -> Ints:
 
 
 class RecordPosition(NamedTuple):
-    """Where a record was written."""
+    """The partition and the offset of a record that was written."""
 
     partition: int
     offset: int
@@ -132,12 +132,12 @@ class Publisher:
 
     @property
     def acknowledged(self) -> int:
-        """How many records were acknowledged so far."""
+        """The number of records acknowledged so far."""
         return self._acknowledged
 
     @property
     def sent(self) -> int:
-        """How many records were sent so far, acknowledged or not."""
+        """The number of records sent so far, acknowledged or not."""
         return self._sent
 
     def partitions(self, topic: str) -> int:

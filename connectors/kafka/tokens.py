@@ -14,7 +14,7 @@ from kafka.net.sasl.oauth import AbstractTokenProvider
 
 _TIMEOUT_SECONDS = 10.0
 _USED_PART = 0.8
-"""Of the life of a token. After it, the next login requests another one."""
+"""The share of a token's life after which the next login requests another one."""
 _USUAL_LIFE_SECONDS = 300.0
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 _ERROR_CODE = re.compile(r"[a-z_]{1,40}")

@@ -90,7 +90,7 @@ class TopicRange:
 
     @property
     def records(self) -> int:
-        """How many offsets it has, at least as many as records."""
+        """The number of its offsets, at least as many as records."""
         return sum(one.end - one.start for one in self.partitions)
 
     def read(self) -> Generator[TopicBatch, None, bool]:
@@ -239,7 +239,7 @@ class _Buffer:
         self._ready_records = min(_READY_RECORDS, _BUFFERED_RECORDS // partitions)
 
     def __len__(self) -> int:
-        """How many records it holds."""
+        """The number of its records."""
         return len(self.times)
 
     @property

@@ -41,7 +41,7 @@ class LiveTable:
 
     @property
     def most_rows(self) -> int:
-        """How many rows fit."""
+        """The number of rows that fit."""
         return max(self._console.size.height - 4, 1)
 
     def show(self, rows: Sequence[Sequence[str]]) -> None:

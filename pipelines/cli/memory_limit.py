@@ -19,7 +19,7 @@ from types import TracebackType
 from opicflow.schemas.errors import UserError
 
 DEFAULT_SHARE = 0.75
-"""Of the memory of the machine, or of the container that the process is in."""
+"""The share of the machine's memory, or of that of the container, which a command may take."""
 LEAST_BYTES = 256 << 20
 """A command with Beam takes so much before it begins."""
 

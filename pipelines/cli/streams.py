@@ -52,7 +52,7 @@ class ShardOfPage:
 
     @property
     def shards(self) -> int:
-        """How many shards the stream has."""
+        """The number of shards of the stream."""
         return self.logs.origin.shards
 
     def unknown(self) -> InputRefused:

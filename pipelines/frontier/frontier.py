@@ -60,19 +60,19 @@ from opicflow.schemas.urls import Canonicaliser, canonical, host
 _SOURCE = "log/frontier"
 _EVENTS_AT_ONCE = 256
 _SEEN_BITS = 18
-"""Few, for the memory: to give the ledger a URL again costs nothing within a process."""
+"""A small number, for the memory: to give the ledger a URL again costs nothing within a process."""
 _MOST_QUEUED = 10_000
-"""So many unread pages are in a plan, if there are."""
+"""The number of unread pages in a plan, if there are as many."""
 _PLANS_QUEUED = 4
-"""Where hosts need not be changed, so many times the pages that are fetched before the next plan are enough."""
+"""A multiple of the pages fetched before the next plan: enough where hosts need not be changed."""
 _MOST_HOSTS = 1 << 14
-"""So many hashes of hosts are remembered."""
+"""The number of hashes of hosts that are remembered."""
 _LEAST_NEWS = 64
 _PAGES_A_NEWS, _PAGES_A_NEWS_STARVED = 64, 1024
 """A plan takes time for all pages: it is made again after one event for so many pages."""
 _LONGEST_PLAN_SECONDS = 3600
 _LEAST_TAIL_BYTES = 32 << 20
-"""Of the log since the last snapshot, before there is another one."""
+"""The bytes of the log since the last snapshot, before there is another one."""
 _URLS_AT_ONCE = 1 << 16
 _DISCOVERY, _REQUESTED = WHY.index("DISCOVERY"), WHY.index("REQUESTED")
 
@@ -124,7 +124,7 @@ class Frontier:
         self._log = EventLog(folder.path / FRONTIER_LOG_NAME)
         self._applied_to = self._saved_at = state.sources[0].at
         self._lines: list[bytes] = []
-        """Of the log, which the ledger has not applied yet."""
+        """The lines of the log that the ledger has not applied yet."""
         self._in_flight: dict[bytes, Flight] = {}
         self._one_each = delay_seconds is not None
         self._queues = HostQueues(self._one_each)
@@ -139,7 +139,7 @@ class Frontier:
         self._busy: dict[int, float] = {}
         """Until when the hosts that are busy are so."""
         self._waits: dict[int, Wait] = {}
-        """Of hosts that were busy when the clock was put back."""
+        """The waits of hosts that were busy when the clock was put back."""
         self._promised: dict[int, float] = {}
         """From when the pages may be given out whose time had not come when the clock was put back."""
         self._host_hashes: dict[bytes, int] = {}

@@ -34,7 +34,7 @@ class HostQueues:
         """The second from which a host is free, if it is not; infinite while one of its pages is in flight."""
         self._later: list[tuple[float, float, int, int]] = []
         self._rank = 0.0
-        """Of the page that was given out last."""
+        """The rank of the page that was given out last."""
 
     def fill(self, pages: Iterable[QueuedPage], now: float) -> None:
         """Replace all pages. The state of hosts stays."""

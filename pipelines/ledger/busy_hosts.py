@@ -25,7 +25,7 @@ LONGEST_WAIT_SECONDS = 86400
 KEPT_SECONDS = 2 * 86400
 """Until so long after its wait, the next BUSY answer of a host is one more in a row."""
 MOST_HOSTS = 1 << 16
-"""How many hosts a tick keeps."""
+"""The number of hosts that a tick keeps."""
 
 _SECONDS_PER_DAY = 86400
 _MOST_ANSWERS = 255

@@ -59,7 +59,7 @@ class Orders(NamedTuple):
 
 
 class Most(NamedTuple):
-    """How many pages a cycle may order: in all, and for discovery, before the rest is divided.
+    """The most pages that a cycle may order: in all, and for discovery, before the rest is divided.
 
     A host or a domain with a limit gets the fetches of the time from second `since` to `until`.
     """
@@ -270,7 +270,7 @@ def _parts(rows: Ints) -> Iterator[Ints]:
 
 @dataclass
 class _GroupLimit:
-    """How many pages each host, or each domain, may yet have in this cycle."""
+    """The most pages that each host, or each domain, may yet have in this cycle."""
 
     of: Ints
     left: Ints
@@ -348,7 +348,7 @@ class _Choice:
 
 
 def _allowed(hosts: HostLimits, share: float, most: Most, cycle: int) -> Ints:
-    """How many fetches each host may have for the time that counts, of this share of its limit, and in a cycle."""
+    """The fetches that each host may have for the time that counts, of this share of its limit, and in a cycle."""
     has_limit = np.isfinite(hosts.per_day)
     per_day = np.where(has_limit, hosts.per_day, 0.0) * share
     fit = np.where(hosts.gaps > 0, np.maximum(cycle // np.maximum(hosts.gaps, 1), 1), _MANY)

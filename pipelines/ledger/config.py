@@ -319,7 +319,7 @@ class LedgerConfig:
 
     @property
     def categories(self) -> int:
-        """How many categories of pages there are."""
+        """The number of categories of pages."""
         return len(self.link_bonus_per_1024)
 
     def to_json(self) -> dict[str, Any]:

@@ -31,7 +31,7 @@ ITEMS_PER_MESSAGE = 64
 """With fewer visits or amounts, messages would cost more than their content."""
 _WHOLE_CUT_SECONDS = 30
 _MOST_WAITING = 50
-"""Of a web in which visits of one page in so many come faster, importance is worse the longer cash waits."""
+"""A cut comes at the latest after one visit of so many pages: the longer cash waits, the worse importance is."""
 _WRAP = 1 << 64
 
 _MOST_UNCERTAIN = 1000

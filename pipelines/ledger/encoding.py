@@ -210,7 +210,7 @@ def _group_of(column: ColumnSpec) -> int:
 
 
 _GROUPS = tuple(map(_group_of, ITEM_COLUMNS))
-"""Of each column of a crawl entry, which length it has."""
+"""The length that each column of a crawl entry has."""
 _ROOM = tuple(
     1 + sum(np.dtype(one.dtype).itemsize for one, of in zip(ITEM_COLUMNS, _GROUPS, strict=True) if of == group)
     for group in range(4)

@@ -121,7 +121,7 @@ class CrawlItems:
 
     @classmethod
     def filled(cls, rows: int, **given: Array) -> CrawlItems:
-        """So many rows with these columns. The others hold their default: no links, no URLs, nothing known."""
+        """Rows with these columns. The others hold their default: no links, no URLs, nothing known."""
         columns = {}
         for column in ITEM_COLUMNS:
             if column.name in given:

@@ -221,12 +221,12 @@ ACCOUNTS = {"counts": COUNTS, "clocks": CLOCKS, "rules": RULES, "modes": MODES}
 
 
 def link_numbers(stored: Array) -> Array:
-    """How many links are remembered, of values of the column `link_count`: it is negative where they have weights."""
+    """The number of remembered links, from values of `link_count`, which are negative where links have weights."""
     return np.where(stored >= 0, stored, -1 - stored)
 
 
 def link_words(stored: Array) -> Array:
-    """How many words the links of pages take in a snapshot, of values of the column `link_count`."""
+    """The number of words that the links of pages take in a snapshot, from values of the column `link_count`."""
     counts = link_numbers(stored.astype(np.int64))
     return np.where(stored >= 0, counts, counts + (counts + 3) // 4)
 

@@ -831,7 +831,7 @@ class Ledger:
         return self._reader.url(page)
 
     def urls(self, pages: Ids) -> tuple[Ints, Bytes]:
-        """Where the URL of each page starts, and the URLs, one after the other; empty where one is not known."""
+        """The starts of the URLs of pages, and the URLs, one after the other; empty where one is not known."""
         return self._reader.urls(pages)
 
     def has_url(self, pages: Ids) -> Bools:
@@ -847,7 +847,7 @@ class Ledger:
         return self._reader.categories(pages)
 
     def remembered(self, pages: Ids) -> tuple[Ints, Ids, npt.NDArray[np.uint16]]:
-        """Where the remembered links of each page start, and their targets and weights."""
+        """The starts of the remembered links of pages, and their targets and weights."""
         return self._reader.remembered(pages)
 
     def measures_per_page(self) -> float:

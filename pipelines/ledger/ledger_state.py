@@ -38,7 +38,7 @@ class Mark:
     counted_from: int = 0
     """The offset from which the source counts its visits."""
     uncounted: int = 0
-    """How many of the visits are not in that count."""
+    """The number of visits that are not in that count."""
     ahead: tuple[Ahead, ...] = ()
     """After another number of shards began: ranges of pages of shards that were further than the others."""
 
@@ -126,7 +126,7 @@ class Reviews:
 
     second: int = -1
     read: int = 0
-    """How many of the pages known now had been read by then."""
+    """The number of pages known now that had been read by then."""
     discovery: Discovery = field(default_factory=Discovery)
 
     def forget_all(self) -> None:

@@ -22,7 +22,7 @@ class Peers:
         self.shard = shard
         self.by_shard = by_shard
         self.silent = sum(peer.gossip is None for peer in by_shard.values())
-        """How many of the other shards have sent no gossip yet."""
+        """The number of other shards that have sent no gossip yet."""
 
     def receive_gossip(self, other: int, gossip: Gossip) -> int:
         """Keep a shard's gossip. Returns how far its part of the turn clock advanced since its previous gossip."""

@@ -94,7 +94,7 @@ def _finite(intervals: Floats) -> Floats:
 
 
 def _hurried(survey: Survey, plan: Allocation, until: float) -> int:
-    """How many pages are due until a second because a change was announced, and would not be due otherwise."""
+    """The number of pages due until a second because a change was announced, which would not be due otherwise."""
     rows = np.flatnonzero(survey.announced[survey.sharing] > 0)
     rows = rows[plan.frequencies[rows] > 0]
     pages = survey.sharing[rows]
@@ -117,7 +117,7 @@ def _waits_after_announcement(announced: Floats, changes_per_day: Floats, second
 
 
 def _most_discovered(survey: Survey, config: RefreshConfig, budget: Budget) -> float:
-    """How many unread pages could be fetched a day, within the limits of hosts and domains."""
+    """The number of unread pages that could be fetched a day, within the limits of hosts and domains."""
     unread = can_be_ordered(survey, config) & (survey.decided_by == DISCOVERY)
     cycle_days = config.cycle_hours / 24
     most = float(unread.sum()) / cycle_days

@@ -36,7 +36,7 @@ class SeenChanges(NamedTuple):
     changed: int
     """The number of intervals in which the page has changed."""
     returned: int
-    """Of the last eight, in so many an earlier content came back."""
+    """The number of the last eight in which an earlier content came back."""
     dated: int
     """The number of changes for which the server gave a time."""
     are_dates_believed: bool
@@ -308,7 +308,7 @@ class Reader:
         return bytes(arena[start + 2 : start + 2 + length])
 
     def urls(self, pages: Ids) -> tuple[Ints, Bytes]:
-        """Where the URL of each page starts, and the URLs, one after the other; empty where one is not known."""
+        """The starts of the URLs of pages, and the URLs, one after the other; empty where one is not known."""
         room, slots = self._room, self.slots_of(pages)
         starts = np.zeros(len(pages) + 1, np.int64)
         url_arena.measure_urls(room.table, room.book, slots, starts)
@@ -336,7 +336,7 @@ class Reader:
         return np.where(slots >= 0, classes >> 1, 0).astype(np.uint8)
 
     def remembered(self, pages: Ids) -> tuple[Ints, Ids, npt.NDArray[np.uint16]]:
-        """Where the remembered links of each page start, and their targets and weights."""
+        """The starts of the remembered links of pages, and their targets and weights."""
         room, slots = self._room, self.slots_of(pages)
         starts = np.zeros(len(pages) + 1, np.int64)
         if not room.book.modes[0].remember:

@@ -42,7 +42,7 @@ _OF_OPTIONS = ("refresh_row", "interval", "url_start", "link_start", "link_count
 
 
 def measures_kept(config: LedgerConfig) -> tuple[int, int]:
-    """How many measures a page keeps at most, and how few the window leaves it."""
+    """The most measures that a page keeps, and the fewest that the window leaves it."""
     history = config.history
     if isinstance(history, Variable):
         return history.measures, 0
@@ -224,7 +224,7 @@ def grow(array: Array, rows: int, share: int) -> None:
 
 
 def _longer(had: int, rows: int, share: int) -> int:
-    """How many rows a column gets that had too few: `rows`, and at least one in `share` more than before."""
+    """The rows that a column with too few gets: `rows`, and at least one in `share` more than before."""
     return max(rows, had + had // share + _FEWEST_ROWS)
 
 

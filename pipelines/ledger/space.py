@@ -1,4 +1,4 @@
-"""Where the long columns of a ledger are: in memory, or where a caller puts them, such as files that are mapped.
+"""The space of the long columns of a ledger: memory, or where a caller puts them, such as files that are mapped.
 
 Where they are changes nothing else: the same log gives the same bytes.
 """

@@ -139,7 +139,7 @@ class Survey:
     retried: Ints
     """The rows of pages that do not answer."""
     retry_after: Floats
-    """How many seconds to wait before a retry of each such page."""
+    """The seconds to wait before a retry of each such page."""
     retry_due: Ints
     """The second at which each such page is due, if its last visit has a time."""
     wanted: Demand
@@ -431,7 +431,7 @@ def _limits_of_hosts(hashes: Ids, pages: Ids, caps: dict[bytes, HostCaps], budge
 
 
 def _caps_of(names: Ids, caps: dict[bytes, HostCaps], budget: Budget) -> tuple[Floats, Ints]:
-    """How many fetches a day each host may get, and how far apart, from all shards together; no limit if not known.
+    """The fetches a day that each host may get from all shards, and the time between them; no limit if not known.
 
     `names` are hashes of hosts, sorted, each once.
     """

@@ -77,7 +77,7 @@ class UnreadPages:
         self._times = times
         self._shard = shard
         self._dropped = -1
-        """How many pages had been removed when the order of URLs was updated; -1: it was not."""
+        """The number of pages removed when the order of URLs was updated; -1: it was not."""
 
     def change_options(self, config: LedgerConfig) -> None:
         """Go on with another configuration. Learnt values are forgotten if it does not learn."""

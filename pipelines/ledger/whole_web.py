@@ -66,7 +66,7 @@ class OldShard:
         self._ends = [0, *accumulate(pages)]
         bounds = [ranges.bounds(shard) for shard in range(ranges.count)]
         self.common = [max(min(last, self.last_id) + 1 - max(first, self.first_id), 0) for first, last in bounds]
-        """How many page ids it has in common with each new shard."""
+        """The number of page ids that it has in common with each new shard."""
         self.weights: list[int] = pages if len(slots) else self.common
         """By which everything is divided that belongs to none of its pages."""
         rates = np.zeros(end)

@@ -1,4 +1,4 @@
-"""How many turns of the clock a window of so many days is."""
+"""The turns of the clock in a window of some days."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Urls:
 
     @classmethod
     def of(cls, pages: Ids, starts: Ints, text: Bytes) -> Urls:
-        """Of rows in any order: of each page the longest one counts, as it comes with a URL or without."""
+        """Rows in any order: of each page the longest one counts, as it comes with a URL or without."""
         order = np.lexsort((-np.diff(starts), pages))
         rows = order[np.flatnonzero(np.diff(pages[order], prepend=pages[order][:1] + np.uint64(1)))]
         bytes_, begins = spans(starts, rows)

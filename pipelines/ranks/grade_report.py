@@ -51,7 +51,7 @@ class _Graded(NamedTuple):
     ranks: list[Floats]
     agreements: list[MeasuredAgreement]
     worst: list[list[DisputedPage]]
-    """Of each file; yardsticks have none."""
+    """The most disputed pages of each file; yardsticks have none."""
 
 
 # -- options -----------------------------------------------------------------------------------------------------------

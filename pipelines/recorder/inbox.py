@@ -24,7 +24,7 @@ from opicflow.schemas.errors import UserError
 
 INBOX_NAME = "inbox"
 _HEAD = Struct("=QQ")
-"""Of a file: up to where its records are taken, and up to where they are appended."""
+"""The positions in a file up to which its records are taken, and up to which they are appended."""
 _TAKEN, _APPENDED = 0, 1
 _RECORD = Struct("<cIIII")
 """Before every record: its kind, the number of its file, and the bytes of its three parts."""
@@ -35,7 +35,7 @@ _FILE_BYTES = 4 << 20
 _MOST_KEPT_BYTES = 4 * _FILE_BYTES
 _MOST_KEPT_FILES = 4
 _MOST_WAITING_BYTES = 256 << 20
-"""Of records that are not taken: then the crawler should wait. A page has some 20 to 100 KB."""
+"""The bytes of records that are not taken: then the crawler should wait. A page has some 20 to 100 KB."""
 _BLOCK_BYTES = 1 << 20
 _TAKEN_SUFFIX, _NEXT_NAME = ".taken", "next"
 

@@ -9,7 +9,7 @@ import orjson
 
 @dataclass(frozen=True)
 class RecorderConfig:
-    """Where the frontier is, and the Kafka cluster that visits are sent to, if there is one."""
+    """The folder of the frontier, and the Kafka cluster that visits are sent to, if there is one."""
 
     folder: str
     brokers: str | None = None

@@ -47,7 +47,7 @@ class VisitSender:
 
     @property
     def waiting_bytes(self) -> int:
-        """How many bytes of the log are not acknowledged yet."""
+        """The number of bytes of the log that are not acknowledged yet."""
         return self._log.stat().st_size - self._at
 
     def close(self) -> None:

@@ -204,7 +204,7 @@ class Policies:
 
     _statements: Mapping[_Statement, NumberedPolicy] = field(default_factory=dict)
     count: int = 0
-    """How many policies were added so far: the number of the latest."""
+    """The number of policies added so far, which is the number of the latest."""
     page_ids: PageIds = field(default_factory=PageIds)
     """The rules that give the page of a URL its id."""
 

@@ -62,7 +62,7 @@ Word = Any
 Rows = Any
 
 PRIORS: Final = ("learnt", "fixed")
-"""Where the rates of pages with little data come from: the crawl, or a smoothing that is the same for all pages."""
+"""The source of the rates of pages with little data: the crawl, or a smoothing that is the same for all pages."""
 
 CLASSES = 32
 _CODE_STEP = math.log(MOST_SECONDS / LEAST_SECONDS) / (MOST_CODE - 1)

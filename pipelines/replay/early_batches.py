@@ -18,7 +18,7 @@ class EarlyBatches(MutableMapping[int, bytes]):
         self._in_memory: dict[int, bytes] = {}
         self._bytes = 0
         self._in_file: dict[int, tuple[int, int]] = {}
-        """Where a batch is in the file, and how many bytes it has."""
+        """The place of each batch in the file, and its number of bytes."""
         self._file: BinaryIO | None = None
 
     def __setitem__(self, offset: int, batch: bytes) -> None:

@@ -34,7 +34,7 @@ _MOST_LEAP_MS = 86_400_000
 
 @dataclass
 class Tally:
-    """How many events were published, and how many rejected, by reason."""
+    """The number of events published, and of those rejected, by reason."""
 
     begun: float
     published: int = 0
@@ -186,7 +186,7 @@ class SendRate:
         self._begun = time.perf_counter()
         self._pause = threading.Event()
         self.events_at_once = max(round(per_second * _STEP_SECONDS), 1) if per_second else None
-        """How many may be sent without a pause; None = no limit."""
+        """The number of events that may be sent without a pause; None = no limit."""
 
     def wait(self, events: int) -> None:
         """Wait until the next event may be sent, after this many."""

@@ -78,7 +78,7 @@ from opicflow.schemas.sites import SiteKind
 SHARD = 0
 """A replay has one ledger."""
 FIRST_NUMBER = 2
-"""Of the outputs of a keeper at an offset: lower ones are rejects of files that are empty, and of the router."""
+"""The first number of a keeper's outputs at an offset: lower ones are rejects of empty files, and of the router."""
 _FEWEST_BETWEEN_SAMPLES = 200
 _SAMPLED_PAGES = 50
 _VISITS_PER_PUBLICATION = 500
@@ -113,9 +113,9 @@ class ReplayConfig:
     is_placed: bool = True
     """Whether batches have their place in the log. Otherwise they are applied as they arrive."""
     multiplier: int | None = field(default=None, compare=False, repr=False)
-    """Of the hash tables of the ledger: no result depends on it, and it must not be guessed (ledger.Ledger)."""
+    """The multiplier of hash tables: no result depends on it, and it must not be guessed (ledger.Ledger)."""
     space: Space = field(default=in_memory, compare=False, repr=False)
-    """Where the ledger has its URLs and remembered links: no result depends on it."""
+    """The space for the ledger's URLs and remembered links: no result depends on it."""
 
     def new_ledger(self) -> Ledger:
         """Return a ledger that has applied nothing."""

@@ -87,7 +87,7 @@ class ReplayRequest:
     out: Path | None = None
     format: str = "jsonl"
     parts: int = 1
-    """How many files each result is divided into, in its order."""
+    """The number of files that each result is divided into, in its order."""
     counting: LedgerOptions = field(default_factory=LedgerOptions)
     prefers_certified: bool = False
     """Whether a new ledger is certified where no option names a history policy or needs another one."""

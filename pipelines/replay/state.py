@@ -73,7 +73,7 @@ class Source:
     tail_end: int = 0
     tail_digest: str = ""
     partitions: list[list[Any]] = field(default_factory=list)
-    """Of a topic: each partition, the offset where reading ended, and a digest of the record before it."""
+    """For a topic: each partition, the offset where reading ended, and a digest of the record before it."""
 
 
 @dataclass
@@ -91,7 +91,7 @@ class RangeAhead:
     after_ms: int
     earliest_ms: int
     partitions: list[list[Any]] = field(default_factory=list)
-    """Of a topic: where each partition begins, as in a source."""
+    """For a topic: the beginning of each partition, as in a source."""
     end_partitions: list[list[Any]] = field(default_factory=list)
 
 

@@ -18,7 +18,7 @@ from opicflow.schemas.arrays import Floats
 from opicflow.schemas.dates import iso_time
 
 MOST_STEPS = 20
-"""So many pages are followed back to where a page was found first."""
+"""The number of pages that are followed back to where a page was found first."""
 _REASONS = {
     FORBIDDEN: "a policy forbids it, or gives it no importance",
     BACK_OFF: "it did not answer, and waits for its next try",

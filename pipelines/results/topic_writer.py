@@ -56,7 +56,7 @@ _PATIENCE_SECONDS = 120.0
 
 
 class Sent(NamedTuple):
-    """How many records a topic was sent, and how many tombstones."""
+    """The records and tombstones that a topic was sent, counted."""
 
     topic: str
     records: int
@@ -248,7 +248,7 @@ class _Sender:
         return [Sent(self._to.prefix + t, self._records[t], self._tombstones[t]) for t in STREAMS]
 
     def sent_now(self) -> int:
-        """How many records so far, tombstones included; a transfer is not counted."""
+        """The number of records so far, tombstones included; a transfer is not counted."""
         return sum(self._records.values()) + sum(self._tombstones.values())
 
     def _send(self, topic: str, by: Sequence[bytes | str], keys: Sequence[bytes], values: Sequence[Any]) -> None:

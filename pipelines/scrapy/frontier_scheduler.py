@@ -131,7 +131,7 @@ class FrontierScheduler(Scheduler):
         self._landed_since: set[str] = set()
         """Those that were fetched since the recorder was asked, which may choose them once more."""
         self._passed_over = self._to_pass_over = 0
-        """How many choices are made without the frontier, which had no waiting page, and how many are left."""
+        """The choices made without the frontier, which had no waiting page, and those that are left."""
         self._last_idle_query_at = -math.inf
         assert self.crawler is not None
         self._callbacks = Callbacks(self.crawler)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 
 _crawls = 0
-"""How many crawls of this process go on for which `leave_out` was called."""
+"""The number of running crawls of this process for which `leave_out` was called."""
 
 
 def leave_out() -> bool:

@@ -10,7 +10,7 @@ from opicflow.schemas.urls import NotAPage, canonical
 from scrapy import Request
 
 QUALITY_KEY = "opicflow_quality"
-"""Of the meta of a request: the quality of its page, before or after it was fetched."""
+"""The key in a request's meta for the quality of its page, before or after it was fetched."""
 _LOGGER = logging.getLogger(__name__)
 
 

@@ -45,7 +45,7 @@ class StoredRequests:
                 f"{path.parent}: in use by another crawl: wait for it, or name another folder in OPICFLOW_FOLDER"
             ) from None
         self._at: dict[str, int] = {}
-        """Where the request of each page begins, and its bytes: one number, for the memory."""
+        """The beginning of the request of each page, and its bytes: one number, for the memory."""
         self._at_hand: dict[str, Request] = {}
         self._waiting: dict[str, None] = {}
         """The pages that were not taken, in the order in which they were added."""
@@ -53,13 +53,13 @@ class StoredRequests:
         """Pages that an earlier crawl had chosen, and that was ended before their callbacks were over."""
         self._redirected: set[str] = set()
         self._names: dict[tuple[object, object], tuple[Any, Any]] = {}
-        """Of the methods of the spider that are callbacks and errbacks, by their functions."""
+        """The names of the methods of the spider that are callbacks and errbacks, by their functions."""
         self._added: dict[str, Request] = {}
         """Requests that have no record yet. Records are made together, and written together: each takes less time."""
         self._unwritten: dict[str, Request] = {}
         """Those of the records that are not written."""
         self._records: list[bytes] = []
-        """Of these requests."""
+        """The records of these requests."""
         self._notes: list[bytes] = []
         """The other records that are not written. They follow those of the requests."""
         self._written = 0
@@ -86,7 +86,7 @@ class StoredRequests:
 
     @property
     def waiting(self) -> int:
-        """How many pages were not given out."""
+        """The number of pages that were not given out."""
         return len(self._waiting)
 
     def add(self, url: str, request: Request) -> None:
@@ -141,7 +141,7 @@ class StoredRequests:
 
     @property
     def unwritten(self) -> int:
-        """How many requests and notes are not written."""
+        """The number of requests and notes that are not written."""
         return len(self._added) + len(self._records) + len(self._notes)
 
     def write(self) -> None:

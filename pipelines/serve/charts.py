@@ -77,7 +77,7 @@ def line_chart(
 
 
 def histogram(label: str, bins: Sequence[Bin]) -> Markup:
-    """How many pages are in each bin; both axes are logarithmic, and the average page has a line."""
+    """The number of pages in each bin; both axes are logarithmic, and the average page has a line."""
     full = [one for one in bins if one.pages]
     if not full:
         return Markup("")

@@ -40,7 +40,7 @@ class NewestRows:
 
     @property
     def complete(self) -> int:
-        """How many rows from the highest rank on have no gap between them."""
+        """The number of rows from the highest rank on that have no gap between them."""
         return int(np.count_nonzero(self._columns[self._rank] > self.floor))
 
     @property

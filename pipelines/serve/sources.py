@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 EXAMPLES_A_REASON = 10
 MOST_REJECTS_READ = 100_000
-"""So many rejects are read to find examples of each reason."""
+"""The most rejects that are read to find examples of each reason."""
 
 
 class PageSource(Protocol):

@@ -46,7 +46,7 @@ class RejectExample(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """Where the crawl stood at a time (0 = not known). `top` has the importance of some pages by id: the first ones."""
+    """The crawl at a time (0 = not known). `top` has the importance of some pages by id: the first ones."""
 
     time_ms: int
     visits: int
@@ -73,7 +73,7 @@ class Ages(NamedTuple):
     seconds: int = 0
     """How long the first one has waited."""
     longer: tuple[tuple[str, int], ...] = ()
-    """How many have waited for more than each of `SPANS`."""
+    """The number that has waited for more than each of `SPANS`."""
 
 
 class Bin(NamedTuple):
@@ -120,7 +120,7 @@ class View:
     counts: dict[str, int | None] = field(default_factory=dict)
     plan: dict[str, Any] = field(default_factory=dict)
     known_read: int | None = None
-    """How many pages were read, by the ledger."""
+    """The number of pages that were read, by the ledger."""
     certificate: float | None = None
     drift: int | None = None
     refused_policies: int = 0
@@ -133,7 +133,7 @@ class View:
     categories: Sequence[str] | None = None
     """The names of the categories of pages, at the index of their numbers; None: they are not known."""
     known_pages: int | None = None
-    """How many pages the crawl has, where the table has only the most important."""
+    """The number of pages of the crawl, where the table has only the most important."""
     checks: Sequence[Check] | None = None
     """The checks of the books, where others than those of a replay are known."""
     live: Live | None = None
@@ -145,7 +145,7 @@ class View:
 
     @property
     def pages(self) -> int:
-        """How many pages are known."""
+        """The number of known pages."""
         return len(self.table) if self.known_pages is None else max(self.known_pages, len(self.table))
 
     @property
@@ -184,19 +184,19 @@ class View:
 
     @cached_property
     def pages_read(self) -> int:
-        """How many pages were read; where that is not known, how many were visited."""
+        """The number of pages that were read; where that is not known, of those that were visited."""
         return len(self.table) - self.waiting if self.known_read is None else self.known_read
 
     @cached_property
     def waiting(self) -> int:
-        """How many pages were never visited."""
+        """The number of pages that were never visited."""
         if self.known_pages is not None and self.known_read is not None:
             return max(self.pages - self.known_read, 0)
         return int(np.count_nonzero(self.table.columns["visits"] == 0))
 
     @cached_property
     def overdue(self) -> int:
-        """How many pages should have been fetched before the time of the plan."""
+        """The number of pages that should have been fetched before the time of the plan."""
         return int(np.count_nonzero(self.table.overdue)) if len(self.table) else 0
 
     @cached_property
@@ -213,7 +213,7 @@ class View:
 
     @cached_property
     def default_histories(self) -> int:
-        """How many pages rest on the default history of a new page."""
+        """The number of pages that rest on the default history of a new page."""
         return int(len(self.table) - np.count_nonzero(self.table.columns["measured"])) if len(self.table) else 0
 
     def importance_of_first(self, count: int) -> float:
@@ -222,7 +222,7 @@ class View:
 
     @property
     def lost_events(self) -> int | None:
-        """How many events that were read are in no count; None where the counts are not known."""
+        """The number of events that were read and are in no count; None where the counts are not known."""
         parts = [self.counts.get(name) for name in ("visits", "announcements", "rejects", "duplicates")]
         read = self.counts.get("events_read")
         known = [part for part in parts if part is not None]
@@ -296,7 +296,7 @@ class View:
 
     @cached_property
     def scores(self) -> list[Bin]:
-        """How many pages have which score, on a log scale."""
+        """The number of pages by score, on a log scale."""
         scores = self.table.columns["score"]
         positive = scores[scores > 0]
         if not len(positive):
@@ -309,7 +309,7 @@ class View:
 
     @cached_property
     def due(self) -> list[tuple[str, int]]:
-        """How many pages are due when, seen from the time of the plan."""
+        """The number of pages by when they are due, seen from the time of the plan."""
         if not self.table.has_schedules or not self.table.second:
             return []
         due, day = self.table.columns["due_second"], 86400.0

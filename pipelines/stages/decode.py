@@ -228,7 +228,7 @@ class _Batches:
 
 
 class _Room:
-    """How many bytes batches take that were decoded and are not used yet. Waits while they are too many."""
+    """The bytes of batches that were decoded and are not used yet. Waits while they are too many."""
 
     def __init__(self, most_undecoded: int, most_bytes: int) -> None:
         self._most_undecoded, self._most_bytes = most_undecoded, most_bytes

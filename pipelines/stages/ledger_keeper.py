@@ -102,11 +102,11 @@ class _Notes:
     visits_at_sites: int = 0
     sites_second: int = -1
     sites: int = 0
-    """How many sites were published last."""
+    """The number of sites that were published last."""
     clocks_differ: bool = False
     """Whether the last tick was refused."""
     refused: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Of each source whose last entries were refused: how many, and the time of the first."""
+    """For each source whose last entries were refused: their number, and the time of the first."""
     output_ms: int = 0
     """The time of the last outputs."""
     are_movers_due: bool = False

@@ -15,9 +15,9 @@ from opicflow.schemas.sites import SITE_KINDS, SiteKind
 from opicflow.schemas.urls import CANONICAL_VERSION
 
 MOVERS_SECONDS = 10
-"""Of new logs. A backlog has a sweep every second, and each moves the scores of most pages."""
+"""The value for new logs. A backlog has a sweep every second, and each moves the scores of most pages."""
 MOVERS_AT_ONCE = 2_000
-"""Of new logs. A ledger that publishes most of its pages at once delays all that comes after by seconds."""
+"""The value for new logs. A ledger that publishes most of its pages at once delays all that comes after by seconds."""
 MOST_AHEAD_HOURS = 24
 """How far the time of a visit may be ahead of new logs."""
 
@@ -69,7 +69,7 @@ class Continuation:
     topic: str
     topic_id: str
     fingerprints: tuple[str, ...]
-    """Of the ledger with which each shard begins. Its snapshot is in storage."""
+    """The fingerprint of the ledger with which each shard begins. Its snapshot is in storage."""
     sources: dict[str, int]
     """The offset from which each source is read."""
 
@@ -98,7 +98,7 @@ class Origin:
     movers_seconds: int = 0
     """The least time between two publications of pages whose scores moved. 0: after each sweep."""
     movers_at_once: int = 0
-    """How many moved pages are published at a tick, unless the ledger is large. 0: all."""
+    """The most moved pages that are published at a tick, unless the ledger is large. 0: all."""
     quiet_until: dict[str, int] = field(default_factory=dict)
     sites: SiteKind | None = None
     """The kind of sites whose importance is published. None: no sites."""

@@ -19,7 +19,7 @@ KIND = "importance"
 ROWS_PER_PART = 1 << 13
 _DAY = 86400.0
 MOST_PAYERS = 5
-"""So many of the pages that pay a page most are named."""
+"""The number of payers of a page that are named, those that pay most."""
 _MOST_PAGES_WITH_PAYERS = 1_000_000
 _SHARE_AT_ONCE, _PAGES_AT_ONCE = 16, 1 << 22
 """One in so many pages is read from files at once, and no more than so many."""

@@ -47,7 +47,7 @@ _FIRST_SEEN_BITS = 13
 _ROOM_FOR_TWO_PAGES = 3
 """The entries of the table for two remembered pages: a smaller table would forget more pages."""
 _BUCKET = 8
-"""So many adjacent entries are searched for a page: they are as long as a line of the processor's cache."""
+"""The number of adjacent entries that are searched for a page: they are as long as a line of the processor's cache."""
 _MULTIPLIER = 0x9E3779B97F4A7C15
 
 ANY_TIME = 1 << 62

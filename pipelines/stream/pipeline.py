@@ -56,14 +56,14 @@ class StreamConfig:
     tick_seconds: float = 1.0
     run: str = "stream"
     slots: int = 1
-    """How many slots of Flink the job has."""
+    """The number of Flink's slots for the job."""
     least_log_mb: float = LEAST_LOG_MB
     snapshots: Snapshots | None = None
-    """Where snapshots of ledgers go; None = into Flink's state."""
+    """The storage for snapshots of ledgers; None = Flink's state."""
     most_rounds: int | None = None
     """On Beam's in-process runner: after so many rounds the pipeline ends. None = Flink, without end."""
     states: RouterStates | None = None
-    """Where routers keep their states if the runner keeps none."""
+    """The place where routers keep their states if the runner keeps none."""
     factory: KeeperFactory = field(default_factory=LedgerKeeperFactory)
     """Makes the keepers of the ledgers; benchmarks replace it by one that only counts."""
 

@@ -88,7 +88,7 @@ class RouterConfig:
     run: str = ""
     """The run that has the connections of a process."""
     states: RouterStates | None = None
-    """Where routers keep their states as well; None: in the state of the runner alone."""
+    """The place where routers keep their states as well; None: the state of the runner alone."""
 
 
 class _Router(beam.DoFn, ABC):

@@ -79,7 +79,7 @@ class PackedSnapshot(NamedTuple):
 
     parts: list[StoredPart]
     chunk_bytes: int
-    """Of all chunks, not compressed."""
+    """The bytes of all chunks, not compressed."""
 
 
 def pack_chunks(chunks: Iterable[bytes], into: IO[bytes]) -> PackedSnapshot:
@@ -105,11 +105,11 @@ def pack_chunks(chunks: Iterable[bytes], into: IO[bytes]) -> PackedSnapshot:
 
 @dataclass(frozen=True)
 class Snapshots:
-    """Where the snapshots of streams are, and how long they stay."""
+    """The place of the snapshots of streams, and how long they stay."""
 
     folder: StorageFolder
     keep: int = 3
-    """How many of the newest snapshots of a shard stay."""
+    """The number of a shard's newest snapshots that stay."""
     keep_hours: float = 24.0
     """Snapshots stay at least for so many hours of their log."""
 

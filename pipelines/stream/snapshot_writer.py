@@ -50,7 +50,7 @@ class Written(NamedTuple):
     """The time of the last record that it has."""
     bytes: int
     journal_bytes: int = 0
-    """Of the log before it that was not in the snapshot before."""
+    """The bytes of the log before it that were not in the snapshot before."""
     problem: str = ""
 
 
@@ -148,7 +148,7 @@ class SnapshotFailed(UserError):
 
 
 _one_at_a_time = Lock()
-"""Of the process, not of a run: it has one memory."""
+"""A lock of the process, not of a run: the process has one memory."""
 
 
 def writer_of(store: SnapshotStore, run: str) -> SnapshotWriter:

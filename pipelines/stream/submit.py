@@ -35,14 +35,14 @@ LATEST = "latest"
 FLINK_VERSION = "1.19"
 """The Flink version of the job server that Beam starts. Without it, Beam takes the newest one that it supports."""
 MOST_SLOTS = KEY_GROUPS
-"""Of a stage. Another number loses all state."""
+"""The most parallel tasks of a stage. Another number loses all state."""
 
 _SUBMIT_SECONDS = 300.0
 _CONNECT_SECONDS = 10.0
 _METADATA = "_metadata"
 """The file that Flink writes last into the folder of a checkpoint or savepoint."""
 _STATE_CACHE_MB = 64
-"""Of a worker: without it every poll of a partition requests the offset from Flink."""
+"""A worker's cache of state: without it every poll of a partition requests the offset from Flink."""
 
 
 class _StartOptions(PipelineOptions):
@@ -57,7 +57,7 @@ class StartedJob(NamedTuple):
     """How a job that runs was started."""
 
     options: dict[str, Any]
-    """Of the command that started it; empty for jobs of older versions."""
+    """The options of the command that started it; empty for jobs of older versions."""
     checkpoints: str
     """The folder of its checkpoints, as a value of `--checkpoints`; empty = not known."""
 

@@ -24,7 +24,7 @@ class Trim(NamedTuple):
 
     @property
     def deleted(self) -> int:
-        """How many offsets are before it."""
+        """The number of offsets before it."""
         return max(self.keep_from - self.first, 0)
 
 

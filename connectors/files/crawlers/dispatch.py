@@ -123,7 +123,7 @@ LINKS_OF_LINES: dict[str, Callable[[bytes], list[str]]] = {
     "heritrix-links": _link_of_heritrix,
     "katana-links": _link_of_katana,
 }
-"""Of formats whose lines name the page that a URL was found on: that page and the URL, or an empty list."""
+"""The page that a URL was found on, and the URL, in formats whose lines name both; otherwise an empty list."""
 
 
 def is_text_of_a_crawler(line: bytes) -> bool:

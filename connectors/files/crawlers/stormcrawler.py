@@ -22,7 +22,7 @@ _STATUSES: dict[str, tuple[int | None, range, str | None]] = {
     "FETCH_ERROR": (None, range(400, 1000), "fetch-error"),
     "ERROR": (None, range(400, 1000), "error"),
 }
-"""Of each status: its HTTP status without a code in the metadata, the codes that it may have, the failure without."""
+"""For each status: its HTTP status without a code in the metadata, the codes that it may have, the failure without."""
 _DISCOVERED = "DISCOVERED"
 _FAILURES_OF_CAUSES = {"robots.txt": "robots", "crawl_delay": "robots"}
 _DOCUMENT = "_source"

@@ -73,7 +73,7 @@ class FetchedRecords:
         return cls(epoch, partition, b"", np.array([[offset], [time_ms], [0], [-1], [0], [-1 - records]], np.int64))
 
     def __len__(self) -> int:
-        """How many records there are."""
+        """The number of records."""
         return int(self.columns.shape[1])
 
     @property

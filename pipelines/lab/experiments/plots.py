@@ -30,7 +30,7 @@ _COLOURS = (
 )
 _MARKERS = "osD^vPXh*d"
 _MARKED = 12
-"""Of a line of many points about so many are marked."""
+"""About the number of points that are marked on a line of many."""
 
 
 @dataclass(frozen=True)

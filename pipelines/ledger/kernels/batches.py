@@ -168,7 +168,7 @@ def look_ahead(table: Table, book: Book, scratch: Scratch, items: Any, i: Int) -
 
 @inlined_kernel
 def most_recalled(table: Table, book: Book) -> Int:
-    """How many remembered links the next visit and the round after it may pay at most."""
+    """The most remembered links that the next visit and the round after it may pay."""
     if book.modes[0].remember == 0:
         return 0
     return 2 * book.modes[0].longest

@@ -383,7 +383,7 @@ def _read_number(data: Any, at: Any, end: Any) -> Any:
 
 @inlined_kernel
 def _width_of(word: Any) -> Any:
-    """How many bytes a number takes; 0 of 0."""
+    """The number of bytes that a number takes; 0 of 0."""
     width = np.int64(0)
     while word != np.uint64(0):
         word >>= np.uint64(8)

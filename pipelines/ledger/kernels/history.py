@@ -111,7 +111,7 @@ def keep_measure(table: Table, book: Book, slot: Int, cash: Float, theta: Int) -
 
 @lean_kernel
 def expired(table: Table, book: Book, slot: Int, theta: Int, more: Int) -> Int:
-    """How many of the oldest measures a fixed window no longer reaches, when `more` are about to be added."""
+    """The number of the oldest measures that a fixed window no longer reaches, when `more` are about to be added."""
     if book.modes[0].policy != P_FIXED:
         return 0
     when = table.measure_theta[slot]

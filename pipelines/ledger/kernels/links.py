@@ -53,7 +53,7 @@ def guess_slots(table: Table, scratch: Scratch, items: Any, i: Int) -> None:
 
 @inlined_kernel
 def place_of_guesses(scratch: Scratch, i: Int) -> Int:
-    """Where the guesses of row i begin."""
+    """The beginning of the guesses of row i."""
     return (i & 1) * scratch.pages.shape[0]
 
 
@@ -121,7 +121,7 @@ def find_slots(table: Table, book: Book, scratch: Scratch, links: Int) -> Bool:
 
 @inlined_kernel
 def links_of(table: Table, slot: Int) -> Int:
-    """How many links of a page are remembered."""
+    """The number of links of a page that are remembered."""
     count = np.int64(table.link_count[slot])
     return count if count >= 0 else -1 - count
 

@@ -144,7 +144,7 @@ class Rows:
 
     @cached_property
     def total(self) -> int:
-        """How many rows there are. They are read for it once."""
+        """The number of rows. They are read for it once."""
         return sum(map(len, self))
 
     @cached_property

@@ -68,7 +68,7 @@ def selection_named(strategy: str, web: SurveyedWeb, seed: int) -> Select:
 
 
 def impact(web: SurveyedWeb, local: Ints) -> Floats:
-    """Of every page of a web: its true rank times the share of its links that lead to the domain (6.2)."""
+    """The true rank of every page of a web times the share of its links that lead to the domain (6.2)."""
     graph = web.graph
     is_local = np.zeros(graph.pages, np.bool_)
     is_local[local] = True

@@ -157,7 +157,7 @@ def changed(web: Graph, share: float, random: np.random.Generator) -> Graph:
 
 
 def turns_a_month(web: Graph, seed: int, order: str) -> float:
-    """How many turns N visits in this order take, measured in the third crawl of a web."""
+    """The turns that N visits in this order take, measured in the third crawl of a web."""
     ledger = Ledger(LedgerConfig(history=All(), damping=DAMPING))
     ids = page_ids(web.pages, seed)
     crawl = WebCrawl([ledger], ids, order_named(order, web, seed, ledger))

@@ -23,7 +23,7 @@ from opicflow.pipelines.lab.experiments.task_runner import MeasureTask
 
 PAGES, RUNS = 10_000, 3
 SIZES, LIMITED = (10, 100, 1_000, 5_000), 1_000
-"""How many pages a manipulator makes; with how many the limits of orders are compared."""
+"""The pages that a manipulator makes; and those with which the limits of orders are compared."""
 _HISTORIES = (EXACT, CERTIFIED, "interpolation", "variable", "all")
 _SHOWN = [scheme for scheme in SCHEMES if scheme != SUBDOMAINS]
 """Subdomains gain the importance that a farm does."""

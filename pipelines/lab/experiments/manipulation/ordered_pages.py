@@ -38,7 +38,7 @@ SETTINGS = (
 MOMENTS = {"early": 0.2, "late": 0.9}
 """The share of the honest pages that is read before a manipulation begins."""
 SEEDS_OF_CRAWL, DAYS = 10, 20
-"""How many pages a crawl begins with; the days that are measured."""
+"""The pages that a crawl begins with; the days that are measured."""
 _ROUNDS = 100
 _FIRST_DAY = 20_000
 

@@ -54,7 +54,7 @@ class Pieces(NamedTuple):
     is_fresh: Bools
     is_stale: Bools
     stale_since: Ints
-    """Where it is stale: since when."""
+    """Since when a page is stale, if it is."""
     behind: Ints
     """The changes since the copy was fetched; without a copy all changes, the birth included."""
 

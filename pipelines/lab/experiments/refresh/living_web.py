@@ -41,7 +41,7 @@ class LivingKind(NamedTuple):
 
     style: DirectoryStyle
     days_of_lists: float
-    """Of front pages and of the indexes of directories."""
+    """The days between changes of front pages and of the indexes of directories."""
     days_of_others: float
 
 
@@ -55,13 +55,13 @@ class Shares:
     """The events of a web, as shares from 0 to 1."""
 
     born: float = 0.2
-    """Of all pages that there will ever be: those that are born during the year."""
+    """The share of pages, of all that there will ever be, that are born during the year."""
     dying: float = 0.1
-    """Of all pages: those that go away during the year."""
+    """The share of pages that go away during the year."""
     returning: float = 0.4
-    """Of all changes: those that bring the content before the last again."""
+    """The share of changes that bring the content before the last again."""
     weak: float = 0.1
-    """Of all pages: those whose server often fails."""
+    """The share of pages whose server often fails."""
     weak_failing: float = 0.15
     """The share of days on which every fetch of a weak page fails."""
     failing: float = 0.01
@@ -109,7 +109,7 @@ class LivingWeb:
     contents: Ints
     """The content that each change brings: the row of the change that brought it first."""
     starts: Ints
-    """Where the changes of each page begin in these two, and at last how many there are."""
+    """The first change of each page in these two, and at last the number of changes."""
 
     @property
     def pages(self) -> int:

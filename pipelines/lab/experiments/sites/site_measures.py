@@ -23,7 +23,7 @@ KINDS = (SUM, BY_LINKS, BY_PAGES, KEEPING, PAGES)
 READ = (25, 50, 100, 200)
 """Per cent of the pages, after which a ledger of sites is compared."""
 GROWN = (1, 10)
-"""How many times its pages a site adds."""
+"""The multiples of its pages that a site adds."""
 HISTORIES: dict[str, History] = {"certified": Certified(), "interpolation": Interpolation()}
 _TOP = 20
 _BATCH = 512

@@ -105,7 +105,7 @@ class Expansion:
 
     @property
     def pages(self) -> int:
-        """How many pages were read."""
+        """The number of pages that were read."""
         return len(self._ids)
 
     def add(self, fetched: FetchedPages, is_local: Bools) -> None:
