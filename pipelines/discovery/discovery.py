@@ -18,7 +18,7 @@ from opicflow.schemas.arrays import Array, Bools, Floats, Ids, Ints
 _EVIDENCE = 3
 _LITTLE = 1e-3
 _LEAST_KEPT, _PAGES_A_KEPT_ONE = 1 << 12, 32
-"""A review keeps the first number of pages, or one in the second number of those that are known."""
+"""A review keeps so many pages, or one for each 32 that are known, whichever is more."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,7 +30,7 @@ from opicflow.pipelines.stream.snapshot_store import Snapshots
 from opicflow.schemas.errors import UserError
 
 MOST_ROUNDS = 2000
-"""The rounds of a pipeline: the next one goes on with the same ledgers. Beam keeps 25 KB of each round until the end."""
+"""The rounds of one pipeline; the next goes on with its ledgers. Beam keeps 25 KB of each round until the end."""
 _ROUTERS = "routers"
 _RETRY_SECONDS = 5.0
 _LEAST_SECONDS_OF_A_GOOD_RUN = 60.0
