@@ -605,9 +605,6 @@ class CountingKeeperFactory:
     def restore(self, shard: int, chunks: Iterable[bytes]) -> Any:
         return CountingKeeper(shard)
 
-    def decode_head(self, stored: bytes | None) -> LogHead:
-        return LogHead.from_bytes(stored) if stored else LogHead()
-
 
 class KeyPerPage(beam.PTransform[Any, Any]):
     """The obvious stream: every page is a key, its cash is state, every link a message. It has no virtual page."""

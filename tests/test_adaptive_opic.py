@@ -21,11 +21,16 @@ from opicflow.connectors import runs
 from opicflow.connectors.files.log_reader import FileRange, Format
 from opicflow.pipelines.adaptive_opic import AdaptiveOpic, Publications
 from opicflow.pipelines.lab.web.webs import power_law_web
-from opicflow.pipelines.ledger import Interpolation, LedgerConfig
+from opicflow.pipelines.ledger import ConfigRefused, Interpolation, LedgerConfig
+from opicflow.pipelines.replay.events import DecodeEvents
+from opicflow.pipelines.replay.replayed_log import ReplayConfig
+from opicflow.pipelines.replay.segment_steps import ReplaySettings
 from opicflow.pipelines.replay.segments import LOCAL
 from opicflow.pipelines.stages.decode import decode_range
+from opicflow.pipelines.stages.decoded_batch import DecodedBatch
 from opicflow.pipelines.stages.keep_ledger import KeepLedger
-from opicflow.pipelines.stages.rules import Rules
+from opicflow.pipelines.stages.rules import Categories, Rules
+from opicflow.schemas.pages import PageIds
 from opicflow.schemas.published_schemas import schema
 from support.logs import WebLog, jsonl, records_of, run
 
@@ -173,6 +178,33 @@ def test_results_are_published_while_events_come(log: Path, tmp_path: Path) -> N
     published = saved.records("importance")
     assert len({one["event_time"] for one in published}) > 3
     assert len(published) > len({one["page"] for one in published})
+
+
+def test_the_ledger_has_the_page_ids_of_the_rules(log: Path, replayed: Path, tmp_path: Path) -> None:
+    rules, saved = Rules(page_ids=PageIds.with_secret(b"a key of thirty-two bytes or more")), Saved(tmp_path)
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        lines = pipeline | beam.io.ReadFromText(str(log), coder=beam.coders.BytesCoder())
+        saved.save(lines | AdaptiveOpic(rules=rules))
+    found = {one["url"]: one for one in saved.records("importance")}
+    assert {url: one["importance"] for url, one in found.items()} == pytest.approx(
+        {one["url"]: one["importance"] for one in records_of(replayed / "importance.jsonl")}, abs=1e-4
+    )
+    assert all(int(one["page"], 16) == rules.page_ids.of(url.encode()) for url, one in found.items())
+
+
+def test_rules_and_ledger_have_the_same_categories() -> None:
+    with pytest.raises(ConfigRefused, match="other categories of pages than the ledger"):
+        AdaptiveOpic(rules=Rules(categories=Categories(by_media=True)))
+
+
+def test_a_decoded_batch_passes_no_line_before_it() -> None:
+    batch = DecodedBatch("x", 0, 1, 1, *[None] * 2)  # type: ignore[arg-type]
+    decode = DecodeEvents(ReplaySettings(ReplayConfig(), Rules(), {}, "run"))
+    decode.setup()
+    decode.start_bundle()
+    assert list(decode.process(b'{"url": "https://a.example/"}')) == []
+    first, second = decode.process(batch)
+    assert (len(first.decoded.events), second.source) == (1, "x")
 
 
 def test_what_cannot_be_an_event_ends_the_pipeline_with_a_line() -> None:

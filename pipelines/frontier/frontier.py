@@ -492,7 +492,6 @@ def _without_plain_links(event: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _new_state(path: Path, config: LedgerConfig) -> State:
     rules = Rules()
-    replay = ReplayConfig(config, page_ids=rules.page_ids)
     run = {"logs": [], "reports": [], "starts": {}, "finished": False}
     source = Source(_SOURCE, str(path / FRONTIER_LOG_NAME), 0, "")
-    return State(replay.to_json(), [rules.to_json()], [source], run, page_ids=rules.page_ids.to_json())
+    return State({"ledger": config.to_json()}, [rules.to_json()], [source], run, page_ids=rules.page_ids.to_json())

@@ -71,7 +71,10 @@ class PaperInterpolation:
 
 @dataclass(frozen=True)
 class Interpolation:
-    """The default: a rate and the span it was measured over, never less than `min_gaps` gaps between visits."""
+    """A rate and the span it was measured over, never less than `min_gaps` gaps between visits.
+
+    The default of `LedgerConfig`; replays and streams have `Certified`.
+    """
 
     window_turns: float = 8.0
     window_days: float | None = None

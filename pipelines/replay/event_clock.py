@@ -70,7 +70,7 @@ def _position_of(items: CrawlItems, row: int) -> LogPosition:
     return LogPosition(int(items.offset[row]), int(items.within[row]))
 
 
-def answers(items: CrawlItems) -> Bools:
+def answering(items: CrawlItems) -> Bools:
     """Return which rows are the visit of the page that answered: the last visit of its event."""
     visits: Bools = items.kind == Kind.VISIT
     goes_on = np.zeros(len(items), np.bool_)

@@ -67,26 +67,29 @@ class DecodeEvents(beam.DoFn):
     def process(self, element: Any) -> Iterator[DecodedBatch]:
         """Take an event. Yields a batch when there are enough."""
         if isinstance(element, DecodedBatch):
+            yield from self._waiting()
             yield element._replace(is_last=False, ends_input=False)
             return
         line = _line_of(element)
         self._lines.append(line)
         self._bytes += len(line)
         if self._bytes >= _BATCH_BYTES:
-            yield self._batch()
+            yield from self._waiting()
 
     def finish_bundle(self) -> Iterator[Any]:
         """Yield the rest."""
-        if self._lines:
-            window = GlobalWindow()
-            yield WindowedValue(self._batch(), window.start, (window,))
+        window = GlobalWindow()
+        yield from (WindowedValue(batch, window.start, (window,)) for batch in self._waiting())
 
-    def _batch(self) -> DecodedBatch:
+    def _waiting(self) -> Iterator[DecodedBatch]:
+        """Yield the lines that wait as a batch, if there are some."""
+        if not self._lines:
+            return
         assert self._canonicaliser is not None
         block = b"".join(self._lines)
         self.start_bundle()
         decoded = decode_jsonl(block, _SOURCE, 0)
-        return DecodedBatch(_SOURCE, 0, len(block), len(block), decoded, urls_of(decoded, self._canonicaliser))
+        yield DecodedBatch(_SOURCE, 0, len(block), len(block), decoded, urls_of(decoded, self._canonicaliser))
 
 
 def _line_of(event: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""The pipeline of a replay, on one screen: segments of crawl logs in, outputs of the keeper out.
+"""The pipeline of a replay, on one screen: segments of crawl logs in, outputs out.
 
 Its source reads logs, and its sink saves results in a work folder that all workers share. `AdaptiveOpic`
 (pipelines/adaptive_opic.py) is the same for events of a pipeline of one's own.
@@ -46,7 +46,7 @@ class Replay(beam.PTransform):
         routed = batches | "Route" >> beam.ParDo(Route(given)).with_outputs(REJECTED, main="entries")
         keyed = routed.entries | "KeyByPage" >> beam.Map(key_by_page)
         keyed.element_type = typehints.KV[int, bytes]  # or they would be pickled
-        keep = KeepLedger(ReplayedLogFactory(given.config), given.run, self._head is None, self._head)
+        keep = KeepLedger(ReplayedLogFactory(given.config), given.run, self._head)
         kept = keyed | "KeepLedger" >> beam.ParDo(keep)
         # Not flattened: each is saved in the stage that makes it, so memory never holds everything.
         return {"rejects": routed[REJECTED], "kept": kept}
@@ -104,4 +104,4 @@ class SaveOutputs(beam.DoFn):
 
     def process(self, element: Output) -> None:
         """Save one output."""
-        save_output(self._run, Path(self._work), Output(*element), self._compressed)
+        save_output(self._run, Path(self._work), element, self._compressed)

@@ -1,8 +1,8 @@
-"""The log of a replay: batches of events in, in any order; outputs of the keeper out. No Beam in here.
+"""The log of a replay: batches of events in, in any order; outputs out. No Beam in here.
 
 A `ReplayedLog` brings batches into their order, and holds those that come early. It makes the entries of the log from
 them, with those of its clock (event_clock.py), and gives each to the keeper of the ledger, the one that streams have,
-too (stages/ledger_keeper.py). A report ends each segment. So the state after a batch does not depend on how the input
+too (stages/ledger_keeper.py). A report ends each segment. So the ledger and its outputs do not depend on how the input
 was divided.
 """
 
@@ -34,7 +34,7 @@ from opicflow.pipelines.ledger.space import Space, in_memory
 from opicflow.pipelines.refresh.policies import check
 from opicflow.pipelines.replay.early_batches import EarlyBatches
 from opicflow.pipelines.replay.event_clock import (
-    answers,
+    answering,
     hours,
     policies_chain,
     policy_time_ms,
@@ -58,10 +58,11 @@ from opicflow.pipelines.stages.outputs import (
     FINAL_IMPORTANCE,
     FINAL_ORDERS,
     FINAL_SCHEDULE,
+    FINAL_SITES,
     MOMENTS,
+    ORDERS,
     REJECTS,
     REPORT,
-    SITES,
     Output,
 )
 from opicflow.pipelines.stages.publish import audit_values, everything, idle_cash
@@ -110,8 +111,8 @@ class ReplayConfig:
     page_ids: PageIds = field(default_factory=PageIds)
     now_second: int | None = None
     """Time passes up to this second when all input is read, with visits or without."""
-    is_placed: bool = True
-    """Whether batches have their place in the log. Otherwise they are applied as they arrive."""
+    has_offsets: bool = True
+    """Whether batches have their offsets in the log. Otherwise they get them as they arrive."""
     multiplier: int | None = field(default=None, compare=False, repr=False)
     """The multiplier of hash tables: no result depends on it, and it must not be guessed (ledger.Ledger)."""
     space: Space = field(default=in_memory, compare=False, repr=False)
@@ -136,17 +137,6 @@ class ReplayConfig:
             audit_seconds=_NEVER,  # the report at the end has one
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the configuration as plain values, without policies: they are part of the log, as events are."""
-        return {
-            "ledger": self.ledger.to_json(),
-            "settle": self.settle,
-            "samples": self.samples,
-            "publications": self.publications,
-            "records_per_visit": self.records_per_visit,
-            "least_move": self.least_move,
-        }
-
 
 @dataclass
 class _Counted:
@@ -168,15 +158,17 @@ class _Counted:
 
 @dataclass
 class _Due:
-    """When samples are due, and a hash of the chain of all policies applied."""
+    """When samples are due, a hash of the chain of all policies applied, and what the end depends on."""
 
     next_sample_visits: int = 1
     next_moment_visits: int = 0
     policies_chain: str = ""
+    has_ordered: bool = False
+    """Whether orders were published in this run."""
 
 
 class ReplayedLog:
-    """A keeper with its ledger, the batches that wait for their turn, and the counts since the last report."""
+    """The log of one ledger: the keeper that applies it, batches that came early, and counts since the last report."""
 
     def __init__(self, config: ReplayConfig, ledger: Ledger) -> None:
         """Begin the log of a ledger that has applied nothing."""
@@ -204,6 +196,10 @@ class ReplayedLog:
     def policies_chain(self) -> str:
         """A hash of the chain of all policies applied."""
         return self._due.policies_chain
+
+    def begin_run(self) -> None:
+        """Begin another run, whose outputs are its own."""
+        self._due.has_ordered = False
 
     # -- state -----------------------------------------------------------------------------------------------------
 
@@ -254,8 +250,8 @@ class ReplayedLog:
         if isinstance(batch, bytes):
             batch = RoutedBatch.from_bytes(batch)
         head = self.head
-        if not self.config.is_placed:
-            batch = batch.placed(head.next)
+        if not self.config.has_offsets:
+            batch = batch.at_offset(head.next)
         self.keeper.head = replace(head.behind(batch.offset, 0, batch.digest()), next=head.next)
         if batch.offset > head.next:
             self.early[batch.offset] = batch.to_bytes()
@@ -325,7 +321,9 @@ class ReplayedLog:
         if is_reviewed:
             return_freed_memory()
         yield from self._apply_policies(1000 * second)
-        yield from self.keeper.publish_due()
+        for output in self.keeper.publish_due():
+            self._due.has_ordered = self._due.has_ordered or output.kind == ORDERS
+            yield output
 
     def _apply_policies(self, until_ms: int) -> Iterator[Output]:
         """Apply the policies up to a time of the crawl that were not applied before."""
@@ -347,7 +345,7 @@ class ReplayedLog:
         """Count duplicates and late visits of the pages that answered, not of the redirects before them."""
         if not fates.any():
             return
-        answered = answers(items)[-len(fates) :]
+        answered = answering(items)[-len(fates) :]
         for name, fate in (("duplicates", Fate.DUPLICATE), ("late", Fate.LATE), ("forgotten", Fate.REFUSED)):
             self._counted.add(name, int((answered & (fates == fate)).sum()))
 
@@ -357,7 +355,7 @@ class ReplayedLog:
             return
         collided = np.zeros(len(items), bool)
         collided[len(items) - len(fates) :] = fates == Fate.COLLIDED
-        visits, announced = collided & answers(items), collided & (items.kind == Kind.ANNOUNCEMENT)
+        visits, announced = collided & answering(items), collided & (items.kind == Kind.ANNOUNCEMENT)
         counts = {"visits": int(visits.sum()), "announcements": int(announced.sum())}  # the router has counted them
         for kind, count in counts.items():
             self._counted.add(kind, -count)
@@ -414,11 +412,11 @@ class ReplayedLog:
         yield self._report(batch, planned, audit, refused_to_come)
         for part in schedule_parts(ledger, planned):
             yield Output(FINAL_SCHEDULE, part)
-        if not config.publications:  # which have the orders of each cycle
+        if not self._due.has_ordered:  # the orders of the present cycle were published otherwise
             for part in order_parts(ledger, planned):
                 yield Output(FINAL_ORDERS, part)
         if config.sites is not None:
-            yield Output(SITES, pack_sites(ledger, planned, config.sites, certificate=self._certificate))
+            yield Output(FINAL_SITES, pack_sites(ledger, planned, config.sites, certificate=self._certificate))
         del planned, importance
         ledger.take_up()
 
@@ -480,7 +478,3 @@ class ReplayedLogFactory:
     def restore(self, shard: int, chunks: Iterable[bytes]) -> ReplayedLog:
         """Return the log that wrote these chunks."""
         return ReplayedLog.from_chunks(self.config, chunks)
-
-    def decode_head(self, stored: bytes | None) -> LogHead:
-        """Return the stored head, or the first one for None."""
-        return LogHead.from_bytes(stored) if stored else LogHead()

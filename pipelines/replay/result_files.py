@@ -58,7 +58,7 @@ _ALWAYS = (
     _Records("refresh-schedule", SCHEDULES, (outputs.FINAL_SCHEDULE,)),
     _Records("crawl-orders", ORDERS, (outputs.ORDERS, outputs.FINAL_ORDERS)),
 )
-_SITES = _Records("site-importance", SITES, (outputs.SITES,))
+_SITES = _Records("site-importance", SITES, (outputs.FINAL_SITES,))
 _PUBLICATIONS = (
     _Records("publications", IMPORTANCE, (outputs.IMPORTANCE,)),
     _Records("refresh-publications", SCHEDULES, (outputs.SCHEDULE,)),

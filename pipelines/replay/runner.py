@@ -40,6 +40,7 @@ from opicflow.pipelines.replay.segments import (
     SegmentDone,
     SegmentRunner,
     read_so_far,
+    readable,
 )
 from opicflow.pipelines.replay.state import State, StateFolder, StateRefused, samples_of
 from opicflow.pipelines.replay.summary import (
@@ -160,7 +161,9 @@ def replayed(request: ReplayRequest, progress: Callable[[Progress], None]) -> It
         stored = folder.read() if folder else None
         has_parts = folder is None or folder.work.exists()
         config, rules = _settings(request, stored)
-        state = stored or State(config.to_json(), [rules.to_json()], page_ids=rules.page_ids.to_json())
+        state = stored or State(
+            {"ledger": config.ledger.to_json()}, [rules.to_json()], page_ids=rules.page_ids.to_json()
+        )
         work = stack.enter_context(_work_folder(folder, request.out))
         if request.urls_on_disk or (folder is not None and _is_large(request, folder.snapshot_bytes(state))):
             config = replace(config, space=MappedFiles(work))
@@ -223,12 +226,15 @@ class _Replay:
         `has_parts`: the work folder is the one in which the run before has written.
         """
         state, names = self.state, list(self.source.names)
-        now = {} if self.request.now_second is None else {"now_second": self.request.now_second}
+        now: dict[str, Any] = {} if self.request.now_second is None else {"now_second": self.request.now_second}
+        if self.request.publications:  # parts of a run without them are not those of a run with them
+            now["publications"] = True
         is_resumed = (
             bool(state.run)
             and has_parts
             and state.run["logs"] == names
             and state.run.get("now_second") == self.request.now_second
+            and state.run.get("publications", False) == self.request.publications
             and LedgerConfig.from_json(state.config["ledger"]) == self.config.ledger
         )
         if LedgerConfig.from_json(state.config["ledger"]) != self.config.ledger:
@@ -248,11 +254,13 @@ class _Replay:
                     "summary, and its rejects are not listed."
                 )
             earlier = samples_of(state.run, _MOST_EARLIER_SAMPLES)
+            if log is not None:
+                log.begin_run()
             state.run = {"logs": names, "reports": [], "starts": {}, "finished": False, "earlier": earlier, **now}
         remove_parts(self.work, segment_at(log.head.next) if log and is_resumed else 0)
         self.ahead_before = frozenset(one.name for one in state.ahead)
         found = self.source.find(state, self.notes, self.folder is not None, self.request.latest_ms)
-        rejects = b"".join(reject_line(_reject_of_empty(file), file) for file in found.empty_files)
+        rejects = b"".join(reject_line(_reject_of_empty(file), file) for file in map(readable, found.empty_files))
         write_part(self.work, Output(REJECTS, rejects))
         self.checkpoint_at_bytes = counts_of(state)["bytes_read"]
         return found
@@ -294,8 +302,7 @@ class _Replay:
     def _record(self, report: dict[str, Any]) -> None:
         """Record the report of a segment, and how far each source was read, in the state."""
         run = self.state.run
-        if report["tally"] or not run["reports"]:
-            run["reports"].append({name: report[name] for name in _SUMMED})
+        run["reports"].append({name: report[name] for name in _SUMMED})
         run["last"] = {name: value for name, value in report.items() if name not in _SUMMED}
         read = {one.source: one for one in read_so_far(report)}
         for source in self.state.sources:

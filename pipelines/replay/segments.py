@@ -78,7 +78,10 @@ class SegmentRunner:
             self._run_here(segment, head)
             report = report_of(self.run_name, self.work, segment.number)
             log = kept(self.run_name, Keepers).peek(SHARD)
-            assert isinstance(log, ReplayedLog) and report is not None
+            if not isinstance(log, ReplayedLog) or report is None:
+                raise LostLedger(
+                    f"the workers of {self.runner} are other processes: omit the --beam-option that does so"
+                )
             head = log.head
             yield SegmentDone(report, log)
             if report["ended"]:
@@ -119,7 +122,7 @@ class SegmentRunner:
 
     @property
     def _settings(self) -> ReplaySettings:
-        files = {input_range.source: input_range.name for input_range in self.input_ranges}
+        files = {one.source: readable(one.name) for one in self.input_ranges}
         return ReplaySettings(self.config, self.rules, files, self.run_name, self.latest_ms)
 
     @property
@@ -149,6 +152,11 @@ class SegmentRunner:
         for name, output in outputs.items():
             _ = output | f"Save {name}" >> beam.ParDo(SaveOutputs(self.run_name, str(self.work), self._compresses))
         pipeline.run().wait_until_finish()
+
+
+def readable(name: str) -> str:
+    """Return the name of a file as text: bytes of it that are no UTF-8 are replaced."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def read_so_far(report: dict[str, Any]) -> list[SourceProgress]:

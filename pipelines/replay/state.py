@@ -316,6 +316,7 @@ def _check_run(run: dict[str, Any]) -> None:
     _check(all(type(name) is str for name in run["logs"]))
     _check(all(type(at) is int and 0 <= at <= _MOST for at in run["starts"].values()))
     _check(run.get("now_second") is None or type(run["now_second"]) is int)
+    _check(type(run.get("publications", False)) is bool)
     for report in run["reports"]:
         _check_kinds(report, _REPORT_KINDS)
         for counts in (report["tally"], report["rejects"]):

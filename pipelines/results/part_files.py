@@ -1,6 +1,6 @@
 """The parts of results: outputs that a replay keeps in its work folder until results are written from them.
 
-No other module makes or reads the names of these files. Those of a kind sort in the order of the log.
+The names of a kind sort in the order of the log.
 """
 
 from __future__ import annotations
@@ -82,18 +82,21 @@ class ArrivingParts:
     def __init__(self, work: Path) -> None:
         """The parts in this folder, none of which has arrived."""
         self._work = work
-        self._arrived: dict[str, list[Path]] = {}
+        self._arrived: dict[str, dict[Path, None]] = {}
+        """The final parts so far, in the order in which they came."""
         self._latest = ""
         self._is_complete = self._is_stopped = False
         self._changed = Condition()
 
     def add(self, kind: str, path: Path) -> None:
-        """Wake readers: the next part of a kind is there. Final kinds come last, and one after the other."""
+        """Wake readers if the next part of a final kind is there. Final kinds come last, one after the other."""
+        if kind not in FINAL:
+            return
         with self._changed:
-            paths = self._arrived.setdefault(kind, [])
-            if path not in paths:  # which a repeated bundle has saved again
-                paths.append(path)
-            self._latest = kind
+            paths = self._arrived.setdefault(kind, {})
+            if path not in paths:  # a repeated bundle saves it again
+                paths[path] = None
+                self._latest = kind
             self._changed.notify_all()
 
     def complete(self) -> None:
@@ -131,7 +134,7 @@ class ArrivingParts:
     def _read_final(self, kind: str) -> Iterator[bytes]:
         number = 0
         self._wait(kind)
-        while number < len(paths := self._arrived.get(kind, ())):
+        while number < len(paths := list(self._arrived.get(kind, ()))):
             yield read_part(paths[number])
             number += 1
             self._wait(kind, number)

@@ -38,6 +38,7 @@ from opicflow.pipelines.stages.outputs import (
     FINAL_IMPORTANCE,
     FINAL_ORDERS,
     FINAL_SCHEDULE,
+    FINAL_SITES,
     IMPORTANCE,
     ORDERS,
     REJECTS,
@@ -92,7 +93,7 @@ def send_results(to: Destination, work: Path, audit: dict[str, Any]) -> list[Sen
             sender.send_pages(topic, Parts(work, topic), columns_of)
             sender.bury(topic, Parts(work, TOMBSTONES))
             sender.send_pages(topic, Parts(work, at_the_end), columns_of)
-        sender.send_sites(Parts(work, SITES), Parts(work, TOMBSTONES))
+        sender.send_sites(Parts(work, FINAL_SITES), Parts(work, TOMBSTONES))
         for kind in (ORDERS, FINAL_ORDERS):
             sender.send_pages(ORDERS, Parts(work, kind), order_columns)
         for lines in Parts(work, REJECTS):

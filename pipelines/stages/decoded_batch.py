@@ -23,8 +23,10 @@ from opicflow.schemas.urls import Canonicaliser, CanonicalUrls
 Partitions = tuple[tuple[int, int, str], ...]
 """How far each partition of a topic was read: its number, the next offset, and the digest of the last record."""
 _BITS_OF_A_SEGMENT = 32
-_PLACED = "events"
-"""The source of batches that get their place when they are applied."""
+_BITS_OF_A_BATCH = 32
+"""The positions of a batch: no event is as many bytes long."""
+_EVENTS = "events"
+"""The source of batches that get their offsets when they arrive."""
 
 
 class SourceProgress(NamedTuple):
@@ -151,16 +153,17 @@ class RoutedBatch(NamedTuple):
             batch.ends_input,
         )
 
-    def placed(self, offset: int) -> RoutedBatch:
+    def at_offset(self, offset: int) -> RoutedBatch:
         """Return the batch at an offset of the log. All such batches have one source, and are one after the other."""
-        entry, begin, end = self.entry, *(LogPosition(first_offset(at), 0) for at in (offset, offset + 1))
+        entry, begin, end = self.entry, *(LogPosition(at << _BITS_OF_A_BATCH, 0) for at in (offset, offset + 1))
         items = replace(entry.items, offset=entry.items.offset - entry.start.offset + begin.offset)
-        return self._replace(offset=offset, end=offset + 1, entry=CrawlEntry(_PLACED, begin, end, items))
+        return self._replace(offset=offset, end=offset + 1, entry=CrawlEntry(_EVENTS, begin, end, items))
 
     def digest(self) -> str:
         """Return a hash of the batch."""
         entry = self.entry
-        digest = xxhash.xxh3_64(repr((self.offset, self.end, entry.source, entry.start, entry.end)).encode())
+        values = (self.offset, self.end, *self[3:], entry.source, entry.start, entry.end)
+        digest = xxhash.xxh3_64(repr(values).encode("utf-8", "backslashreplace"))
         for column in ITEM_COLUMNS:
             digest.update(np.ascontiguousarray(getattr(entry.items, column.name)).data)
         return digest.hexdigest()

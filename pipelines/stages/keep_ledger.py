@@ -14,7 +14,8 @@ from apache_beam.coders import BytesCoder
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec
 
 from opicflow.connectors.runs import kept
-from opicflow.pipelines.stages.keepers import Head, Keeper, KeeperFactory, Keepers, LostLedger, rebuild
+from opicflow.pipelines.stages.keepers import Keeper, KeeperFactory, Keepers, LostLedger, rebuild
+from opicflow.pipelines.stages.log_head import LogHead
 from opicflow.pipelines.stages.metrics import count
 
 _LEAST_JOURNAL_BYTES = 4 << 20
@@ -59,7 +60,7 @@ class JournalInState:
         self._bag.clear()
         keeper.journal_bytes = 0
 
-    def since(self, keeper: Keeper, head: Head) -> Iterable[bytes]:
+    def since(self, keeper: Keeper, head: LogHead) -> Iterable[bytes]:
         """Yield all batches: state has none behind the head."""
         for batch in self._bag.read():
             keeper.journal_bytes += len(batch)
@@ -73,14 +74,14 @@ class KeepLedger(beam.DoFn):
     SNAPSHOT = BagStateSpec("snapshot", BytesCoder())
     JOURNAL = BagStateSpec("journal", BytesCoder())
 
-    def __init__(self, factory: KeeperFactory, run: str, durable: bool = False, first: Head | None = None) -> None:
-        """Keep ledgers in this process for `run`; `durable` also writes snapshots and a journal to state.
+    def __init__(self, factory: KeeperFactory, run: str, first: LogHead | None = None) -> None:
+        """Keep ledgers in this process for `run`, with snapshots and a journal in state.
 
-        `first`: this process keeps a ledger with that head already, of an earlier pipeline of the run.
+        `first`: this process keeps the ledger, and has it with that head already if an earlier pipeline of the run has
+        left it. Then neither snapshots nor a journal are written.
         """
         self._factory = factory
         self._run = run
-        self._durable = durable
         self._first = first
 
     def process(
@@ -92,14 +93,16 @@ class KeepLedger(beam.DoFn):
     ) -> Iterator[Any]:
         """Apply one batch."""
         shard, data = element
-        yield from self.keep(shard, data, head_state, snapshot, JournalInState(journal) if self._durable else None)
+        yield from self.keep(
+            shard, data, head_state, snapshot, JournalInState(journal) if self._first is None else None
+        )
 
     def keep(
         self, shard: int, batch: Any, head_state: Any, snapshot: Any, journal: Journal | None
     ) -> Generator[Any, None, Keeper]:
         """Apply one batch to the ledger of a shard. Yields its outputs and returns its keeper."""
         stored = head_state.read()
-        head = self._factory.decode_head(stored) if stored or self._first is None else self._first
+        head = LogHead.from_bytes(stored) if stored or self._first is None else self._first
         keepers = kept(self._run, Keepers)
         keeper = keepers.take(shard)
         if keeper is None or not self.is_usable(keeper, head):
@@ -116,7 +119,7 @@ class KeepLedger(beam.DoFn):
         keepers.put(shard, keeper)
         return keeper
 
-    def is_usable(self, keeper: Keeper, head: Head) -> bool:
+    def is_usable(self, keeper: Keeper, head: LogHead) -> bool:
         """Whether a keeper of the process can go on from the head in state."""
         return bool(keeper.head == head)
 
@@ -130,7 +133,7 @@ class KeepLedger(beam.DoFn):
             keeper.snapshot_bytes += len(chunk)
         journal.clear(keeper)
 
-    def recover(self, shard: int, head: Any, snapshot: Any, journal: Journal | None) -> Keeper:
+    def recover(self, shard: int, head: LogHead, snapshot: Any, journal: Journal | None) -> Keeper:
         """Rebuild the keeper with this head from state. Raises `LostLedger` if state does not lead to the head."""
         if journal is None:
             raise LostLedger(

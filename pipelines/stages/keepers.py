@@ -10,22 +10,12 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain as concatenated
 from typing import Any, Protocol
 
+from opicflow.pipelines.stages.log_head import LogHead
 from opicflow.schemas.errors import UserError
 
 
 class LostLedger(UserError):
-    """A ledger that was kept in memory only is lost."""
-
-
-class Head(Protocol):
-    """How far a log was applied. Two keepers of a log with equal heads are equal."""
-
-    @property
-    def chain(self) -> str:
-        """A hash of all that was applied; empty before the first batch."""
-
-    def to_bytes(self) -> bytes:
-        """Return the head as it is stored."""
+    """A ledger is lost, or its log has no end: it was kept in memory only, or its state was damaged."""
 
 
 class Keeper(Protocol):
@@ -37,8 +27,8 @@ class Keeper(Protocol):
     """The size of the batches since that snapshot."""
 
     @property
-    def head(self) -> Any:
-        """The `Head` behind the last batch."""
+    def head(self) -> LogHead:
+        """How far the log was applied. Two keepers of a log with equal heads are equal."""
 
     def take(self, batch: Any) -> Iterator[Any]:
         """Apply a batch. Yields outputs."""
@@ -55,9 +45,6 @@ class KeeperFactory(Protocol):
 
     def restore(self, shard: int, chunks: Iterable[bytes]) -> Keeper:
         """Return the keeper that wrote these chunks."""
-
-    def decode_head(self, stored: bytes | None) -> Head:
-        """Return the stored head, or the first one for None."""
 
 
 class Keepers:

@@ -121,16 +121,14 @@ class _Notes:
 class LedgerKeeper:
     """The ledger of a shard and the head of its log."""
 
-    def __init__(
-        self, shard: int, first_offset: int = 0, publishes: bool = True, visits_per_publication: int = 1
-    ) -> None:
+    def __init__(self, shard: int, publishes: bool = True, visits_per_publication: int = 1) -> None:
         """Begin before the first record of the log.
 
         `publishes`: whether results leave while the log is applied; visited pages do so some at a time.
         """
         self.shard = shard
         self._publishes, self._visits_per_publication = publishes, visits_per_publication
-        self.head = LogHead(next=first_offset)
+        self.head = LogHead()
         self.ledger: Ledger | None = None
         self.origin: Origin | None = None
         self.counts: Counter[str] = Counter()
@@ -168,6 +166,10 @@ class LedgerKeeper:
         """Take head and notes from the values of `notes`. Raises `ValueError` or `TypeError` for others."""
         head, notes = values
         self.head, self._notes = checked_fields(LogHead(**head)), checked_fields(_Notes(**notes))
+        if not all(type(page) is int and 0 <= page < 1 << 64 for page in self._notes.unpublished):
+            raise ValueError("a page that waits is no page id")
+        if self.head.next < 0 or self._notes.movers < 0:
+            raise ValueError("a count is below 0")
 
     @classmethod
     def continuing(
@@ -579,10 +581,6 @@ class LedgerKeeperFactory:
     def restore(self, shard: int, chunks: Iterable[bytes]) -> LedgerKeeper:
         """Return the keeper that wrote these chunks."""
         return LedgerKeeper.from_chunks(shard, chunks)
-
-    def decode_head(self, stored: bytes | None) -> LogHead:
-        """Return the stored head, or the first one for None."""
-        return LogHead.from_bytes(stored) if stored else LogHead()
 
 
 def _without_times(items: CrawlItems, is_ahead: Bools) -> CrawlItems:

@@ -16,7 +16,8 @@ _Stored = TypeVar("_Stored", bound=Any)
 class LogHead:
     """How far a log was applied: the next offset, the offset and digest of the last record, and a hash of the chain.
 
-    The hash is that of all records from the start, for any division into batches. Keepers with equal heads are equal.
+    The hash is that of all records from the start, for any division into batches; a replay's is that of its batches, as
+    they came. Keepers with equal heads are equal.
     """
 
     next: int = 0
@@ -34,9 +35,9 @@ class LogHead:
         return json.dumps(asdict(self), separators=(",", ":")).encode()
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> LogHead:
-        """Decode a head."""
-        return cls(**json.loads(data))
+    def from_bytes(cls, data: bytes | None) -> LogHead:
+        """Decode a head; the first one for None, or no bytes."""
+        return cls(**json.loads(data)) if data else cls()
 
 
 def checked_fields(stored: _Stored) -> _Stored:

@@ -1,4 +1,4 @@
-"""The outputs of a keeper, in a replay and in a stream: their kinds, and the bytes that leave."""
+"""The outputs of replays and streams: their kinds, and the bytes that leave."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ APPLIED = "applied"
 
 FINAL_IMPORTANCE, FINAL_SCHEDULE, FINAL_ORDERS = "final-importance", "final-schedule", "final-orders"
 """All pages at the end of a replay, when each is due, and the orders of the next cycle."""
-FINAL = (FINAL_IMPORTANCE, FINAL_SCHEDULE, FINAL_ORDERS, SITES)
+FINAL_SITES = "final-sites"
+FINAL = (FINAL_IMPORTANCE, FINAL_SCHEDULE, FINAL_ORDERS, FINAL_SITES)
 """The kinds that a replay makes at its end, in this order."""
 MOMENTS = "moments"
 """The importance of all pages while a crawl ran, as `replay/moments.py` packs it."""
@@ -23,7 +24,7 @@ NO_SHARD = -1
 
 
 class Output(NamedTuple):
-    """One output of a keeper. Transfers are for the log of a shard.
+    """One output. Transfers are for the log of a shard.
 
     `offset` and `number`: where a replay has made it, the offset of its log and the number of the output there.
     """

@@ -14,7 +14,7 @@ from opicflow.connectors.kafka.polls import Poll, WatchedTopic
 from opicflow.connectors.kafka.source import PartitionReader, read_range
 from opicflow.connectors.runs import kept
 from opicflow.pipelines.stages.keep_ledger import Journal, KeepLedger
-from opicflow.pipelines.stages.keepers import Head, Keeper, KeeperFactory, Keepers
+from opicflow.pipelines.stages.keepers import Keeper, KeeperFactory, Keepers
 from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper
 from opicflow.pipelines.stages.log_head import LogHead
 from opicflow.pipelines.stages.log_settings import LogRefused
@@ -88,7 +88,7 @@ class KeepLogLedger(KeepLedger):
         `check` refuses a head whose log was replaced, before a ledger is rebuilt from that log. Snapshots go to
         `store`; without one into the state of this stage.
         """
-        super().__init__(factory, run, durable=True)
+        super().__init__(factory, run)
         self._check = check
         self._store = store
         self._least_log_mb = least_log_mb
@@ -137,7 +137,7 @@ class KeepLogLedger(KeepLedger):
             record_metrics(keeper)
             yield Output(APPLIED, applied(self._run, shard, keeper.head.next), shard)
 
-    def is_usable(self, keeper: Keeper, head: Head) -> bool:
+    def is_usable(self, keeper: Keeper, head: LogHead) -> bool:
         """Whether a keeper has the head in state, or is further and all its outputs have arrived."""
         assert isinstance(keeper, LedgerKeeper) and isinstance(head, LogHead)
         if keeper.head == head:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from opicflow.pipelines.ranks import rank_parts
 from opicflow.pipelines.ranks.graph.builder import BuildPlan, GraphBuilder
 from opicflow.pipelines.ranks.graph.csr import Graph
 from opicflow.pipelines.ranks.graph.oracle import pagerank
@@ -36,7 +37,6 @@ from opicflow.pipelines.ranks.rank_parts import (
     sent_part,
     unpack_part,
 )
-from opicflow.pipelines.stages import rank_parts
 from opicflow.schemas.arrays import Floats
 from support.paths import TOP
 from support.thorough import crossed

@@ -256,10 +256,26 @@ def test_parts_are_read_as_they_arrive_and_no_earlier(tmp_path: Path) -> None:
         assert next(importance) == b"final-importance 1"
 
         write_part(tmp_path, Output(MOMENTS, b"{}", offset=1))
-        assert list(importance) == [], "another kind ends it"
-        assert not arriving.has(FINAL_SCHEDULE)
+        assert not arriving.has(FINAL_IMPORTANCE, 2)
+        write_part(tmp_path, final(FINAL_SCHEDULE, 0))
+        assert list(importance) == [], "another final kind ends it"
+        assert not arriving.has(FINAL_ORDERS)
         arriving.complete()
-        assert list(arriving.read(FINAL_SCHEDULE, FINAL_ORDERS)) == []
+        assert list(arriving.read(FINAL_SCHEDULE, FINAL_ORDERS)) == [b"final-schedule 0"]
+
+
+def test_a_bundle_that_is_repeated_ends_no_result_early(tmp_path: Path) -> None:
+    with arriving_parts(tmp_path) as arriving:
+        write_part(tmp_path, Output(FINAL_IMPORTANCE, b"pages", number=2))
+        write_part(tmp_path, Output(FINAL_SCHEDULE, b"first", number=3))
+        schedule = arriving.read(FINAL_SCHEDULE)
+        assert next(schedule) == b"first"
+        write_part(tmp_path, Output(FINAL_IMPORTANCE, b"pages", number=2))
+        assert not arriving.has(FINAL_SCHEDULE, 1), "the bundle failed in the schedule, and comes again"
+        write_part(tmp_path, Output(FINAL_SCHEDULE, b"first", number=3))
+        write_part(tmp_path, Output(FINAL_SCHEDULE, b"second", number=4))
+        arriving.complete()
+        assert list(schedule) == [b"second"]
 
 
 def test_all_parts_are_there_when_they_were_saved_elsewhere(tmp_path: Path) -> None:

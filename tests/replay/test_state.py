@@ -158,6 +158,19 @@ def test_a_log_that_was_replayed_before_has_nothing_new(lines: list[bytes], tmp_
     assert state_files(tmp_path / "state") == before
 
 
+@pytest.mark.parametrize("first", [False, True])
+def test_a_run_without_publications_is_not_continued_by_one_with_them(
+    first: bool, lines: list[bytes], tmp_path: Path
+) -> None:
+    path = write(tmp_path / "log.jsonl", b"".join(lines))
+    replay([path], tmp_path / "state", tmp_path / "a", publications=first)
+    again = run([path], tmp_path / "b", state=tmp_path / "state", publications=not first)
+    assert again.summary["events_read"] == 0 and not [note for note in again.notes if "the same as then" in note]
+    orders = records_of(tmp_path / "b/crawl-orders.jsonl")
+    assert {order["url"] for order in orders} and len({order["ordered_at"] for order in orders}) == 1, "the next cycle"
+    assert not list((tmp_path / "state/work").glob("importance-*")), "published by the run before"
+
+
 @pytest.mark.parametrize("compress", [bytes, gzip.compress], ids=["plain", "gzip"])
 def test_logs_that_begin_with_the_same_seeds_are_different_logs(compress: Any, tmp_path: Path) -> None:
     seeds = b"".join(json_line(CrawlEvent(url(n), announce=True)) for n in range(2000))
@@ -574,7 +587,7 @@ class ReplayForgetfully(beam.PTransform):
         routed = entries | beam.Map(key_by_page).with_output_types(keyed)
         if self._shuffle is not None:
             routed = routed | beam.GroupByKey() | beam.ParDo(Shuffle(self._shuffle)).with_output_types(keyed)
-        keep = ForgetfulKeepLedger(ReplayedLogFactory(self._config), "a run", self._durable)
+        keep = ForgetfulKeepLedger(ReplayedLogFactory(self._config), "a run", None if self._durable else LogHead())
         return {"kept": routed | "KeepLedger" >> beam.ParDo(keep)}
 
 

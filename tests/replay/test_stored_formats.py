@@ -10,7 +10,8 @@ STORED = (
     b':0,"audit_second":-1,"sent_to":[],"received_from":[],"removed_from_sites":[],"visits_at_sites":0,"si'
     b'tes_second":-1,"sites":0,"clocks_differ":false,"refused":{},"output_ms":0,"are_movers_due":false,"mo'
     b'vers_second":-1,"has_more_movers":false,"unpublished":[]}],{"tally":{},"rejects":{},"samples":[],"re'
-    b'fused_policies":[]},{"next_sample_visits":1,"next_moment_visits":0,"policies_chain":""},[]]'
+    b'fused_policies":[]},{"next_sample_visits":1,"next_moment_visits":0,"policies_chain":"","has_ordered"'
+    b":false},[]]"
 )
 
 

@@ -497,7 +497,7 @@ class Stored:
         close_run(self.run)
 
     def at(self) -> int:
-        return LedgerKeeperFactory().decode_head(self.head.value).next // MANY
+        return LogHead.from_bytes(self.head.value).next // MANY
 
     def snapshots(self) -> list[int]:
         return [one.next // MANY for one in self.store.newest_first(0) if self.store.head(0, one)]
@@ -535,7 +535,7 @@ def test_a_lost_ledger_is_restored_from_storage(stored: Stored) -> None:
     stored.lose_process()
     stored.apply(40, 41)
     assert stored.read_again == [(newest, 40)] or newest == 40
-    assert keeper_at(41 * MANY, stored.log).head == LedgerKeeperFactory().decode_head(stored.head.value)
+    assert keeper_at(41 * MANY, stored.log).head == LogHead.from_bytes(stored.head.value)
     assert before != fingerprint(stored) == list(stored.keeper().chunks())  # type: ignore[union-attr]
 
 
@@ -587,7 +587,7 @@ def test_without_state_a_ledger_of_the_process_is_used_only_if_its_outputs_have_
     stored.head = Value()
     stored.apply(5 if arrived else 0, 9)
     assert (stored.keeper() is old) == arrived
-    assert LedgerKeeperFactory().decode_head(stored.head.value) == keeper_at(9 * MANY, stored.log).head
+    assert LogHead.from_bytes(stored.head.value) == keeper_at(9 * MANY, stored.log).head
 
 
 def test_without_state_a_ledger_begins_at_its_newest_snapshot_also_if_the_log_before_was_deleted(
@@ -599,7 +599,7 @@ def test_without_state_a_ledger_begins_at_its_newest_snapshot_also_if_the_log_be
     stored.lose_process()
     stored.head, stored.first = Value(), newest
     stored.apply(newest, 45)
-    assert LedgerKeeperFactory().decode_head(stored.head.value) == keeper_at(45 * MANY, stored.log).head
+    assert LogHead.from_bytes(stored.head.value) == keeper_at(45 * MANY, stored.log).head
     assert not stored.read_again
 
 
@@ -613,7 +613,7 @@ def test_a_state_before_the_beginning_of_its_log_goes_on_from_the_newest_snapsho
     stored.lose_process()
     stored.head, stored.first = Value(old), newest * MANY
     stored.apply(newest, 45)
-    assert LedgerKeeperFactory().decode_head(stored.head.value) == keeper_at(45 * MANY, stored.log).head
+    assert LogHead.from_bytes(stored.head.value) == keeper_at(45 * MANY, stored.log).head
 
 
 def test_a_snapshot_in_state_of_an_older_version_is_used_and_then_removed(stored: Stored) -> None:

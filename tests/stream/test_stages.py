@@ -28,6 +28,7 @@ from opicflow.pipelines.ledger import CrawlEntry, Kind, LedgerConfig, PolicyEntr
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.stages.keepers import LostLedger
 from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper, LedgerKeeperFactory, request_fingerprint
+from opicflow.pipelines.stages.log_head import LogHead
 from opicflow.pipelines.stages.log_settings import Continuation, Origin
 from opicflow.pipelines.stages.outputs import APPLIED, REJECTS
 from opicflow.pipelines.stages.rules import Categories, LinkWeights, Rules
@@ -422,7 +423,7 @@ class Logged:
         return batch(start, self.log[start:end], second=1)
 
     def at(self) -> int:
-        return LedgerKeeperFactory().decode_head(self.head.value).next
+        return LogHead.from_bytes(self.head.value).next
 
     def snapshot_at(self) -> int:
         return LedgerKeeperFactory().restore(0, self.snapshot.values).head.next if self.snapshot.values else 0

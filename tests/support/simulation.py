@@ -238,7 +238,7 @@ class Process:
         if topic == LOG:
             keeper = None if stored else kept(self.run, Keepers).peek(partition)
             is_ahead = keeper is not None and self.keep.is_usable(keeper, LogHead())
-            return keeper.head.next if keeper and is_ahead else LedgerKeeperFactory().decode_head(stored).next
+            return keeper.head.next if keeper and is_ahead else LogHead.from_bytes(stored).next
         return SourceState.from_bytes(stored).next if stored else self.simulation.submitted[topic][partition]
 
     def read_log(self, shard: int, start: int, end: int) -> Iterator[MessageBatch]:
@@ -691,7 +691,7 @@ class Simulation:
         """The ledger of the process, and the one that the state leads to, are the one that the log leads to."""
         process, shard = self.process, expected.shard
         stored, bag = process.states[LOG, shard]
-        head = LedgerKeeperFactory().decode_head(stored)
+        head = LogHead.from_bytes(stored)
         assert head.next == self._end(LOG, shard), "the log was read to its end"
         cached = kept(process.run, Keepers).peek(shard)
         if isinstance(cached, LedgerKeeper) and cached.head == head:
@@ -770,7 +770,7 @@ class Simulation:
                     if isinstance(entry, TransfersEntry):
                         found[entry.source_shard].append(one.value or b"")
             for sender, of_sender in enumerate(outputs):
-                expected = [output.data for output in of_sender if output[::2] == (TRANSFERS, shard)]
+                expected = [output.data for output in of_sender if (output.kind, output.to_shard) == (TRANSFERS, shard)]
                 assert list(dict.fromkeys(found[sender])) == expected or self.faults.hole
 
     def _check_results(self, outputs: list[list[Output]]) -> None:

@@ -46,7 +46,7 @@ from opicflow.pipelines.ledger import (
     TickEntry,
 )
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
-from opicflow.pipelines.replay.event_clock import answers
+from opicflow.pipelines.replay.event_clock import answering
 from opicflow.pipelines.results.exports.export_job import ExportJob
 from opicflow.pipelines.results.exports.result_rows import rows_of_files
 from opicflow.pipelines.results.exports.targets import TARGETS
@@ -586,7 +586,7 @@ def _applied(parts: list[bytes], config: LedgerConfig) -> tuple[dict[str, int], 
         applied = ledger.apply(decode_entry(encode_entry(entry)))
         at += len(part)
         assert ledger.mark("f") == LogPosition(at, 0)
-        answered, collided = answers(routed.items), applied.fates == Fate.COLLIDED
+        answered, collided = answering(routed.items), applied.fates == Fate.COLLIDED
         duplicates = int((answered & (applied.fates == Fate.DUPLICATE)).sum())
         totals["events_read"] += routed.counts["events_read"]
         totals["visits"] += routed.counts.get("visits", 0) - duplicates - int((answered & collided).sum())
