@@ -2,7 +2,7 @@
 
 A runner makes, copies and drops the objects of stages as it likes, and state is bytes. Objects that have to outlast
 them are kept here, by the name of their run and by their class, until the run is closed
-(docs/decisions/process-caches.md).
+(docs/decisions/beam.md).
 """
 
 from __future__ import annotations

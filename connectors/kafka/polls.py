@@ -1,7 +1,7 @@
 """When a stream reads its topics: a timer, the ends of all partitions, and polls of the partitions that have grown.
 
 One slot finds the ends for all. The stage that needs a partition takes its polls and reads it:
-docs/decisions/polling.md has the reasons.
+docs/decisions/flink.md has the reasons.
 """
 
 from __future__ import annotations

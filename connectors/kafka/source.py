@@ -1,7 +1,7 @@
 """Topics as the source of a stream: at a poll, the stage that needs a partition reads it.
 
 A partition is read from any offset in batches that touch: a batch covers the offsets [start, end), and the next one
-begins at its end, even after the runner has restarted the stage (docs/decisions/polling.md).
+begins at its end, even after the runner has restarted the stage (docs/decisions/flink.md).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class PartitionReader:
     """Reads partitions of a topic, for a limited time at every poll. The offsets are state of the stage that has it.
 
     Polls come from a source of Flink: on Flink neither a splittable `DoFn` that defers its remainder nor a timer works
-    for long (docs/decisions/polling.md).
+    for long (docs/decisions/flink.md).
     """
 
     def __init__(self, topic: WatchedTopic, run: str = "") -> None:

@@ -2,7 +2,7 @@
 
 The next record is always the one with the earliest time among the next records of all partitions; of equal times, that
 of the lowest partition. So the order depends only on the records and on the offsets where reading starts, and a reader
-that continues from the end of a batch gets the same order (docs/decisions/kafka-order.md).
+that continues from the end of a batch gets the same order (docs/decisions/topics.md).
 
 A position in the log is the number of offsets that were passed since its beginning, summed over all partitions.
 """

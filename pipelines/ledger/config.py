@@ -18,7 +18,7 @@ from opicflow.pipelines.refresh.strategies import STRATEGIES
 from opicflow.schemas.shards import MOST_SHARDS
 
 UNITS_PER_PAGE = 1 << 24
-"""Cash minted with every page. Integer cash makes conservation exact (docs/decisions/integer-cash.md)."""
+"""Cash minted with every page. Integer cash makes conservation exact (docs/decisions/cash.md)."""
 
 MOST_CASH = 1 << 62
 """The limit of every amount and every total of a shard: sums of two fit into 64 bits."""

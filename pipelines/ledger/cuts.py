@@ -1,4 +1,4 @@
-"""Cuts: what a shard sends to the others, and when (docs/decisions/quiet-logs.md).
+"""Cuts: what a shard sends to the others, and when (docs/decisions/log-entries.md).
 
 A *whole* cut goes to all other shards, with all that waits for them, their parts of the virtual account, and gossip.
 There is one after a number of visits. At ticks it depends on `cut_seconds`. If that is 0, every tick makes a whole cut.

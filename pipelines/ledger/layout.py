@@ -2,7 +2,7 @@
 
 A transfer touches only `hot` (page id and cash, 16 bytes that never straddle a cache line) and the id index; a visit
 touches in addition one row of `pages`, one of its history policy, and one of `refresh`, which only pages have that were
-visited or ordered (docs/decisions/rows.md).
+visited or ordered (docs/decisions/memory.md).
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ class Ledger:
         clock begins: any value gives the same importance. `page_ids` are the rules that gave the pages of the log
         their ids: policies name pages by URL. `multiplier`, odd and of 64 bits, is that of the hash tables and changes
         nothing but the speed: give one that cannot be guessed if the key of page ids is public; None = one made from
-        that key (docs/decisions/index-multiplier.md). `space` is where URLs and remembered links are.
+        that key (docs/decisions/page-ids.md). `space` is where URLs and remembered links are.
         """
         config = config or LedgerConfig()
         check_shard(shard, shards.count if isinstance(shards, ShardRanges) else shards)

@@ -1,6 +1,6 @@
 """The driver `local`: the stages of a replay in this process, by threads, without Beam.
 
-The decoding of a segment, the routing and the ledger run side by side (docs/decisions/local-runner.md).
+The decoding of a segment, the routing and the ledger run side by side (docs/decisions/segments.md).
 """
 
 from __future__ import annotations

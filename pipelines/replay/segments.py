@@ -2,7 +2,7 @@
 
 In one process the input is divided into segments, behind which a checkpoint may be written, and the ledger goes from
 one to the next in this process (docs/decisions/segments.md). Other runners get the whole input in one pipeline. The
-runner `local` drives the stages by threads, without Beam (docs/decisions/local-runner.md).
+runner `local` drives the stages by threads, without Beam (docs/decisions/segments.md).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 They do not count as read. A state keeps where they are: a range of the log for each segment that had some, the time up
 to which events were accepted then, and the earliest time of the others. When the clock has come there, a replay of the
-log reads the range again, for the events behind the first of the two times (docs/decisions/times-ahead.md).
+log reads the range again, for the events behind the first of the two times (docs/decisions/times.md).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Keepers: ledgers with their heads, and those that this process keeps for a run. No Beam in here.
 
 A head is how far the log of a ledger was applied, and a hash of that log. The process keeps the keepers of a run,
-because a ledger is far too large to be read from state for each batch (docs/decisions/process-caches.md).
+because a ledger is far too large to be read from state for each batch (docs/decisions/beam.md).
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class Stream(beam.PTransform[Any, Any]):
     """From topics to topics, without end.
 
     Flink finds the state of a stage by the label of the stage before it: a changed label loses the state of running
-    jobs (docs/decisions/beam-and-flink.md).
+    jobs (docs/decisions/flink.md).
     """
 
     def __init__(self, config: StreamConfig) -> None:

@@ -1,4 +1,4 @@
-"""Replays by threads and by Beam have the same states and results (docs/decisions/local-runner.md)."""
+"""Replays by threads and by Beam have the same states and results (docs/decisions/segments.md)."""
 
 from __future__ import annotations
 

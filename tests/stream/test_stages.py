@@ -196,7 +196,7 @@ def ledger_of(entries: Iterable[bytes]) -> LedgerKeeper:
     return keeper
 
 
-@pytest.mark.xfail(strict=True, reason="policies come first in a rebuild: docs/decisions/rebuild-order.md")
+@pytest.mark.xfail(strict=True, reason="policies come first in a rebuild: docs/decisions/reshard.md")
 def test_a_rebuild_keeps_the_order_of_policies_and_events() -> None:
     visit = [m.value or b"" for m in RoutingStage(begun=ONE_SHARD).route(batch(0, [event(1)]))]
     dropped = batch(0, [b'{"url": "https://a.example/1", "drop": true}'])

@@ -234,7 +234,7 @@ def advanced_to(input_range: TopicRange, step: Step) -> TopicRange:
 
 
 def in_order(input_range: TopicRange, cluster: Cluster) -> list[tuple[int, str, int]]:
-    """The rule of docs/decisions/kafka-order.md, record by record, on the records of the partitions."""
+    """The rule of docs/decisions/topics.md, record by record, on the records of the partitions."""
     at = {one.partition: one.start for one in input_range.partitions}
     left = {
         one.partition: [r for r in cluster.partitions[one.partition].records if one.start <= r.offset < one.end]

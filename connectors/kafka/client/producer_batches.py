@@ -7,7 +7,7 @@ that fills the next batch; here the sender is woken only if it would not send th
 
 This depends on private parts of kafka-python, so it is done only with versions that were tested
 (`TESTED_VERSIONS`). With other versions, and where a batch may be too large for its topic and be split, records are
-sent one by one (docs/decisions/bulk-sending.md).
+sent one by one (docs/decisions/columns.md).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ is free ends a search. A probe compares all tags of a line, without a branch for
 predicted.
 
 The hash is made of multiplications. The multiplier is stored behind the last entry: who chooses page ids must not know
-it, or could make all ids collide (docs/decisions/index-multiplier.md). Where a page is in the index decides nothing
+it, or could make all ids collide (docs/decisions/page-ids.md). Where a page is in the index decides nothing
 else.
 
 It grows by moving entries a few at a time: while `index_old` has rows, a page may be found in either, and every

@@ -1,4 +1,4 @@
-"""The links of a visit, and the remembered links of pages (docs/decisions/remembered-links.md).
+"""The links of a visit, and the remembered links of pages (docs/decisions/memory.md).
 
 The remembered links of a page are a block of 4-byte words in one array:
 
