@@ -36,7 +36,6 @@ TWINS = {
         "pipelines/lab/experiments/refresh",
     },
     "errors": {"pipelines/ledger", "schemas"},
-    "keeper": {"pipelines/replay", "pipelines/stream"},
     "pipeline": {"pipelines/replay", "pipelines/stream"},
 }
 """Modules with one name in several folders, which make the difference plain."""
