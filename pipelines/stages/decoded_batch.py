@@ -163,7 +163,7 @@ class RoutedBatch(NamedTuple):
         """Return a hash of the batch."""
         entry = self.entry
         values = (self.offset, self.end, *self[3:], entry.source, entry.start, entry.end)
-        digest = xxhash.xxh3_64(repr(values).encode("utf-8", "backslashreplace"))
+        digest = xxhash.xxh3_64(orjson.dumps(values, default=tuple))
         for column in ITEM_COLUMNS:
             digest.update(np.ascontiguousarray(getattr(entry.items, column.name)).data)
         return digest.hexdigest()

@@ -60,6 +60,10 @@ def test_both_ways_give_the_same_bytes(options: dict[str, Any], log: Path, small
         out, state = tmp_path / f"{runner}.out", tmp_path / runner
         run([log], out, state=state, segment_bytes=60_000, runner=runner, **options)
     assert state_files(tmp_path / DIRECT_RUNNER) == state_files(tmp_path / LOCAL)
+    notes = [
+        json.loads((tmp_path / one / "state.json").read_bytes())["state"]["notes"] for one in (DIRECT_RUNNER, LOCAL)
+    ]
+    assert notes[0] == notes[1] and json.loads(notes[0])[0][0]["chain"]
     found = results_of(tmp_path / f"{DIRECT_RUNNER}.out")
     assert found == results_of(tmp_path / f"{LOCAL}.out")
     assert found["summary.json"]["rejects"] == 1 and len(found) >= 5
