@@ -58,9 +58,9 @@ class AdaptiveOpic(beam.PTransform[Any, Any]):
     ) -> None:
         """`ledger`: how cash and history are counted. `rules`: which URLs are pages.
 
-        The default history, `Certified()`, gives exact ranks with a bound of their error; `Interpolation()` is that of
-        the paper.
-        Events after `latest_ms` (milliseconds since 1970) are rejected.
+        The default history, `Certified()`, gives exact ranks with a bound of their error; `Interpolation()` is the
+        paper's. A key of page ids in the rules becomes a part of the job, which the runner may show. Events after
+        `latest_ms` (milliseconds since 1970) are rejected.
         """
         super().__init__()
         ledger, rules = ledger or LedgerConfig(history=Certified()), rules or Rules()
