@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opicflow.connectors.files.whole_file import sync_folder, whole_file
-from opicflow.pipelines.results.part_files import read_part
+from opicflow.pipelines.results.part_files import part_paths, read_part
 from opicflow.pipelines.stages.outputs import FINAL_IMPORTANCE, FINAL_ORDERS, FINAL_SCHEDULE
 from opicflow.schemas.columns import unpack
 from opicflow.schemas.policy_json import policy_to_json
@@ -54,7 +54,7 @@ def write_answers(
     partial = answers.with_name(f"{answers.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
-    parts = sorted(part.name for kind in _KINDS for part in work.glob(f"{kind}-*"))
+    parts = sorted(part.name for kind in _KINDS for part in part_paths(work, kind))
     for name in parts:
         os.rename(work / name, partial / name)
     with whole_file(partial / _CONTENTS) as file:

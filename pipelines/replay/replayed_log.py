@@ -59,6 +59,7 @@ from opicflow.pipelines.stages.outputs import (
     FINAL_ORDERS,
     FINAL_SCHEDULE,
     FINAL_SITES,
+    KEPT,
     MOMENTS,
     ORDERS,
     REJECTS,
@@ -78,8 +79,6 @@ from opicflow.schemas.sites import SiteKind
 
 SHARD = 0
 """A replay has one ledger."""
-FIRST_NUMBER = 2
-"""The first number of a keeper's outputs at an offset: lower ones are rejects of empty files, and of the router."""
 _FEWEST_BETWEEN_SAMPLES = 200
 _SAMPLED_PAGES = 50
 _VISITS_PER_PUBLICATION = 500
@@ -262,7 +261,7 @@ class ReplayedLog:
 
     def _apply(self, batch: RoutedBatch) -> Iterator[Output]:
         """Apply a batch. Its outputs get their numbers."""
-        for number, output in enumerate(self._outputs(batch), FIRST_NUMBER):
+        for number, output in enumerate(self._outputs(batch), KEPT):
             yield output._replace(offset=batch.offset, number=number)
 
     def _outputs(self, batch: RoutedBatch) -> Iterator[Output]:

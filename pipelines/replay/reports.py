@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from opicflow.connectors.runs import find_kept, kept
-from opicflow.pipelines.results.part_files import parts_of_segment, read_part, write_part
+from opicflow.pipelines.results.part_files import part_paths, read_part, write_part
 from opicflow.pipelines.stages.decoded_batch import segment_at
 from opicflow.pipelines.stages.outputs import REPORT, Output
 
@@ -40,7 +40,7 @@ def report_of(run: str, work: Path, segment: int) -> dict[str, Any] | None:
     """Return the report of a segment; None if the segment has not ended."""
     report = kept(run, Reports).take(segment)
     if report is None:
-        saved = sorted(work.glob(f"{parts_of_segment(REPORT, segment)}*"))
+        saved = part_paths(work, REPORT, segment)
         report = read_part(saved[-1]) if saved else None
     found: dict[str, Any] | None = None if report is None else orjson.loads(report)
     return found

@@ -56,7 +56,14 @@ from opicflow.pipelines.results.part_files import Parts, remove_final_parts, rem
 from opicflow.pipelines.results.schedules import plan_notes
 from opicflow.pipelines.stages.decoded_batch import segment_at
 from opicflow.pipelines.stages.freed_memory import return_freed_memory
-from opicflow.pipelines.stages.outputs import FINAL_IMPORTANCE, FINAL_ORDERS, FINAL_SCHEDULE, REJECTS, Output
+from opicflow.pipelines.stages.outputs import (
+    EMPTY_FILES,
+    FINAL_IMPORTANCE,
+    FINAL_ORDERS,
+    FINAL_SCHEDULE,
+    REJECTS,
+    Output,
+)
 from opicflow.pipelines.stages.rejects import reject_line
 from opicflow.pipelines.stages.route import ANY_TIME
 from opicflow.pipelines.stages.rules import Rules
@@ -226,15 +233,13 @@ class _Replay:
         `has_parts`: the work folder is the one in which the run before has written.
         """
         state, names = self.state, list(self.source.names)
-        now: dict[str, Any] = {} if self.request.now_second is None else {"now_second": self.request.now_second}
-        if self.request.publications:  # parts of a run without them are not those of a run with them
-            now["publications"] = True
+        given = {"now_second": self.request.now_second, "publications": self.request.publications or None}
+        options = {name: value for name, value in given.items() if value is not None}
         is_resumed = (
             bool(state.run)
             and has_parts
             and state.run["logs"] == names
-            and state.run.get("now_second") == self.request.now_second
-            and state.run.get("publications", False) == self.request.publications
+            and {name: state.run[name] for name in given if name in state.run} == options
             and LedgerConfig.from_json(state.config["ledger"]) == self.config.ledger
         )
         if LedgerConfig.from_json(state.config["ledger"]) != self.config.ledger:
@@ -256,12 +261,12 @@ class _Replay:
             earlier = samples_of(state.run, _MOST_EARLIER_SAMPLES)
             if log is not None:
                 log.begin_run()
-            state.run = {"logs": names, "reports": [], "starts": {}, "finished": False, "earlier": earlier, **now}
+            state.run = {"logs": names, "reports": [], "starts": {}, "finished": False, "earlier": earlier, **options}
         remove_parts(self.work, segment_at(log.head.next) if log and is_resumed else 0)
         self.ahead_before = frozenset(one.name for one in state.ahead)
         found = self.source.find(state, self.notes, self.folder is not None, self.request.latest_ms)
         rejects = b"".join(reject_line(_reject_of_empty(file), file) for file in map(readable, found.empty_files))
-        write_part(self.work, Output(REJECTS, rejects))
+        write_part(self.work, Output(REJECTS, rejects, number=EMPTY_FILES))
         self.checkpoint_at_bytes = counts_of(state)["bytes_read"]
         return found
 

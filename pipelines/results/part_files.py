@@ -20,15 +20,15 @@ from opicflow.pipelines.stages.outputs import FINAL, Output
 _COMPRESSED = b"x\x01"
 
 
-def part_name(kind: str, offset: int, number: int) -> str:
+def _name_of(output: Output) -> str:
     """Return the file name of an output: its kind, its segment, its batch there, and its number in that."""
-    segment = segment_at(offset)
-    return f"{parts_of_segment(kind, segment)}{offset - first_offset(segment):06}-{number:06}"
+    segment = segment_at(output.offset)
+    return f"{output.kind}-{segment:06}-{output.offset - first_offset(segment):06}-{output.number:06}"
 
 
-def parts_of_segment(kind: str, segment: int) -> str:
-    """Return what the names of the outputs of a kind in a segment begin with."""
-    return f"{kind}-{segment:06}-"
+def part_paths(work: Path, kind: str, segment: int | None = None) -> list[Path]:
+    """Return the parts of a kind that exist, in the order of the log; or those of one segment."""
+    return sorted(work.glob(f"{kind}-*" if segment is None else f"{kind}-{segment:06}-*"))
 
 
 def _segment_of(name: str) -> int | None:
@@ -43,7 +43,7 @@ def write_part(work: Path, output: Output, compressed: bool = False) -> None:
     `compressed`: those that are made at the end of the input take less room.
     """
     data = zlib.compress(output.data, 1) if compressed and output.kind in FINAL else output.data
-    path = work / part_name(output.kind, output.offset, output.number)
+    path = work / _name_of(output)
     write_atomically(path, data)
     arriving = find_kept(str(work), ArrivingParts)
     if arriving is not None:
@@ -61,7 +61,7 @@ class Parts(Sequence[bytes]):
 
     def __init__(self, work: Path, kind: str) -> None:
         """List the parts that exist now."""
-        self._paths = sorted(work.glob(f"{kind}-*"))
+        self._paths = part_paths(work, kind)
 
     def __len__(self) -> int:
         return len(self._paths)
@@ -168,6 +168,6 @@ def remove_parts(work: Path, from_segment: int = 0) -> None:
 def remove_final_parts(work: Path) -> None:
     """Remove the parts that were made at the end of the input."""
     for kind in FINAL:
-        for path in work.glob(f"{kind}-*"):
+        for path in part_paths(work, kind):
             with suppress(FileNotFoundError):
                 path.unlink()

@@ -27,7 +27,7 @@ from opicflow.pipelines.stages.decoded_batch import (
     route_rows,
     urls_of,
 )
-from opicflow.pipelines.stages.outputs import REJECTS, Output
+from opicflow.pipelines.stages.outputs import REJECTS, ROUTED, Output
 from opicflow.pipelines.stages.rejects import reject_line
 from opicflow.pipelines.stages.route import ANY_TIME, Seen
 from opicflow.pipelines.stages.rules import Rules
@@ -40,8 +40,6 @@ _MOST_AHEAD = 48
 _MOST_AHEAD_BYTES = 32 << 20
 """The most bytes that they may take: a batch of short links is thirty times as large when it is decoded."""
 _REJECT_BYTES = 1 << 10
-ROUTED = 1
-"""The number of the rejects of a router among the outputs of their batch. Those of the keeper are higher."""
 
 
 class UndecodedBatch(Protocol):

@@ -162,16 +162,19 @@ class RoutedBatch(NamedTuple):
     def digest(self) -> str:
         """Return a hash of the batch."""
         entry = self.entry
-        values = (self.offset, self.end, *self[3:], entry.source, entry.start, entry.end)
-        digest = xxhash.xxh3_64(orjson.dumps(values, default=tuple))
+        digest = xxhash.xxh3_64(self._values())
+        digest.update(orjson.dumps((entry.source, entry.start, entry.end), default=tuple))
         for column in ITEM_COLUMNS:
             digest.update(np.ascontiguousarray(getattr(entry.items, column.name)).data)
         return digest.hexdigest()
 
     def to_bytes(self) -> bytes:
         """Encode the batch, to go from one worker to another."""
-        values = (self.offset, self.end, *self[3:])
-        return b"\n".join((orjson.dumps(values, default=tuple), encode_entry(self.entry)))
+        return b"\n".join((self._values(), encode_entry(self.entry)))
+
+    def _values(self) -> bytes:
+        """Encode everything but the entry."""
+        return orjson.dumps((self.offset, self.end, *self[3:]), default=tuple)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RoutedBatch:

@@ -445,12 +445,12 @@ class LedgerKeeper:
         visited: Ids = items.page[first:][items.kind[first:] == Kind.VISIT]
         if len(visited) == 0 or self.is_quiet:
             return
-        if self._visits_per_publication > 1:
+        if self._notes.unpublished:
             visited = np.concatenate((np.array(self._notes.unpublished, np.uint64), visited))
-            is_enough = len(visited) >= self._visits_per_publication
-            self._notes.unpublished = [] if is_enough else visited.tolist()
-            if not is_enough:
-                return
+        is_enough = len(visited) >= self._visits_per_publication
+        self._notes.unpublished = [] if is_enough else visited.tolist()
+        if not is_enough:
+            return
         published = publish_visited(self.ledger, visited)
         if published is not None:
             yield Output(IMPORTANCE, published)

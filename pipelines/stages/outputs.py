@@ -21,6 +21,8 @@ MOMENTS = "moments"
 REPORT = "report"
 """What happened in a segment of a replay, as JSON."""
 NO_SHARD = -1
+EMPTY_FILES, ROUTED, KEPT = 0, 1, 2
+"""The numbers of a replay's outputs at an offset: rejects of empty files, those of the router, then all others."""
 
 
 class Output(NamedTuple):
