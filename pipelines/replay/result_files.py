@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -67,6 +67,8 @@ _REJECTS, _TOMBSTONES = "rejects", "tombstones"
 _SUMMARY = "summary"
 _NAMES = (*(one.name for one in (*_ALWAYS, _SITES, *_PUBLICATIONS)), _REJECTS, _TOMBSTONES)
 _FILES = rf"({'|'.join(_NAMES)})(-\d{{5}}-of-\d{{5}})?\.({'|'.join(FORMATS)})|{_SUMMARY}\.json"
+
+_LONGEST_END_SECONDS = 10
 
 
 class FileKinds(NamedTuple):
@@ -142,11 +144,16 @@ class ResultFiles:
         return paths
 
     def close(self) -> None:
-        """End the thread. Files that have no names yet are removed."""
+        """End the thread. Files that have no names yet are removed.
+
+        An interrupt within an import can leave the lock of that import taken, and the thread then waits for it for
+        ever: it is not waited for any longer than a file takes to end.
+        """
         self._arriving.close()
-        self._thread.shutdown(cancel_futures=True)
-        for one in self._writing:
-            if not one.cancelled() and one.exception() is None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        begun = [one for one in self._writing if not one.cancelled()]
+        for one in wait(begun, _LONGEST_END_SECONDS).done:
+            if one.exception() is None:
                 one.result().names.__exit__(Stopped, Stopped(), None)
 
 

@@ -235,6 +235,18 @@ def test_a_replay_that_fails_leaves_the_files_of_the_last_one(tmp_path: Path) ->
     assert {path.name: path.read_bytes() for path in out.iterdir()} == {"importance.jsonl": b"of the last run"}
 
 
+def test_a_thread_that_waits_for_an_import_for_ever_does_not_hold_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_over, ended = Event(), list[bool]()
+    monkeypatch.setattr(module, "load_arrow", lambda format_: ended.append(is_over.wait(30)))
+    monkeypatch.setattr(module, "_LONGEST_END_SECONDS", 0.1)
+    with result_files(tmp_path, tmp_path, KINDS._replace(many_rows=True)):
+        pass
+    assert not ended
+    is_over.set()
+
+
 def test_parts_are_read_as_they_arrive_and_no_earlier(tmp_path: Path) -> None:
     def final(kind: str, number: int) -> Output:
         return Output(kind, f"{kind} {number}".encode(), offset=7, number=number)

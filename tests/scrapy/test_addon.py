@@ -205,8 +205,8 @@ def test_a_crawl_of_twenty_lines_that_is_killed_goes_on_reads_each_page_once_and
     assert Counter(pages(web.fetched)) == fetched  # nothing is due yet
     ranks = pagerank(GRAPH).values
     read = [int(path.rpartition("/")[2]) for path in fetched]  # in their order
-    before, after, rest = (float(ranks[part].sum()) for part in (read[:120], read[120:240], read[240:]))
-    assert before > 0.5 and after > 0.6 * rest, (before, after, rest)  # `rest` are about 200 pages
+    rest = float(ranks[read[240:]].sum())
+    assert rest < 0.225, rest  # breadth first it is 0.245, in any order 0.68; how soon the first orders come varies
     top = json.loads(output_of("top", "--state", tmp_path / "opicflow" / "web", "--json"))
     assert top[0]["url"] == f"{web.root}/page/{int(ranks.argmax())}"
 
