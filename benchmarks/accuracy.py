@@ -89,7 +89,7 @@ long.
 
 **History policies**, the rules that turn cash into importance. (A *turn* is over when all cash was passed on once.)
 
-| policy | importance is |
+| history policy | importance is |
 |---|---|
 | certified | the exact ranks of the links read so far, with a proven bound (the default of `replay`) |
 | interpolation | what a page earned in the last 8 turns, as a rate |
@@ -377,9 +377,9 @@ def tables() -> list[Table]:
             "Every page is announced first. The column after each error has its proof: the distance from the exact "
             "ranks of the links read so far (the differences of all pages, added up, in per cent of all importance), "
             "and the certificate, which the ledger computes without these ranks: it is never less. As long as pages "
-            "are unread (random order: 5 % after 3N) most of the error comes from their links, which no policy can "
-            "include. At the end of a replay the certificate is computed more closely, and is 4 to 9 times the "
-            "distance.",
+            "are unread (random order: 5 % after 3N) most of the error comes from their links, which no history "
+            "policy can include. At the end of a replay the certificate is computed more closely, and is 4 to 9 times "
+            "the distance.",
             ("order",),
             ("1N", "proof", "2N", "proof", "3N", "proof", "5N", "proof"),
             proven,
@@ -388,7 +388,7 @@ def tables() -> list[Table]:
             "By history policy and order",
             "Every page is announced first. The prototypes' webs had 100,000 pages; how large their batches were is "
             "not known. (*improved-fixed* does not gain by more visits: its window is short.)",
-            ("policy", "order"),
+            ("history policy", "order"),
             ("after 5N", "after 10N"),
             by_policy,
         ),
@@ -397,17 +397,17 @@ def tables() -> list[Table]:
             "A random share of the pages is announced and linked to, but never read. Importance is compared with "
             "the ranks of the graph seen, in which such pages have no links. The last column compares with the ranks "
             "of the whole web, which no crawl can know: there the unread pages have links. N counts all pages, so that "
-            "20N are 50 visits for every page that can be read where 60 % cannot. Read greedily. All policies are "
-            "equally far from the whole web, because the same links are missing.",
-            ("never read", "policy"),
+            "20N are 50 visits for every page that can be read where 60 % cannot. Read greedily. All history policies "
+            "are equally far from the whole web, because the same links are missing.",
+            ("never read", "history policy"),
             ("after 20N", "after 30N", "after 30N, against the whole web"),
             never_read,
         ),
         Table(
             "A log that read every page once, settled",
-            "A ledger of any policy that remembers links (here *interpolation*) can compute exact ranks at its end: "
-            "`settle` passes cash on along these links, without fetching anything, until the certificate (the proven "
-            "bound of all differences added up) is below a tolerance.",
+            "A ledger of any history policy that remembers links (here *interpolation*) can compute exact ranks at its "
+            "end: `settle` passes cash on along these links, without fetching anything, until the certificate (the "
+            "proven bound of all differences added up) is below a tolerance.",
             ("read",),
             ("as it is", "to a tolerance of 10 %", "of 1 %", "of 0.01 %"),
             settle,
@@ -416,7 +416,7 @@ def tables() -> list[Table]:
             "A web whose links change",
             "After 5N visits in cycle order a tenth of all links move, each to the target of another link. Errors "
             "against the web after the move: at once, and while the pages are read again.",
-            ("policy",),
+            ("history policy",),
             ("at once", "after 1N", "after 2N", "after 5N"),
             moves,
         ),
@@ -429,7 +429,7 @@ def tables() -> list[Table]:
             "greedily, by each ledger's own waiting cash: under *certified* only pages of which others have learnt "
             "something have any, so pages that were read once are rarely read again for links that appear later. "
             "(A crawl reads them by its refresh schedule.)",
-            ("policy", "newcomers' history"),
+            ("history policy", "newcomers' history"),
             ("after 2.5N, growing", "not read", "after 5N, just grown", "not read", "after 10N"),
             grows,
         ),

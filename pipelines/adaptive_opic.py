@@ -42,7 +42,7 @@ class AdaptiveOpic(beam.PTransform[Any, Any]):
 
     An event is a line of JSON (bytes or text), a dict with its fields, as `ReadFromAvro` yields them, or a decoded
     batch. Events are applied in the order in which the runner brings them; those of an earlier time than events before
-    them count for importance, not for rates of change. Results leave at the end of the events; with `publications` also
+    them count for importance, not for change rates. Results leave at the end of the events; with `publications` also
     while they come.
 
     The window of a page's history is a part of the ledger: `LedgerConfig(history=Interpolation())`, or the week of

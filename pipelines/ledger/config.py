@@ -26,7 +26,7 @@ MOST_CASH = 1 << 62
 ORDINARY_LINK_WEIGHT = 1024
 ORDINARY_CLASS_WEIGHT = 16
 MOST_MEASURES = 16
-"""Measures a page keeps at most under the window policies."""
+"""Measures a page keeps at most under the history policies with a window."""
 MOST_CATEGORIES = 127
 MOST_CLASS_WEIGHT = 1 << 16
 MOST_DAYS = 36525
@@ -430,12 +430,12 @@ def check_damping(damping: float) -> None:
     _check(_is_number(damping, 0, 1), "damping", damping, "a share between 0 and 1, usually 0.85")
 
 
-_NO_BONUS = "none with the policy certified: links pay what they carry, or choose another --history"
+_NO_BONUS = "none with the history policy certified: links pay what they carry, or choose another --history"
 
 
 def check_certified_rules(damping: float | None, link_bonus: tuple[int, ...] | None) -> None:
     """Refuse rules that the history policy certified cannot follow; None is a rule that does not change."""
-    give = "a share from 0.01 to 0.999 with the policy certified, usually 0.85"
+    give = "a share from 0.01 to 0.999 with the history policy certified, usually 0.85"
     _check(damping is None or _is_number(damping, 0.01, 0.999), "damping", damping, give)
     _check(not any(link_bonus or ()), "link_bonus_per_1024", link_bonus, _NO_BONUS)
 

@@ -156,7 +156,7 @@ def _transfers_problem(entry: TransfersEntry, shards: int, is_certified: bool) -
     if not is_whole(entry.virtual, 0, MOST_CASH):
         return "the virtual part is negative or enormous, or no number"
     if is_certified and entry.virtual != 0:
-        return "there is a virtual part, which the policy certified does not have"
+        return "there is a virtual part, which the history policy certified does not have"
     if entry.gossip is not None and not is_gossip(entry.gossip, shards, is_certified):
         return "the gossip is out of bounds, or of another history policy"
     return ""

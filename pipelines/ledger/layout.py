@@ -33,7 +33,7 @@ PAGE_ROW = np.dtype(
         ("class_", np.uint8),  # 2 * category + (1 if read)
         ("flags", np.uint8),
         ("outcome", np.uint8),  # of the last visit
-        ("measures", np.uint8),  # how many measures the window policies keep
+        ("measures", np.uint8),  # how many measures a history policy with a window keeps
     ],
     align=True,
 )
@@ -107,7 +107,7 @@ COUNTS = _accounts(
     "minted_everywhere",
     "virtual_income",  # cash that spending has ever paid to the virtual account
     "openings",  # opening balances of live pages that never spent
-    "earned",  # history of live pages under the policies that keep a total
+    "earned",  # history of live pages under the history policies that keep a total
     "weighted_pages",
     "cursor",
     "visits_since_cut",
@@ -192,7 +192,7 @@ SUMS = _accounts(
     "sent",  # what links carry to pages of other shards
     "received",  # what links of other shards carry to pages of this one, as far as it has arrived
 )
-"""The sums of the policy `certified`."""
+"""The sums of the history policy `certified`."""
 
 STORE = _accounts(
     np.int64,
@@ -214,7 +214,7 @@ NOW = _accounts(
     "residual_elsewhere",
     "carried_elsewhere",  # what their links carry: paid + residual - bases
 )
-"""What the window of the policy `certified` needs beside its sums: it follows from the log, and is no state."""
+"""What the window of the history policy `certified` needs beside its sums: it follows from the log, and is no state."""
 
 ACCOUNTS = {"counts": COUNTS, "clocks": CLOCKS, "rules": RULES, "modes": MODES}
 """The columns of `Book` that are one row of accounts, each with the type of its row."""

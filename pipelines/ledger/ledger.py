@@ -556,7 +556,7 @@ class Ledger:
     def settle(self, tolerance: float | None = None) -> Settled:
         """Push cash along remembered links until the certificate is below a tolerance: the exact ranks of the graph.
 
-        It works on a copy: the ledger does not change. Without a tolerance it is that of the policy `certified`.
+        It works on a copy: the ledger does not change. Without a tolerance it is that of `certified`.
         """
         history = self.config.history
         if not self.config.remember_links or self.shards != 1:

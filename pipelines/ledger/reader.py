@@ -54,7 +54,7 @@ class Reader:
     """Reads the columns of a ledger, and the gossip of other shards where importance needs their sums."""
 
     def __init__(self, room: Room, peers: Peers, window_days: float) -> None:
-        """`window_days` are those of the policy `certified`."""
+        """`window_days` are those of the history policy `certified`."""
         self._room = room
         self._peers = peers
         self._window_days = window_days

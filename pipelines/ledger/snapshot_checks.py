@@ -348,7 +348,7 @@ def quality_problem(table: Table, book: Book, quality: Array) -> str:
 
 
 def window_problem(table: Table, tick_second: int) -> str:
-    """Return the first fault of the windows of the policy `certified`; empty if there is none."""
+    """Return the first fault of the windows of the history policy `certified`; empty if there is none."""
     means, seconds = table.window[:, 0], table.window[:, 1]
     if not ((means >= 0.0) & (means < math.inf)).all():  # false for NaN
         return "a mean importance is none"

@@ -1,4 +1,4 @@
-"""Payments under the policy `certified` (docs/decisions/certified.md): signed cash that keeps every page's law.
+"""Payments under the history policy `certified` (docs/decisions/certified.md): signed cash that keeps every page's law.
 
 A page has paid `p` in all (`totals`), and holds the residual `r`, which it has not paid on yet (`hot`; it may be
 negative). With c, the base of its class, and s(p), what a link carries of all that its page has paid:

@@ -165,7 +165,7 @@ def rate_and_span(table: Table, book: Book, slot: Int, unread: Int, theta: Int) 
     """The rate of a page now, and the turns of evidence it rests on.
 
     `unread` is the cash it has not spent, dividends included, without the opening balance of a page that never
-    spent; the absorbing policy wants it with.
+    spent; the history policy `absorbing` wants it with.
     """
     policy = book.modes[0].policy
     cash = np.float64(unread) * _PER_UNIT

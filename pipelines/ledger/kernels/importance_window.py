@@ -1,4 +1,4 @@
-"""The window of the policy `certified`: the mean of a page's importance over the last days (docs/decisions/trend.md).
+"""The window of `certified`: the mean of a page's importance over the last days (docs/decisions/trend.md).
 
 A page keeps the mean and the second of its last update, 0 before the first. An update is the paper's interpolation:
 with x, its importance now, and T, the length of the window, after Δ seconds

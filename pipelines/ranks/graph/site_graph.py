@@ -253,7 +253,7 @@ class _SiteLinkTable:
         )
 
     def columns(self, internal: float) -> dict[str, Any]:
-        """Return the columns of a site graph."""
+        """Return the columns of a graph of sites."""
         sites = len(self._own)
         entries = self._entries[self._entries[:, 2] > 0]
         sources, targets = entries[:, 0] >> np.uint64(32), entries[:, 0] & np.uint64(0xFFFFFFFF)

@@ -399,7 +399,7 @@ class _Hubs(_Iteration):
             self.now[:] = self.uniform if wanted.start is None else distribution("hubs: start", wanted.start)
 
     def _vectors(self) -> list[Floats]:
-        return [self.now] if self.goes_on else [self.now, self.authorities]  # every scan makes all authorities anew
+        return [self.now] if self.goes_on else [self.now, self.authorities]  # every scan computes all authorities again
 
     def begin_scan(self) -> None:
         self.next[:] = 0.0

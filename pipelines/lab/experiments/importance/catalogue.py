@@ -165,7 +165,7 @@ def _windows_tables(policies: Sequence[str]) -> Callable[[Rows], list[ResultTabl
             here = [p for p in policies if where(rows, order=order, policy=p)]
             lines = [(p, *(_both(where(rows, order=order, policy=p, rate=rate)) for rate in rates)) for p in here]
             title = f"Read by {order}: mean relative error in per cent, all pages / most important tenth"
-            made.append(ResultTable(title, markdown(("policy", *(f"{rate:g} %" for rate in rates)), lines)))
+            made.append(ResultTable(title, markdown(("history policy", *(f"{rate:g} %" for rate in rates)), lines)))
         return made
 
     return tables
@@ -179,7 +179,7 @@ def _certificates_of_windows(rows: Rows) -> list[ResultTable]:
             if chosen:
                 found = (_certified(where(chosen, rate=rate)) for rate in RATES)
                 lines.append((order, policy, *found))
-    heads = ("order", "policy", *(f"{rate:g} %" for rate in RATES))
+    heads = ("order", "history policy", *(f"{rate:g} %" for rate in RATES))
     return [ResultTable("Certified: certificate / true distance after 10N, in per cent", markdown(heads, lines))]
 
 
@@ -200,9 +200,8 @@ def _measures_table(rows: Rows) -> list[ResultTable]:
         rates = distinct(chosen, "rate")
         policies = distinct(chosen, "policy")
         lines = [(p, *(short(mean(chosen, "measures", policy=p, rate=rate)) for rate in rates)) for p in policies]
-        made.append(
-            ResultTable(f"Read by {order}: measures a page", markdown(("policy", *(f"{r:g} %" for r in rates)), lines))
-        )
+        heads = ("history policy", *(f"{rate:g} %" for rate in rates))
+        made.append(ResultTable(f"Read by {order}: measures a page", markdown(heads, lines)))
     return made
 
 
@@ -439,12 +438,12 @@ IMPORTANCE = (
     ),
     Experiment(
         "fig6",
-        "Figure 6: window policies",
+        "Figure 6: history policies",
         "The same crawls, other policies. *By importance* is fixed, 8 months for the tenth of the pages it finds "
         "most important, and variable, 16 for the others.",
         "windows",
         _windows_tasks,
-        _windows_plot("fig6", "Figure 6: window policies", _FIG6),
+        _windows_plot("fig6", "Figure 6: history policies", _FIG6),
         _windows_tables(_FIG6),
         claims.of_fig6,
     ),

@@ -49,7 +49,7 @@ LEDGERS = {
     LIMITED_UNREAD: LedgerConfig(history=Certified(), domains=DomainLimits(most_unread=MOST_UNREAD)),
     LIMITED_ANNOUNCED: LedgerConfig(history=Certified(), domains=DomainLimits(most_announced=MOST_ANNOUNCED)),
 }
-"""The history policies that are compared, and options that change importance, with the policy certified.
+"""The history policies that are compared, and options that change importance, with the history policy certified.
 
 `--internal-weight 0` here includes `--same-site domain`: links within a registrable domain do not count.
 """
