@@ -48,7 +48,7 @@ from opicflow.connectors.storage.folder import StorageFolder
 from opicflow.pipelines.cli.stream_options import default_origin
 from opicflow.pipelines.ledger import ItemWriter, LedgerConfig, LogPosition, TickEntry
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
-from opicflow.pipelines.ledger.reshard import even_ranges, reshard
+from opicflow.pipelines.ledger.shards.reshard import even_ranges, reshard
 from opicflow.pipelines.stages.keepers import KeeperFactory
 from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper, LedgerKeeperFactory
 from opicflow.pipelines.stages.log_head import LogHead

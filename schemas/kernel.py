@@ -29,7 +29,10 @@ _MADE_OF = {
     "pipelines": (
         "schemas",
         "pipelines/ledger",
-        "pipelines/ledger/kernels",
+        "pipelines/ledger/pages",
+        "pipelines/ledger/cash",
+        "pipelines/ledger/plan",
+        "pipelines/ledger/shards",
         "pipelines/discovery",
         "pipelines/refresh",
         "pipelines/lab/web",

@@ -28,8 +28,8 @@ from opicflow.pipelines.frontier.event_log import EventLog
 from opicflow.pipelines.frontier.growing_pages import GrowingPages
 from opicflow.pipelines.frontier.host_queues import HostQueues, QueuedPage
 from opicflow.pipelines.ledger import Certified, ConfigRefused, LedgerConfig
-from opicflow.pipelines.ledger.busy_hosts import FIRST_WAIT_SECONDS
-from opicflow.pipelines.ledger.choice import WHY
+from opicflow.pipelines.ledger.plan.busy_hosts import FIRST_WAIT_SECONDS
+from opicflow.pipelines.ledger.plan.choice import WHY
 from opicflow.pipelines.replay.replayed_log import ReplayConfig, ReplayedLogFactory
 from opicflow.pipelines.replay.state import (
     FRONTIER_LOG_NAME,

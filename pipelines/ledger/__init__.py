@@ -7,7 +7,8 @@
 0
 """
 
-from opicflow.pipelines.ledger.balance import Balance
+from opicflow.pipelines.ledger.cash.balance import Balance
+from opicflow.pipelines.ledger.cash.residuals import Settled
 from opicflow.pipelines.ledger.config import (
     HISTORIES,
     ORDINARY_CLASS_WEIGHT,
@@ -55,9 +56,8 @@ from opicflow.pipelines.ledger.errors import (
 )
 from opicflow.pipelines.ledger.estimates import Estimates
 from opicflow.pipelines.ledger.ledger import Applied, Ledger
-from opicflow.pipelines.ledger.planner import Planned
-from opicflow.pipelines.ledger.residuals import Settled
-from opicflow.pipelines.ledger.snapshot import Chunk
+from opicflow.pipelines.ledger.plan.planner import Planned
+from opicflow.pipelines.ledger.shards.snapshot import Chunk
 
 __all__ = [
     "HISTORIES",

@@ -25,6 +25,7 @@ MOST_CASH = 1 << 62
 
 ORDINARY_LINK_WEIGHT = 1024
 ORDINARY_CLASS_WEIGHT = 16
+SECONDS_PER_DAY = 86400
 MOST_MEASURES = 16
 """Measures a page keeps at most under the history policies with a window."""
 MOST_CATEGORIES = 127
@@ -173,7 +174,7 @@ class RefreshConfig:
             sensible = (may_be_none and value is None) or _is_number(value, least, most)
             _check(sensible, name, value, f"a number from {least:g} to {most:g}")
         _check(is_whole(self.gone_visits, 1, 255), "gone_visits", self.gone_visits, "a whole number from 1 to 255")
-        longest = self.longest_interval_days * 86400
+        longest = self.longest_interval_days * SECONDS_PER_DAY
         _check(
             self.shortest_interval_seconds <= longest,
             "shortest_interval_seconds",
@@ -189,7 +190,7 @@ class RefreshConfig:
     @property
     def seconds_to_be_gone(self) -> float:
         """The shortest time from the visit that found a page gone to its removal: re-checks take so long."""
-        return 86400 * self.gone_days * float(2 ** (min(self.gone_visits, 64) - 1) - 1)
+        return SECONDS_PER_DAY * self.gone_days * float(2 ** (min(self.gone_visits, 64) - 1) - 1)
 
 
 @dataclass(frozen=True)
@@ -232,7 +233,7 @@ _REFRESH_BOUNDS = (
     ("discovery_share", 0, 1, False),
     ("cycle_hours", 1 / 60, 24 * 365, False),
     ("first_cycle_minutes", 1, 60, True),
-    ("shortest_interval_seconds", 1, 86400 * MOST_DAYS, False),
+    ("shortest_interval_seconds", 1, SECONDS_PER_DAY * MOST_DAYS, False),
     ("longest_interval_days", 1 / 24, MOST_DAYS, False),
     ("host_fetches_per_day", 1e-3, 1e12, True),
     ("host_fetches_per_hour", *PER_HOUR_BOUNDS, True),

@@ -47,8 +47,7 @@ from opicflow.pipelines.ledger.entries import (
     TickEntry,
     TransfersEntry,
 )
-from opicflow.pipelines.ledger.errors import EntryUnknown
-from opicflow.pipelines.ledger.kernels.entry_columns import (
+from opicflow.pipelines.ledger.entry_columns import (
     ID_BYTES,
     LOW_BYTES,
     MARK_BYTES,
@@ -59,6 +58,7 @@ from opicflow.pipelines.ledger.kernels.entry_columns import (
     write_items,
     write_transfers,
 )
+from opicflow.pipelines.ledger.errors import EntryUnknown
 from opicflow.pipelines.ledger.packed_entries import pack_entry, unpack_entry
 from opicflow.schemas.arrays import Array, ColumnSpec, Ids, for_kernel
 from opicflow.schemas.columns import MAGIC, ColumnsRefused

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opicflow.pipelines.ledger.config import ORDINARY_LINK_WEIGHT
-from opicflow.pipelines.ledger.kernels.sums import sum_columns
+from opicflow.pipelines.ledger.sums import sum_columns
 from opicflow.schemas.arrays import Array, Bytes, Ids, Ints, columns_of, for_kernel, per_row, ragged, starts, tuple_of
 from opicflow.schemas.columns import spans
 from opicflow.schemas.records import Policy

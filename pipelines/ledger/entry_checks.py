@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from opicflow.pipelines.ledger import entry_rows
 from opicflow.pipelines.ledger.config import (
     MOST_CASH,
     check_certified_rules,
@@ -33,7 +34,6 @@ from opicflow.pipelines.ledger.entries import (
     sum_transfers,
 )
 from opicflow.pipelines.ledger.errors import ConfigRefused, EntryRefused
-from opicflow.pipelines.ledger.kernels import entry_rows
 from opicflow.schemas.arrays import Array, Ints, for_kernel
 from opicflow.schemas.records import Policy
 

@@ -25,12 +25,17 @@ import numpy as np
 import numpy.typing as npt
 
 from opicflow.pipelines.discovery import Discovery
-from opicflow.pipelines.ledger import layout as at
-from opicflow.pipelines.ledger import snapshot as snapshots
-from opicflow.pipelines.ledger.balance import Balance, audit, balance_of
-from opicflow.pipelines.ledger.busy_hosts import BusyHosts
+from opicflow.pipelines.ledger.cash import batches, spending
+from opicflow.pipelines.ledger.cash.balance import Balance, audit, balance_of
+from opicflow.pipelines.ledger.cash.peers import Peers
+from opicflow.pipelines.ledger.cash.reader import Reader, SeenChanges
+from opicflow.pipelines.ledger.cash.residuals import Residuals, Settled, change_rules
+from opicflow.pipelines.ledger.cash.settling import Settling
+from opicflow.pipelines.ledger.cash.sweeps import Sweeps
+from opicflow.pipelines.ledger.cash.window import turns, window_turns
 from opicflow.pipelines.ledger.config import (
     MOST_CASH,
+    SECONDS_PER_DAY,
     Certified,
     LedgerConfig,
     RefreshConfig,
@@ -38,8 +43,6 @@ from opicflow.pipelines.ledger.config import (
     check_theta,
     shown,
 )
-from opicflow.pipelines.ledger.cuts import ITEMS_PER_MESSAGE, Cuts
-from opicflow.pipelines.ledger.domain_limits import Domains
 from opicflow.pipelines.ledger.entries import (
     START,
     CrawlEntry,
@@ -68,7 +71,6 @@ from opicflow.pipelines.ledger.entry_checks import (
 )
 from opicflow.pipelines.ledger.errors import ConfigRefused, EntryRefused, LedgerBroken, SnapshotRefused
 from opicflow.pipelines.ledger.estimates import Estimates
-from opicflow.pipelines.ledger.kernels import batches, links, spending
 from opicflow.pipelines.ledger.ledger_state import (
     LedgerState,
     Mark,
@@ -78,16 +80,21 @@ from opicflow.pipelines.ledger.ledger_state import (
     new_state,
     take_judged,
 )
-from opicflow.pipelines.ledger.peers import Peers
-from opicflow.pipelines.ledger.planner import Planned, Planner
-from opicflow.pipelines.ledger.policies_in_force import PoliciesInForce
-from opicflow.pipelines.ledger.qualities import Qualities
-from opicflow.pipelines.ledger.reader import Reader, SeenChanges
-from opicflow.pipelines.ledger.removal import Removal
-from opicflow.pipelines.ledger.residuals import Residuals, Settled, change_rules
-from opicflow.pipelines.ledger.room import Room, new_book, new_table
-from opicflow.pipelines.ledger.settling import Settling
-from opicflow.pipelines.ledger.snapshot_checks import (
+from opicflow.pipelines.ledger.pages import layout as at
+from opicflow.pipelines.ledger.pages import links
+from opicflow.pipelines.ledger.pages.room import Room, new_book, new_table
+from opicflow.pipelines.ledger.pages.space import Space, in_memory
+from opicflow.pipelines.ledger.plan.busy_hosts import BusyHosts
+from opicflow.pipelines.ledger.plan.domain_limits import Domains
+from opicflow.pipelines.ledger.plan.planner import Planned, Planner
+from opicflow.pipelines.ledger.plan.policies_in_force import PoliciesInForce
+from opicflow.pipelines.ledger.plan.qualities import Qualities
+from opicflow.pipelines.ledger.plan.removal import Removal
+from opicflow.pipelines.ledger.plan.survey import MOST_AHEAD_DAYS, Budget
+from opicflow.pipelines.ledger.plan.unread_pages import UnreadPages
+from opicflow.pipelines.ledger.shards import snapshot as snapshots
+from opicflow.pipelines.ledger.shards.cuts import ITEMS_PER_MESSAGE, Cuts
+from opicflow.pipelines.ledger.shards.snapshot_checks import (
     announced_problem,
     column_problem,
     discovery_problem,
@@ -99,11 +106,6 @@ from opicflow.pipelines.ledger.snapshot_checks import (
     state_problem,
     window_problem,
 )
-from opicflow.pipelines.ledger.space import Space, in_memory
-from opicflow.pipelines.ledger.survey import MOST_AHEAD_DAYS, Budget
-from opicflow.pipelines.ledger.sweeps import Sweeps
-from opicflow.pipelines.ledger.unread_pages import UnreadPages
-from opicflow.pipelines.ledger.window import SECONDS_PER_DAY, turns, window_turns
 from opicflow.pipelines.refresh.policies import Policies
 from opicflow.pipelines.refresh.strategies import SHARE_UNITS
 from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints, for_kernel

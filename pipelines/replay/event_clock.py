@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from opicflow.pipelines.ledger import CrawlEntry, CrawlItems, Kind, LogPosition
-from opicflow.pipelines.ledger.kernels.entry_rows import find_hours
+from opicflow.pipelines.ledger.entry_rows import find_hours
 from opicflow.schemas.arrays import Bools, Ints, for_kernel
 from opicflow.schemas.policy_json import policy_to_json
 from opicflow.schemas.records import Policy

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from opicflow.pipelines.ledger import ConfigRefused, Ledger, Planned, RefreshConfig, Settled
-from opicflow.pipelines.ledger.choice import EXPLORING
-from opicflow.pipelines.ledger.plan import cost_of
-from opicflow.pipelines.ledger.refresh_rows import field_of
-from opicflow.pipelines.ledger.survey import Survey
+from opicflow.pipelines.ledger.pages.refresh_rows import field_of
+from opicflow.pipelines.ledger.plan.choice import EXPLORING
+from opicflow.pipelines.ledger.plan.plan import cost_of
+from opicflow.pipelines.ledger.plan.survey import Survey
 from opicflow.pipelines.refresh.rates import latest_intervals
 from opicflow.pipelines.refresh.strategies import freshness_range
 from opicflow.pipelines.stages.publish import ROWS_PER_PART, pack_orders, pack_schedules

@@ -18,7 +18,7 @@ from tempfile import TemporaryFile
 import numpy as np
 
 from opicflow.pipelines.ledger import CrawlEntry, CrawlItems, Kind, LogPosition, Outcome
-from opicflow.pipelines.ledger.space import in_memory
+from opicflow.pipelines.ledger.pages.space import in_memory
 from opicflow.pipelines.refresh.orders import OrderTimes, spread
 from opicflow.pipelines.replay.replayed_log import ReplayConfig, ReplayedLog
 from opicflow.pipelines.stages.decoded_batch import RoutedBatch

@@ -30,7 +30,7 @@ from opicflow.pipelines.ledger import (
     PolicyEntry,
     TickEntry,
 )
-from opicflow.pipelines.ledger.space import Space, in_memory
+from opicflow.pipelines.ledger.pages.space import Space, in_memory
 from opicflow.pipelines.refresh.policies import check
 from opicflow.pipelines.replay.early_batches import EarlyBatches
 from opicflow.pipelines.replay.event_clock import (

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opicflow.connectors.runs import closing_run, kept
-from opicflow.pipelines.ledger.space import in_memory
+from opicflow.pipelines.ledger.pages.space import in_memory
 from opicflow.pipelines.replay.replayed_log import SHARD, ReplayConfig, ReplayedLog
 from opicflow.pipelines.replay.reports import Reports, report_of, save_output
 from opicflow.pipelines.replay.segment_steps import ReplaySettings, apply_segment

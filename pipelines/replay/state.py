@@ -31,7 +31,7 @@ from opicflow.connectors.files.locked_folder import locked_folder
 from opicflow.connectors.files.opening import STDIN, Block, decompressed, is_compressed, open_bytes
 from opicflow.connectors.files.whole_file import remove_leftovers, sync_folder, whole_file
 from opicflow.pipelines.ledger import LedgerConfig, LedgerError
-from opicflow.pipelines.ledger.snapshot import HEAD_BYTES
+from opicflow.pipelines.ledger.shards.snapshot import HEAD_BYTES
 from opicflow.pipelines.replay.answers import remove_other_answers
 from opicflow.pipelines.replay.replayed_log import ReplayConfig, ReplayedLog
 from opicflow.pipelines.stages.rules import Rules

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from opicflow.pipelines.ledger import Ledger, Planned
-from opicflow.pipelines.ledger.choice import BY, WHY
-from opicflow.pipelines.ledger.reader import SeenChanges
-from opicflow.pipelines.ledger.survey import BACK_OFF, DISCOVERY, FORBIDDEN, GONE, KNOWN_FROM
+from opicflow.pipelines.ledger.cash.reader import SeenChanges
+from opicflow.pipelines.ledger.plan.choice import BY, WHY
+from opicflow.pipelines.ledger.plan.survey import BACK_OFF, DISCOVERY, FORBIDDEN, GONE, KNOWN_FROM
 from opicflow.pipelines.results.record_columns import site_of_host
 from opicflow.schemas.arrays import Floats
 from opicflow.schemas.dates import iso_time

@@ -16,8 +16,8 @@ import numpy as np
 import orjson
 
 from opicflow.pipelines.ledger import Outcome, RemovalReason
-from opicflow.pipelines.ledger.choice import BY, WHY
-from opicflow.pipelines.ledger.survey import DECIDED_BY, KNOWN_FROM
+from opicflow.pipelines.ledger.plan.choice import BY, WHY
+from opicflow.pipelines.ledger.plan.survey import DECIDED_BY, KNOWN_FROM
 from opicflow.schemas.arrays import Array, Ints
 from opicflow.schemas.columns import Columns, NumberedWords, Packed, Texts, WithNulls, unpack
 from opicflow.schemas.dates import FIRST_SECOND, LAST_SECOND, time_ms

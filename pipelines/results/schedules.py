@@ -14,8 +14,8 @@ import orjson
 
 from opicflow.connectors.files.whole_file import whole_file
 from opicflow.pipelines.ledger import Ledger, Planned, RefreshConfig
-from opicflow.pipelines.ledger.plan import cost_of
-from opicflow.pipelines.ledger.survey import DECIDED_BY, Budget
+from opicflow.pipelines.ledger.plan.plan import cost_of
+from opicflow.pipelines.ledger.plan.survey import DECIDED_BY, Budget
 from opicflow.pipelines.refresh.strategies import STRATEGIES, freshness_range
 from opicflow.schemas.arrays import Floats, Ints
 from opicflow.schemas.dates import iso_time

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from opicflow.pipelines.ledger import Outcome
-from opicflow.pipelines.ledger.choice import BY, WHY
-from opicflow.pipelines.ledger.survey import DECIDED_BY, KNOWN_FROM
+from opicflow.pipelines.ledger.plan.choice import BY, WHY
+from opicflow.pipelines.ledger.plan.survey import DECIDED_BY, KNOWN_FROM
 from opicflow.schemas.arrays import Array
 
 Row = Mapping[str, Any]

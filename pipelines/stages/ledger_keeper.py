@@ -35,9 +35,9 @@ from opicflow.pipelines.ledger import (
     TickEntry,
     TransfersEntry,
 )
+from opicflow.pipelines.ledger.config import SECONDS_PER_DAY
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.ledger.errors import EntryUnknown
-from opicflow.pipelines.ledger.window import SECONDS_PER_DAY
 from opicflow.pipelines.stages.log_head import LogHead, checked_fields, digest_of_value
 from opicflow.pipelines.stages.log_settings import LogRefused, Origin, Placement
 from opicflow.pipelines.stages.outputs import (

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opicflow.pipelines.ledger import Applied, Balance, Estimates, Ledger, Outcome, Planned, Settled
-from opicflow.pipelines.ledger.survey import DISCOVERY
+from opicflow.pipelines.ledger.plan.survey import DISCOVERY
 from opicflow.pipelines.stages.route import copy_urls
 from opicflow.schemas.arrays import Array, Bytes, Floats, Ids, Ints
 from opicflow.schemas.columns import pack, unpack

@@ -32,7 +32,7 @@ from opicflow.connectors.kafka.topics import make
 from opicflow.connectors.runs import closing_run
 from opicflow.pipelines.ledger import EntryRefused, Ledger, TransfersEntry
 from opicflow.pipelines.ledger.encoding import decode_entry
-from opicflow.pipelines.ledger.reshard import ReshardRefused, even_ranges, exchange, reshard, source_offsets
+from opicflow.pipelines.ledger.shards.reshard import ReshardRefused, even_ranges, exchange, reshard, source_offsets
 from opicflow.pipelines.results.topic_writer import Destination, SendOutputs
 from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper
 from opicflow.pipelines.stages.log_head import LogHead, digest_of_value

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opicflow.pipelines.ledger import Ledger, LedgerConfig, RefreshConfig, SnapshotRefused, layout
-from opicflow.pipelines.ledger.kernels.announcements import COLUMNS, MOST_COUNTED
-from opicflow.pipelines.ledger.plan import _waits_after_announcement
-from opicflow.pipelines.ledger.snapshot_checks import announced_problem
+from opicflow.pipelines.ledger import Ledger, LedgerConfig, RefreshConfig, SnapshotRefused
+from opicflow.pipelines.ledger.pages import layout
+from opicflow.pipelines.ledger.pages.announcements import COLUMNS, MOST_COUNTED
+from opicflow.pipelines.ledger.plan.plan import _waits_after_announcement
+from opicflow.pipelines.ledger.shards.snapshot_checks import announced_problem
 from support.written_crawls import DAY, T0, Crawl, of_page, ordered
 
 PAGES = 40

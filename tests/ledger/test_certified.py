@@ -26,12 +26,12 @@ from opicflow.pipelines.ledger import (
     PageLink,
     PolicyEntry,
     TickEntry,
-    room,
 )
-from opicflow.pipelines.ledger.balance import bases_of
+from opicflow.pipelines.ledger.cash.balance import bases_of
 from opicflow.pipelines.ledger.config import MOST_CASH
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.ledger.entries import ItemWriter, LogEntry, TransfersEntry
+from opicflow.pipelines.ledger.pages import room
 from opicflow.pipelines.ranks.graph.csr import Graph
 from opicflow.pipelines.ranks.graph.oracle import pagerank
 from opicflow.schemas.arrays import Floats, Ids

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from opicflow.pipelines.ledger import Ledger, LedgerConfig, Outcome, RefreshConfig
-from opicflow.pipelines.ledger.choice import WHY
-from opicflow.pipelines.ledger.planner import LEAST_PACE, Planned
+from opicflow.pipelines.ledger.plan.choice import WHY
+from opicflow.pipelines.ledger.plan.planner import LEAST_PACE, Planned
 from opicflow.pipelines.refresh.strategies import STRATEGIES
 from opicflow.schemas.records import Policy
 from support.thorough import crossed

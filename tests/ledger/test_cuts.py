@@ -24,10 +24,10 @@ from opicflow.pipelines.ledger import (
     LogEntry,
     TickEntry,
     TransfersEntry,
-    cuts,
 )
-from opicflow.pipelines.ledger.cuts import ITEMS_PER_MESSAGE, Cuts
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
+from opicflow.pipelines.ledger.shards import cuts
+from opicflow.pipelines.ledger.shards.cuts import ITEMS_PER_MESSAGE, Cuts
 from opicflow.schemas.shards import ShardRanges
 
 SHARDS = 4

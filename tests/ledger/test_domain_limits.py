@@ -28,9 +28,9 @@ from opicflow.pipelines.ledger import (
     SnapshotRefused,
     TickEntry,
 )
-from opicflow.pipelines.ledger import layout as at
-from opicflow.pipelines.ledger.balance import bases_of
-from opicflow.pipelines.ledger.choice import WHY
+from opicflow.pipelines.ledger.cash.balance import bases_of
+from opicflow.pipelines.ledger.pages import layout as at
+from opicflow.pipelines.ledger.plan.choice import WHY
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.shards import ShardRanges
 from support.shards import Shards

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opicflow.pipelines.ledger import HISTORIES, LedgerConfig
+from opicflow.pipelines.ledger.cash.batches import FULLEST
 from opicflow.pipelines.ledger.entries import ItemWriter, LogPosition, PolicyEntry
-from opicflow.pipelines.ledger.kernels import index
-from opicflow.pipelines.ledger.kernels.batches import FULLEST
-from opicflow.pipelines.ledger.layout import PAGE_ROW
 from opicflow.pipelines.ledger.ledger import Ledger
+from opicflow.pipelines.ledger.pages import index
+from opicflow.pipelines.ledger.pages.layout import PAGE_ROW
 from opicflow.schemas.pages import PageIds
 
 MULTIPLIER = 0x9E3779B97F4A7C15

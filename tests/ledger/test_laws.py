@@ -39,9 +39,9 @@ from opicflow.pipelines.ledger import (
     TickEntry,
     TransfersEntry,
     Variable,
-    cuts,
 )
-from opicflow.pipelines.ledger.kernels import batches
+from opicflow.pipelines.ledger.cash import batches
+from opicflow.pipelines.ledger.shards import cuts
 from opicflow.schemas.shards import ShardRanges
 from support import reference
 from support.ranges import any_ranges

@@ -11,8 +11,8 @@ from ledger.test_certified import CONFIG, Crawl
 from opicflow.pipelines.lab.web.crawl import announcements, visits
 from opicflow.pipelines.lab.web.webs import page_ids, power_law_web
 from opicflow.pipelines.ledger import Certified, History, Interpolation, Ledger, LedgerConfig
-from opicflow.pipelines.ledger.kernels.links import slide_links
-from opicflow.pipelines.ledger.room import Room
+from opicflow.pipelines.ledger.pages.links import slide_links
+from opicflow.pipelines.ledger.pages.room import Room
 
 HISTORIES = [Certified(pushes_per_visit=2), Interpolation()]
 NAMES = ["certified", "interpolation"]

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from ledger.test_refresh import host_of
 from opicflow.pipelines.ledger import ItemWriter, Ledger, LedgerConfig, LogPosition, Outcome, SnapshotRefused, TickEntry
-from opicflow.pipelines.ledger import snapshot as snapshots
-from opicflow.pipelines.ledger.busy_hosts import FIRST_WAIT_SECONDS, KEPT_SECONDS, LONGEST_WAIT_SECONDS, BusyHosts
 from opicflow.pipelines.ledger.config import ConfigRefused
 from opicflow.pipelines.ledger.ledger_state import HostWait
-from opicflow.pipelines.ledger.planner import Planned
+from opicflow.pipelines.ledger.plan.busy_hosts import FIRST_WAIT_SECONDS, KEPT_SECONDS, LONGEST_WAIT_SECONDS, BusyHosts
+from opicflow.pipelines.ledger.plan.planner import Planned
+from opicflow.pipelines.ledger.shards import snapshot as snapshots
 from opicflow.pipelines.refresh.orders import OrderTimes, gaps, spread
 from opicflow.schemas.crawl_events import LONGEST_RETRY_SECONDS
 from opicflow.schemas.pages import PageIds
@@ -196,7 +196,7 @@ def test_waits_that_ended_long_ago_are_dropped_and_wrong_clocks_too() -> None:
 
 
 def test_a_hostile_crawl_has_few_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opicflow.pipelines.ledger.busy_hosts.MOST_HOSTS", 10)
+    monkeypatch.setattr("opicflow.pipelines.ledger.plan.busy_hosts.MOST_HOSTS", 10)
     crawl = Crawl(name=lambda page: f"https://h{page}.example/").see(range(100))
     for page in range(100):
         busy(crawl, page, T0, 100 + page)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opicflow.pipelines.ledger import Ledger, LedgerConfig, LogPosition, PolicyEntry, SnapshotRefused
-from opicflow.pipelines.ledger import snapshot as snapshots
-from opicflow.pipelines.ledger.planner import Planned
+from opicflow.pipelines.ledger.plan.planner import Planned
+from opicflow.pipelines.ledger.shards import snapshot as snapshots
 from opicflow.schemas.arrays import Floats
 from opicflow.schemas.event_columns import BEST_QUALITY, NO_QUALITY, UNKNOWN_QUALITY, quality_of, quality_step
 from opicflow.schemas.records import Policy

@@ -9,7 +9,7 @@ import pytest
 
 from opicflow.pipelines.ledger import CrawlEntry, Fate, ItemWriter, Ledger, LedgerConfig, LogPosition, SnapshotRefused
 from opicflow.pipelines.ledger.ledger_state import Mark, encode_state, judged_columns, new_state
-from opicflow.pipelines.ledger.snapshot import write as write_snapshot
+from opicflow.pipelines.ledger.shards.snapshot import write as write_snapshot
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.shards import ShardRanges
 

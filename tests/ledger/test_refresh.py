@@ -31,9 +31,9 @@ from opicflow.pipelines.ledger import (
     SnapshotRefused,
     TickEntry,
 )
-from opicflow.pipelines.ledger import layout as at
-from opicflow.pipelines.ledger.planner import Planned
-from opicflow.pipelines.ledger.survey import DECIDED_BY, KNOWN_FROM
+from opicflow.pipelines.ledger.pages import layout as at
+from opicflow.pipelines.ledger.plan.planner import Planned
+from opicflow.pipelines.ledger.plan.survey import DECIDED_BY, KNOWN_FROM
 from opicflow.pipelines.refresh.rates import change_rates
 from opicflow.pipelines.refresh.strategies import STRATEGIES
 from opicflow.schemas.hashing import hash_texts

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opicflow.pipelines.ledger import refresh_rows
 from opicflow.pipelines.ledger.errors import LedgerBroken
-from opicflow.pipelines.ledger.layout import REFRESH_ROW, Table
 from opicflow.pipelines.ledger.ledger import Ledger
-from opicflow.pipelines.ledger.space import in_memory
+from opicflow.pipelines.ledger.pages import refresh_rows
+from opicflow.pipelines.ledger.pages.layout import REFRESH_ROW, Table
+from opicflow.pipelines.ledger.pages.space import in_memory
 from opicflow.schemas.arrays import Array
 from tests.support.written_crawls import T0, Crawl, with_refresh
 

@@ -34,8 +34,8 @@ from opicflow.pipelines.ledger import (
     TransfersEntry,
     Variable,
 )
+from opicflow.pipelines.ledger.cash import batches
 from opicflow.pipelines.ledger.entries import transfer_digest
-from opicflow.pipelines.ledger.kernels import batches
 from opicflow.schemas.shards import ShardRanges
 from support.thorough import thorough
 

@@ -28,10 +28,10 @@ from opicflow.pipelines.ledger import (
     RefreshConfig,
     TickEntry,
 )
-from opicflow.pipelines.ledger.kernels.announcements import IN_USE
-from opicflow.pipelines.ledger.refresh_rows import rows_of
-from opicflow.pipelines.ledger.reshard import ReshardRefused, exchange, reshard
-from opicflow.pipelines.ledger.whole_web import divided
+from opicflow.pipelines.ledger.pages.announcements import IN_USE
+from opicflow.pipelines.ledger.pages.refresh_rows import rows_of
+from opicflow.pipelines.ledger.shards.reshard import ReshardRefused, exchange, reshard
+from opicflow.pipelines.ledger.shards.whole_web import divided
 from opicflow.pipelines.ranks.graph.oracle import pagerank
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.records import Policy

@@ -39,9 +39,9 @@ from opicflow.pipelines.ledger import (
     TickEntry,
     TransfersEntry,
 )
-from opicflow.pipelines.ledger import layout as at
-from opicflow.pipelines.ledger import snapshot as snapshots
 from opicflow.pipelines.ledger.entries import Kind, transfer_digest
+from opicflow.pipelines.ledger.pages import layout as at
+from opicflow.pipelines.ledger.shards import snapshot as snapshots
 from opicflow.schemas.shards import ShardRanges
 from support.thorough import thorough
 

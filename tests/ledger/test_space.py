@@ -20,9 +20,9 @@ from opicflow.pipelines.ledger import (
     PolicyEntry,
     TickEntry,
 )
-from opicflow.pipelines.ledger import snapshot as snapshots
 from opicflow.pipelines.ledger.config import History, Interpolation
-from opicflow.pipelines.ledger.space import LongColumn, in_memory, moved
+from opicflow.pipelines.ledger.pages.space import LongColumn, in_memory, moved
+from opicflow.pipelines.ledger.shards import snapshot as snapshots
 from opicflow.schemas.arrays import Array
 
 HISTORIES = [Certified(), Interpolation()]

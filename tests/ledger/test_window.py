@@ -24,8 +24,8 @@ from opicflow.pipelines.ledger import (
     SnapshotRefused,
     TickEntry,
 )
-from opicflow.pipelines.ledger.kernels.importance_window import interpolate
-from opicflow.pipelines.ledger.reshard import reshard
+from opicflow.pipelines.ledger.cash.importance_window import interpolate
+from opicflow.pipelines.ledger.shards.reshard import reshard
 from opicflow.pipelines.ranks.graph.csr import Graph
 from support.crawls import Crawl as CrawlOfWeb
 from support.crawls import exact_ranks

@@ -14,7 +14,7 @@ import pytest
 
 from opicflow.pipelines.lab.web.webs import power_law_web
 from opicflow.pipelines.ledger import ConfigRefused
-from opicflow.pipelines.ledger.layout import PAGE_ROW
+from opicflow.pipelines.ledger.pages.layout import PAGE_ROW
 from opicflow.pipelines.replay import final_plan
 from opicflow.pipelines.replay.mapped_files import MappedFiles
 from opicflow.pipelines.results.part_files import Parts, read_part, write_part

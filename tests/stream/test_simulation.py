@@ -16,9 +16,9 @@ import pytest
 from opicflow.connectors.kafka import sink
 from opicflow.connectors.kafka.sink import SendingDoFn
 from opicflow.pipelines.ledger import LedgerBroken, ledger
-from opicflow.pipelines.ledger.cuts import Cuts
 from opicflow.pipelines.ledger.ledger import Ledger
-from opicflow.pipelines.ledger.removal import Removal
+from opicflow.pipelines.ledger.plan.removal import Removal
+from opicflow.pipelines.ledger.shards.cuts import Cuts
 from opicflow.pipelines.results.topic_writer import SendOutputs
 from opicflow.pipelines.stages import ledger_keeper
 from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper

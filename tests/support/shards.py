@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 import pytest
 
-from opicflow.pipelines.ledger.balance import Balance
+from opicflow.pipelines.ledger.cash.balance import Balance
 from opicflow.pipelines.ledger.config import LedgerConfig
 from opicflow.pipelines.ledger.entries import (
     ITEM_COLUMNS,

@@ -22,10 +22,10 @@ from opicflow.pipelines.ledger import (
     RefreshConfig,
     TickEntry,
 )
-from opicflow.pipelines.ledger.choice import WHY
-from opicflow.pipelines.ledger.planner import Planned
-from opicflow.pipelines.ledger.refresh_rows import rows_of
-from opicflow.pipelines.ledger.survey import DECIDED_BY
+from opicflow.pipelines.ledger.pages.refresh_rows import rows_of
+from opicflow.pipelines.ledger.plan.choice import WHY
+from opicflow.pipelines.ledger.plan.planner import Planned
+from opicflow.pipelines.ledger.plan.survey import DECIDED_BY
 from opicflow.schemas.pages import page_id
 from opicflow.schemas.records import Policy
 

@@ -19,7 +19,7 @@ from opicflow.schemas.dates import iso_time
 
 if TYPE_CHECKING:
     from opicflow.pipelines.ledger import Ledger
-    from opicflow.pipelines.ledger.reader import SeenChanges
+    from opicflow.pipelines.ledger.cash.reader import SeenChanges
     from opicflow.pipelines.replay.answers import Answers
     from opicflow.pipelines.results.reasons import Payer, Reasons
     from opicflow.pipelines.results.record_columns import Pages
@@ -293,7 +293,7 @@ def _visits(seen: SeenChanges) -> list[str]:
 
 def _worth(page: Pages, plan: dict[str, Any]) -> dict[str, Any]:
     """Return why an unread page comes sooner or later than by its importance; empty for others."""
-    from opicflow.pipelines.ledger.survey import DISCOVERY
+    from opicflow.pipelines.ledger.plan.survey import DISCOVERY
 
     learnt = plan.get("discovery")
     if learnt is None or "siblings" not in page.columns or int(page.columns["decided_by"][0]) != DISCOVERY:

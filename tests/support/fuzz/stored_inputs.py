@@ -29,10 +29,10 @@ from opicflow.pipelines.ledger import (
     TickEntry,
     TransfersEntry,
 )
-from opicflow.pipelines.ledger import snapshot as snapshots
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.ledger.entries import START, ItemWriter, ResidualSums
 from opicflow.pipelines.ledger.errors import EntryUnknown
+from opicflow.pipelines.ledger.shards import snapshot as snapshots
 from opicflow.schemas.columns import pack, unpack
 from support.hostile_values import altered, one_line
 

@@ -1,0 +1,378 @@
+"""Loops over the rows of a batch, in log order.
+
+A kernel stops before a row for which it needs room or a cut, and returns the row and the reason. The caller provides it
+and calls again from that row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from opicflow.pipelines.ledger.cash.certified import (
+    lose,
+    pay_all,
+    push,
+    receive,
+    take_back,
+)
+from opicflow.pipelines.ledger.cash.importance_window import certified_importance, keep_importance
+from opicflow.pipelines.ledger.cash.spending import (
+    announce,
+    cash_of,
+    change_class,
+    collect,
+    credit,
+    declare_dividend,
+    give_birth,
+    learn_page,
+    pass_cursor,
+    pay_dangling,
+    pay_links,
+    refund_due,
+    spend,
+)
+from opicflow.pipelines.ledger.pages.index import FULLEST, find, guess, guess_early, home, look_up_early
+from opicflow.pipelines.ledger.pages.layout import (
+    CIRCULATED,
+    LINKS_KNOWN,
+    NOWHERE,
+    P_CERTIFIED,
+    Book,
+    Bool,
+    Int,
+    Scratch,
+    Table,
+)
+from opicflow.pipelines.ledger.pages.links import (
+    find_slots,
+    forget_links,
+    gather_links,
+    guess_slots,
+    has_room_for_links,
+    has_same_links,
+    links_of,
+    most_words,
+    recall_links,
+    remember_links,
+)
+from opicflow.pipelines.ledger.pages.numbers import absent_row, add_absent
+from opicflow.pipelines.ledger.pages.observations import announce_change, has_room_for_refreshing, observe
+from opicflow.pipelines.ledger.pages.recent import has_room_for_a_visit, is_recent, keep_visit, visit_key
+from opicflow.pipelines.ledger.pages.url_arena import has_other_url, keep_url
+from opicflow.schemas.arrays import Array
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel, prefetch
+
+DONE = 0
+NEEDS_ROOM = 1
+NEEDS_CUT = 2
+
+_VISIT, _ANNOUNCEMENT = 0, 2
+_FETCHED, _ALIASED, _GONE, _UNCHANGED, _FAILED, _BLOCKED, _BUSY = 1, 3, 4, 5, 6, 7, 8
+_NO_CATEGORY = 255
+_LATE, _DUPLICATE, _REFUSED, _COLLIDED = 1, 2, 3, 4
+
+
+@inlined_kernel
+def has_room(table: Table, book: Book, births: Int, outgoing: Int, words: Int, url_bytes: Int) -> Bool:
+    """Whether there is room for everything that a row may add; `words` are those of its links."""
+    counts = book.counts[0]
+    return (
+        counts.slots - counts.free + births <= table.hot.shape[0]
+        and np.float64(counts.pages + births) <= FULLEST * np.float64(table.id_index.shape[0] - 1)
+        and counts.outbox + outgoing <= book.outbox_pages.shape[0]
+        and has_room_for_links(book, words, births)
+        and counts.url_end + url_bytes + 2 <= book.urls.shape[0]
+        and has_room_for_a_visit(book)
+    )
+
+
+@lean_kernel
+def apply_items(
+    table: Table, book: Book, scratch: Scratch, items: Any, first: Int, least_visits: Int
+) -> tuple[Int, Int]:
+    """Apply the rows of a crawl entry from `first` on. Returns the row it stopped before, and why.
+
+    A cut has at least `least_visits` visits, or a twentieth of a visit a page: more would slow down circulation.
+    """
+    counts = book.counts[0]
+    alone = book.modes[0].alone != 0
+    certified = book.modes[0].policy == P_CERTIFIED
+    if first < items.kind.shape[0]:
+        guess_slots(table, scratch, items, first)
+    for i in range(first, items.kind.shape[0]):
+        links = items.link_starts[i + 1] - items.link_starts[i]
+        outgoing = np.int64(0) if alone else links + most_recalled(table, book)
+        if not alone:
+            outgoing *= 2  # a link may carry a bonus as well
+        if not has_room_for_refreshing(table, book) or not has_room(
+            table,
+            book,
+            links + 1,
+            outgoing,
+            most_words(links, alone),
+            items.url_starts[i + 1] - items.url_starts[i],
+        ):
+            return i, NEEDS_ROOM
+        look_ahead(table, book, scratch, items, i)
+        if items.kind[i] != _VISIT:
+            sight(table, book, items, i)
+            continue
+        if not visit(table, book, scratch, items, i):
+            continue
+        counts.visits += 1
+        counts.visits_since_sweep += 1
+        counts.visits_since_cut += 1
+        if not certified:
+            pass_cursor(table, book, scratch)
+        if counts.broken != 0:
+            return i + 1, DONE
+        is_due = counts.visits_since_cut * 1000 >= counts.pages * book.modes[0].cut_per_1000
+        if is_due and counts.visits_since_cut >= min(least_visits, counts.pages // 20):
+            if certified or not alone:
+                return i + 1, NEEDS_CUT
+            counts.visits_since_cut = 0
+            counts.virtual = declare_dividend(book, counts.virtual)
+    return items.kind.shape[0], DONE
+
+
+@inlined_kernel
+def look_ahead(table: Table, book: Book, scratch: Scratch, items: Any, i: Int) -> None:
+    """Prefetch the memory of the rows after row i: index entries, then what they lead to, then what that leads to."""
+    rows = items.kind.shape[0]
+    if i + 3 < rows:
+        prefetch(table.id_index, home(table.id_index, items.page[i + 3]))
+    if i + 2 < rows:
+        slot = guess_early(table, items.page[i + 2])
+        if slot >= 0:
+            prefetch(table.pages, slot)
+            prefetch(table.pages, slot + 1)  # a row is in two lines of the cache, mostly
+            prefetch(table.refresh_row, slot)
+            if items.url_starts[i + 3] > items.url_starts[i + 2]:
+                prefetch(table.url_start, slot)
+            if table.spans.shape[0] > 0:
+                prefetch(table.spans, slot)
+            if table.window.shape[0] > 0:
+                prefetch(table.window, slot)
+        for j in range(items.link_starts[i + 2], items.link_starts[i + 3]):
+            prefetch(table.id_index, home(table.id_index, items.link_pages[j]))
+    if i + 1 < rows:
+        slot = guess(table.id_index, table.hot, items.page[i + 1])
+        if slot >= 0:
+            prefetch(table.refresh, table.refresh_row[slot])
+            if items.url_starts[i + 2] > items.url_starts[i + 1]:
+                prefetch(book.urls, table.url_start[slot])
+        guess_slots(table, scratch, items, i + 1)
+
+
+@inlined_kernel
+def most_recalled(table: Table, book: Book) -> Int:
+    """The most remembered links that the next visit and the round after it may pay."""
+    if book.modes[0].remember == 0:
+        return 0
+    return 2 * book.modes[0].longest
+
+
+@inlined_kernel
+def sight(table: Table, book: Book, items: Any, i: Int) -> None:
+    """Apply a sighting or an announcement: a page is born, or its URL or category becomes known."""
+    page, category = items.page[i], items.category[i]
+    announced = items.kind[i] == _ANNOUNCEMENT
+    slot = find(table.id_index, table.id_index_old, table.hot, page)
+    if announced and slot >= 0 and collides(table, book, items, i, slot):
+        return
+    if announced:
+        book.counts[0].announcements += 1
+    else:
+        book.counts[0].sightings += 1
+    if slot < 0:
+        known_category = np.int64(0) if category == _NO_CATEGORY else np.int64(category)
+        slot = learn_page(table, book, page, known_category, 0.0, NOWHERE, announced)
+        if slot < 0:
+            return
+    elif category != _NO_CATEGORY and (announced or table.pages[slot].class_ == 0):
+        collect(table, book, slot)
+        change_class(table, book, slot, 2 * category + (table.pages[slot].class_ & 1))
+    if announced:
+        announce(table, book, slot)
+        if items.modified_ms[i] != 0:
+            announce_change(table, book, slot, items.modified_ms[i])
+    keep_url(table, book, slot, items.url_bytes, items.url_starts[i], items.url_starts[i + 1])
+
+
+@inlined_kernel
+def collides(table: Table, book: Book, items: Any, i: Int, slot: Int) -> Bool:
+    """Whether the page at this slot has another URL than the row: two URLs have one page id. Notes it as its fate."""
+    if has_other_url(table, book, slot, items.url_bytes, items.url_starts[i], items.url_starts[i + 1]):
+        items.fates[i] = _COLLIDED
+        return True
+    return False
+
+
+@inlined_kernel
+def visit(table: Table, book: Book, scratch: Scratch, items: Any, i: Int) -> Bool:
+    """Apply a visit (docs/reference/ledger.md). False if it does not count: a duplicate, or a forgotten page."""
+    counts = book.counts[0]
+    page, outcome, category, time_ms = items.page[i], items.outcome[i], items.category[i], items.time_ms[i]
+    slot = find(table.id_index, table.id_index_old, table.hot, page)
+    if slot < 0:
+        slot = give_birth(table, book, page, 0 if category == _NO_CATEGORY else category, 0.0, NOWHERE)
+        if slot < 0:
+            counts.refused_visits += 1
+            items.fates[i] = _REFUSED
+            return False
+    elif collides(table, book, items, i, slot):
+        return False
+    keep_url(table, book, slot, items.url_bytes, items.url_starts[i], items.url_starts[i + 1])
+    row = table.pages[slot]
+    if time_ms != 0 and time_ms <= book.store[0].latest_ms < row.last_visit_ms:
+        forget_last_time(table, slot)
+    if time_ms != 0 and row.visits > 0:
+        if time_ms == row.last_visit_ms:
+            counts.duplicates += 1
+            items.fates[i] = _DUPLICATE
+            return False
+        if time_ms < row.last_visit_ms:
+            if is_recent(book, visit_key(page, time_ms)):
+                counts.duplicates += 1
+                items.fates[i] = _DUPLICATE
+                return False
+            counts.late += 1
+            items.fates[i] = _LATE
+    observe(table, book, slot, outcome, time_ms, items.digest[i], items.modified_ms[i], items.fates[i] == _LATE)
+    if time_ms != 0:
+        keep_visit(book, visit_key(page, time_ms))
+    collect(table, book, slot)
+    answered = outcome < _FAILED
+    class_ = np.int64(row.class_) if category == _NO_CATEGORY else 2 * np.int64(category) + (row.class_ & 1)
+    change_class(table, book, slot, class_ | 1 if answered else class_)
+    if book.modes[0].policy == P_CERTIFIED:
+        pay_certified(table, book, scratch, items, i, slot)
+        return True
+    had_links = (row.flags & LINKS_KNOWN) != 0
+    failed_before = row.outcome == _FAILED or row.outcome == _BUSY
+    keep_outcome(table, slot, outcome, time_ms)
+
+    remembers = book.modes[0].remember != 0 and had_links
+    is_fresh = items.links_known[i] != 0 and answered and outcome != _GONE
+    pays: Int = np.int64(-1)  # the number of links to pay along; -1: the visit moves nothing by itself
+    if outcome == _GONE:
+        row.flags &= ~LINKS_KNOWN
+        forget_links(table, book, slot)
+        pays = 0
+    elif is_fresh:
+        row.flags |= LINKS_KNOWN
+        pays = gather_links(book, scratch, items, i)
+    elif outcome == _UNCHANGED and remembers:
+        pays = recall_links(table, book, scratch, slot)
+    elif not remembers and (outcome == _BLOCKED or (outcome >= _FAILED and failed_before) or outcome <= _ALIASED):
+        row.flags &= ~LINKS_KNOWN  # its links are out of reach: its cash must not wait for them
+
+    if pays < 0:
+        row.aside = -cash_of(table.hot[slot, 1])
+        return True
+    refund = np.int64(0) if had_links else refund_due(book, row.aside)
+    amount = spend(table, book, slot)
+    row.aside = 0
+    row.flags |= CIRCULATED
+    if pays == 0:
+        pay_dangling(book, amount)
+    else:
+        pay_links(table, book, scratch, slot, amount, pays, is_fresh, refund)
+    if is_fresh and book.modes[0].remember != 0:
+        remember_links(table, book, scratch, slot, pays)
+    return True
+
+
+@inlined_kernel
+def forget_last_time(table: Table, slot: Int) -> None:
+    """The page's last visit has a time that is not yet: a wrong clock made it, and this visit is the latest."""
+    table.pages[slot].last_visit_ms = 0
+    if table.refresh_row[slot] != 0:
+        row = table.refresh[table.refresh_row[slot]]
+        row.checked = 0
+        row.modified = 0
+
+
+@inlined_kernel
+def keep_outcome(table: Table, slot: Int, outcome: Int, time_ms: Int) -> None:
+    """Keep the outcome and the time of a visit."""
+    row = table.pages[slot]
+    row.visits += 1
+    row.outcome = outcome
+    row.last_visit_ms = max(row.last_visit_ms, time_ms)
+
+
+@lean_kernel
+def pay_certified(table: Table, book: Book, scratch: Scratch, items: Any, i: Int, slot: Int) -> None:
+    """The visit's part that moves cash, under `certified`: the page pays along the links it has now."""
+    sums, row = book.sums[0], table.pages[slot]
+    outcome = items.outcome[i]
+    keep_outcome(table, slot, outcome, items.time_ms[i])
+    had = links_of(table, slot)
+    if outcome == _GONE:
+        row.flags &= ~LINKS_KNOWN
+        if had > 0:
+            take_back(table, book, scratch, slot)
+            forget_links(table, book, slot)
+            sums.links -= had
+    elif items.links_known[i] != 0 and outcome < _FAILED:
+        row.flags |= LINKS_KNOWN
+        links = gather_links(book, scratch, items, i)
+        if links == had and has_same_links(table, book, scratch, slot):
+            push(table, book, scratch, slot)
+        else:
+            if had > 0:
+                take_back(table, book, scratch, slot)
+            sums.links += links - had
+            if find_slots(table, book, scratch, links):
+                for j in range(links):
+                    if scratch.slots[j] == NOWHERE:
+                        category = scratch.categories[j]
+                        known_category = np.int64(0) if category == _NO_CATEGORY else np.int64(category)
+                        scratch.slots[j] = learn_page(table, book, scratch.pages[j], known_category, 0.0, slot, False)
+            remember_links(table, book, scratch, slot, links)
+            pay_all(table, book, scratch, slot)
+    elif had > 0:
+        push(table, book, scratch, slot)
+    keep_importance(table, book, slot, certified_importance(table, book, slot))
+
+
+@lean_kernel
+def receive_certified(table: Table, book: Book, page: Int, slot: Int, amount: Int) -> None:
+    """A page receives an amount from another shard, under `certified`.
+
+    An unknown page is learnt when links begin to carry something to it. For a page that was removed, the amounts
+    carried until then are kept: later payments along the same links do not bring it back.
+    """
+    book.sums[0].received += amount
+    if slot < 0:
+        row = absent_row(book, page)
+        before = book.absent_amounts[row] if row >= 0 else np.int64(0)
+        if before <= 0 < before + amount:
+            slot = learn_page(table, book, page, 0, 0.0, NOWHERE, False)
+    if slot >= 0:
+        receive(table, book, slot, amount)
+    else:
+        lose(book, add_absent(book, page), amount)
+
+
+@lean_kernel
+def apply_transfers(table: Table, book: Book, pages: Array, amounts: Array, first: Int) -> tuple[Int, Int]:
+    """Credit cash from another shard, from row `first` on. Returns the row it stopped before, and why."""
+    for i in range(first, pages.shape[0]):
+        if not has_room(table, book, 1, 0, 0, 0):
+            return i, NEEDS_ROOM
+        look_up_early(table, pages, i)
+        slot = find(table.id_index, table.id_index_old, table.hot, pages[i])
+        if book.modes[0].policy == P_CERTIFIED:
+            receive_certified(table, book, pages[i], slot, amounts[i])
+            continue
+        if slot < 0:
+            slot = learn_page(table, book, pages[i], 0, 0.0, NOWHERE, False)
+        if slot < 0:
+            book.counts[0].virtual += amounts[i]
+        else:
+            credit(table, book, slot, amounts[i])
+    return pages.shape[0], DONE

@@ -1,0 +1,330 @@
+"""Payments under the history policy `certified` (docs/decisions/certified.md): signed cash that keeps every page's law.
+
+A page has paid `p` in all (`totals`), and holds the residual `r`, which it has not paid on yet (`hot`; it may be
+negative). With c, the base of its class, and s(p), what a link carries of all that its page has paid:
+
+    p + r == c + the sum of s(p_i) over the links to the page
+
+A page that pays no other page has no residual: each amount that it receives counts at once as paid. Amounts for pages
+of this shard that are not in the ledger are kept with the numbers of the pages, until they are learnt again. Amounts
+for pages of other shards wait in the outbox for the next cut.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opicflow.pipelines.ledger.pages.domain_counts import give_base_back, has_limits, take_base
+from opicflow.pipelines.ledger.pages.layout import P_CERTIFIED, Book, Bool, Float, Int, Scratch, Table
+from opicflow.pipelines.ledger.pages.links import id_elsewhere, links_of, stored_weight, total_weight
+from opicflow.pipelines.ledger.pages.numbers import follow
+from opicflow.schemas.arrays import Array
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel, prefetch
+
+_LOW_Q20 = (1 << 20) - 1
+
+
+@inlined_kernel
+def damped(amount: Int, share_q20: Int) -> Int:
+    """`amount * share / 2^20`, rounded down, for any amount without overflow."""
+    return (amount >> 20) * share_q20 + (((amount & _LOW_Q20) * share_q20) >> 20)
+
+
+@inlined_kernel
+def split(amount: Int, weight: Int, total: Int) -> Int:
+    """`amount * weight / total`, rounded down, for any amount without overflow."""
+    return amount // total * weight + amount % total * weight // total
+
+
+@inlined_kernel
+def split_evenly(amount: Int, links: Int) -> Int:
+    """The part of each of so many links of equal weight: what `split` returns, with one division."""
+    return np.int64(np.uint64(amount) // np.uint64(links))
+
+
+@inlined_kernel
+def base_of(book: Book, class_: Int) -> Int:
+    """The base of a class, c: the cash that the small edge gives a page, (1 - damping) * units * weight / 16."""
+    return (np.int64(1 << 20) - book.modes[0].damping_q20) * book.class_weights[class_]
+
+
+@inlined_kernel
+def page_base(table: Table, book: Book, slot: Int) -> Int:
+    """The base of a page: that of its class, or less where its domain is limited."""
+    if has_limits(book):
+        return table.pages[slot].opening
+    return base_of(book, table.pages[slot].class_)
+
+
+@inlined_kernel
+def change_limited_base(table: Table, book: Book, slot: Int, was_unread: Bool, base: Int) -> None:
+    """A page has another class or other rules: it has this base, or the rest that its domain has left."""
+    row = table.pages[slot]
+    before = row.opening
+    if was_unread:
+        give_base_back(book, table.hot[slot, 0], before)
+    if (row.class_ & 1) == 0:
+        base = take_base(book, table.hot[slot, 0], base)
+    row.opening = base
+    change_base(table, book, slot, before, base)
+
+
+# -- absent pages ------------------------------------------------------------------------------------------------------
+
+
+@inlined_kernel
+def lose(book: Book, row: Int, amount: Int) -> None:
+    """Keep what links carry to a page that is not in the ledger."""
+    book.absent_amounts[row] += amount
+    book.sums[0].lost += amount
+
+
+@inlined_kernel
+def regain(book: Book, row: Int) -> Int:
+    """Take what links carry to a page that is learnt (again), of which `row` is -1 if nothing was kept."""
+    if row < 0:
+        return np.int64(0)
+    amount = book.absent_amounts[row]
+    lose(book, row, -amount)
+    return amount
+
+
+@inlined_kernel
+def has_room_to_pay(book: Book, links: Int) -> Bool:
+    """Whether payments along so many links fit in the outbox; other policies check that themselves."""
+    if book.modes[0].policy != P_CERTIFIED or book.modes[0].alone != 0:
+        return True
+    return book.counts[0].outbox + links <= book.outbox_pages.shape[0]
+
+
+# -- payments ----------------------------------------------------------------------------------------------------------
+
+
+@inlined_kernel
+def pays(table: Table, slot: Int) -> Bool:
+    """Whether a page has links to pay along."""
+    return table.link_count[slot] != 0
+
+
+@inlined_kernel
+def receive(table: Table, book: Book, slot: Int, amount: Int) -> None:
+    """Add an amount to a page, or take it back: paid at once where the page has no links."""
+    sums = book.sums[0]
+    if pays(table, slot):
+        before = table.hot[slot, 1]
+        after = before + amount
+        table.hot[slot, 1] = after
+        sums.residual += amount
+        sums.residual_size += abs(after) - abs(before)
+    else:
+        table.totals[slot] += amount
+        sums.paid += amount
+
+
+@inlined_kernel
+def take_residual(table: Table, book: Book, slot: Int) -> None:
+    """Add the residual of a page to its total of payments; the caller pays it on."""
+    sums = book.sums[0]
+    residual = table.hot[slot, 1]
+    table.hot[slot, 1] = 0
+    table.totals[slot] += residual
+    sums.residual -= residual
+    sums.residual_size -= abs(residual)
+    sums.paid += residual
+
+
+@inlined_kernel
+def put_in_outbox(book: Book, page: Int, amount: Int) -> None:
+    """An amount for a page of another shard waits for the next cut. The caller has seen to room."""
+    at = book.counts[0].outbox
+    book.outbox_pages[at] = page
+    book.outbox_amounts[at] = amount
+    book.counts[0].outbox = at + 1
+
+
+@lean_kernel
+def pay_remembered(table: Table, book: Book, scratch: Scratch, slot: Int, before: Int, after: Int) -> None:
+    """Change the amounts on a page's remembered links: those for a total payment `after` instead of `before`."""
+    if before == after:
+        return
+    count, weighted = links_of(table, slot), table.link_count[slot] < 0
+    start = table.link_start[slot]
+    book.counts[0].transfers += count
+    for i in range(count):
+        link = book.links[start + i]
+        if link >= 0:
+            to = follow(book, link)
+            scratch.slots[i] = to
+            if to >= 0:
+                prefetch(table.hot, to)
+                prefetch(table.link_count, to)
+    total = total_weight(book, start, count, weighted)
+    change = split_evenly(after, count) - split_evenly(before, count)
+    residual, residual_size, paid = np.int64(0), np.int64(0), np.int64(0)
+    for i in range(count):
+        if weighted:
+            weight = stored_weight(book, start, count, weighted, i)
+            change = split(after, weight, total) - split(before, weight, total)
+        link, to = book.links[start + i], scratch.slots[i]
+        if link < 0:
+            if change != 0:
+                put_in_outbox(book, id_elsewhere(book, start, count, weighted, link), change)
+                book.sums[0].sent += change
+        elif to < 0:
+            lose(book, ~to, change)
+        elif pays(table, to):
+            had = table.hot[to, 1]
+            table.hot[to, 1] = had + change
+            residual += change
+            residual_size += abs(had + change) - abs(had)
+        else:
+            table.totals[to] += change
+            paid += change
+    sums = book.sums[0]
+    sums.residual += residual
+    sums.residual_size += residual_size
+    sums.paid += paid
+
+
+@inlined_kernel
+def damped_total(table: Table, book: Book, slot: Int) -> Int:
+    """Return the sum that the links of a page carry, for the amount it has paid."""
+    return damped(table.totals[slot], book.modes[0].damping_q20)
+
+
+@lean_kernel
+def push(table: Table, book: Book, scratch: Scratch, slot: Int) -> None:
+    """A page pays its residual on."""
+    before = damped_total(table, book, slot)
+    take_residual(table, book, slot)
+    pay_remembered(table, book, scratch, slot, before, damped_total(table, book, slot))
+
+
+@lean_kernel
+def take_back(table: Table, book: Book, scratch: Scratch, slot: Int) -> None:
+    """A page that pays along its links takes all payments back, before its links change. Its residual is part of p."""
+    before = damped_total(table, book, slot)
+    take_residual(table, book, slot)
+    pay_remembered(table, book, scratch, slot, before, 0)
+
+
+@lean_kernel
+def pay_all(table: Table, book: Book, scratch: Scratch, slot: Int) -> None:
+    """A page whose links have just changed pays all that it has paid in total along them."""
+    pay_remembered(table, book, scratch, slot, 0, damped_total(table, book, slot))
+
+
+@lean_kernel
+def push_pages(table: Table, book: Book, scratch: Scratch, least: Int, most: Int, slots_left: Int) -> tuple[Int, Int]:
+    """Push at most `most` pages with a residual of `least` or more, among so many slots from the cursor on.
+
+    Returns how many, and the slots that it has no room for. (Room depends on how tables have grown, and must decide
+    nothing: the caller makes room, and goes on with the same `least`.)
+    """
+    counts = book.counts[0]
+    slots = counts.slots
+    slot = counts.cursor if counts.cursor < slots else np.int64(0)
+    pushed = np.int64(0)
+    while slots_left > 0 and pushed < most and has_room_to_pay(book, book.modes[0].longest):
+        slots_left -= 1
+        if abs(table.hot[slot, 1]) >= least:
+            push(table, book, scratch, slot)
+            pushed += 1
+        slot += 1
+        if slot == slots:
+            slot = np.int64(0)
+    counts.cursor = slot
+    counts.round_spends += pushed
+    return pushed, slots_left if pushed < most else np.int64(0)
+
+
+# -- rules that change -------------------------------------------------------------------------------------------------
+
+
+@lean_kernel
+def change_base(table: Table, book: Book, slot: Int, before: Int, after: Int) -> None:
+    """A page has another base: its class or the rules have changed."""
+    book.sums[0].bases += after - before
+    receive(table, book, slot, after - before)
+
+
+@lean_kernel
+def apply_rules(
+    table: Table, book: Book, scratch: Scratch, old_damping_q20: Int, old_class_weights: Array, first: Int
+) -> Int:
+    """Change bases and payments of pages, from a slot on, to the damping and class weights that hold now.
+
+    Returns the slot that it has no room for.
+    """
+    old_base = np.int64(1 << 20) - old_damping_q20
+    for slot in range(first, book.counts[0].slots):
+        if not has_room_to_pay(book, book.modes[0].longest):
+            return slot
+        row = table.pages[slot]
+        if row.flags != 0:
+            base = base_of(book, row.class_)
+            if has_limits(book):
+                change_limited_base(table, book, slot, (row.class_ & 1) == 0, base)
+            else:
+                change_base(table, book, slot, old_base * old_class_weights[row.class_], base)
+            if pays(table, slot):
+                before = damped(table.totals[slot], old_damping_q20)
+                pay_remembered(table, book, scratch, slot, before, damped_total(table, book, slot))
+    return book.counts[0].slots
+
+
+@lean_kernel
+def set_bases(table: Table, book: Book, slots: Array, bases: Array) -> None:
+    """Unread pages of limited domains have other bases. The caller sets the rest."""
+    for i in range(slots.shape[0]):
+        row = table.pages[slots[i]]
+        change_base(table, book, slots[i], row.opening, bases[i])
+        row.opening = bases[i]
+
+
+# -- the certificate ---------------------------------------------------------------------------------------------------
+
+
+@lean_kernel
+def carry_residuals(table: Table, book: Book, scale: Float, carried: Array) -> None:
+    """Carry `(1 - scale) * base + scale * residual` of all pages along their links, damped: a sum for every slot."""
+    damping = book.rules[0].damping
+    for slot in range(book.counts[0].slots):
+        count, weighted = links_of(table, slot), table.link_count[slot] < 0
+        if count == 0 or table.pages[slot].flags == 0:
+            continue
+        start = table.link_start[slot]
+        base = np.float64(page_base(table, book, slot))
+        off = damping * ((1.0 - scale) * base + scale * np.float64(table.hot[slot, 1]))
+        off /= np.float64(total_weight(book, start, count, weighted))
+        for i in range(count):
+            to = follow(book, book.links[start + i])
+            if to >= 0:
+                carried[to] += off * np.float64(stored_weight(book, start, count, weighted, i))
+
+
+# -- the audit ---------------------------------------------------------------------------------------------------------
+
+
+@lean_kernel
+def recount(table: Table, book: Book, carried: Array, lost: Array) -> Int:
+    """Sum the amounts that links carry to every slot and absent page. Returns the sum for other shards."""
+    sent = np.int64(0)
+    for slot in range(book.counts[0].slots):
+        count, weighted = links_of(table, slot), table.link_count[slot] < 0
+        if count == 0 or table.pages[slot].flags == 0:
+            continue
+        start = table.link_start[slot]
+        total, amount = total_weight(book, start, count, weighted), damped_total(table, book, slot)
+        for i in range(count):
+            part = split(amount, stored_weight(book, start, count, weighted, i), total)
+            link = book.links[start + i]
+            if link < 0:
+                sent += part
+                continue
+            to = follow(book, link)
+            if to >= 0:
+                carried[to] += part
+            else:
+                lost[~to] += part
+    return sent

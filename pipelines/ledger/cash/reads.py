@@ -1,0 +1,138 @@
+"""Rates, estimates and totals over the columns of a ledger; published scores are written, too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from opicflow.pipelines.ledger.cash.history import rate_and_span
+from opicflow.pipelines.ledger.cash.importance_window import certified_rate, keep_importance, window_importance
+from opicflow.pipelines.ledger.cash.spending import cash_of
+from opicflow.pipelines.ledger.pages.layout import P_ABSORBING, P_CERTIFIED, SPENT, Book, Float, Int, Table
+from opicflow.schemas.arrays import Array
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel
+
+
+@inlined_kernel
+def unread_cash(table: Table, book: Book, slot: Int) -> Int:
+    """The cash that a page has not spent, dividends included; the opening balance only where its policy counts it."""
+    row = table.pages[slot]
+    unread = cash_of(table.hot[slot, 1]) + book.dividends[row.class_] - row.seen
+    if (row.flags & SPENT) == 0 and book.modes[0].policy != P_ABSORBING:
+        unread -= row.opening
+    return unread
+
+
+@inlined_kernel
+def certified_waiting(table: Table, slot: Int) -> Int:
+    """The cash that a visit would bring into circulation: all that an unread page has, the residual of another."""
+    residual = table.hot[slot, 1]
+    return residual + table.totals[slot] if table.pages[slot].visits == 0 else max(residual, 0)
+
+
+@lean_kernel
+def read_estimates(
+    table: Table, book: Book, slots: Array, scale: Float, per_rate: Float, pages: Int, window_days: Float, out: Any
+) -> None:
+    """Fill the columns of `Estimates` for the pages at `slots`; rows of slot NOWHERE stay as they are, zero."""
+    theta = book.clocks[0].theta
+    certified = book.modes[0].policy == P_CERTIFIED
+    for i in range(slots.shape[0]):
+        slot = slots[i]
+        if slot < 0:
+            continue
+        row = table.pages[slot]
+        if certified:
+            rate, span = certified_rate(table, book, slot, scale), np.inf
+            cash = table.hot[slot, 1]
+            waiting = certified_waiting(table, slot)
+        else:
+            rate, span = rate_and_span(table, book, slot, unread_cash(table, book, slot), theta)
+            cash = cash_of(table.hot[slot, 1]) + book.dividends[row.class_] - row.seen
+            waiting = cash + row.aside
+        importance = rate * per_rate
+        out.rate[i] = rate
+        out.importance[i] = importance
+        out.score[i] = importance * pages
+        out.window_importance[i] = window_importance(table, book, slot, importance) if certified else importance
+        out.trend_per_day[i] = (importance - out.window_importance[i]) / window_days
+        out.error_factor[i] = 1.0 / span
+        out.cash[i] = cash
+        out.waiting[i] = waiting
+        out.visits[i] = row.visits
+        out.last_visit_ms[i] = row.last_visit_ms
+        out.last_outcome[i] = row.outcome
+        out.measured[i] = certified or (row.flags & SPENT) != 0
+
+
+@lean_kernel
+def read_all_rates(table: Table, book: Book, scale: Float, rates: Array) -> Float:
+    """The rate of every slot (0 for free ones), and their sum in slot order."""
+    theta = book.clocks[0].theta
+    certified = book.modes[0].policy == P_CERTIFIED
+    total = 0.0
+    for slot in range(book.counts[0].slots):
+        if table.pages[slot].flags == 0:
+            rates[slot] = 0.0
+        elif certified:
+            rates[slot] = certified_rate(table, book, slot, scale)
+            total += rates[slot]
+        else:
+            rate, _ = rate_and_span(table, book, slot, unread_cash(table, book, slot), theta)
+            rates[slot] = rate
+            total += rate
+    return total
+
+
+@lean_kernel
+def read_waiting(table: Table, book: Book, slots: Array, waiting: Array) -> None:
+    """The waiting cash at these slots, -1 at free ones: what the page received since its last visit, spent or not."""
+    for i in range(slots.shape[0]):
+        slot = slots[i]
+        row = table.pages[slot]
+        if row.flags == 0:
+            waiting[i] = -1
+        elif book.modes[0].policy == P_CERTIFIED:
+            waiting[i] = certified_waiting(table, slot)
+        else:
+            waiting[i] = cash_of(table.hot[slot, 1]) + book.dividends[row.class_] - row.seen + row.aside
+
+
+@lean_kernel
+def sum_cash(table: Table, book: Book) -> tuple[Int, Int, Int]:
+    """Return the cash of all pages, their uncollected dividends, and opening balances of pages that never spent."""
+    cash, uncollected, openings = np.int64(0), np.int64(0), np.int64(0)
+    for slot in range(book.counts[0].slots):
+        row = table.pages[slot]
+        if row.flags != 0:
+            cash += cash_of(table.hot[slot, 1])
+            uncollected += book.dividends[row.class_] - row.seen
+            if (row.flags & SPENT) == 0:
+                openings += row.opening
+    return cash, uncollected, openings
+
+
+@lean_kernel
+def read_movements(table: Table, rates: Array, per_rate: Float, least: Float, out: Array) -> None:
+    """How far every slot's score (rate * per_rate) has moved since it was published, if by more than `least` of that.
+
+    0 for pages that moved less, and for those without a URL; a page that was never published has moved all the way.
+    """
+    for slot in range(out.shape[0]):
+        row = table.pages[slot]
+        out[slot] = 0.0
+        if row.flags != 0 and table.url_start[slot] != 0:
+            moved = abs(rates[slot] * per_rate - row.published)
+            if moved > least * row.published:
+                out[slot] = moved
+
+
+@lean_kernel
+def mark_published(table: Table, book: Book, slots: Array, importance: Array, scores: Array) -> None:
+    """Keep these scores as the published ones, and update the windows of their pages."""
+    for i in range(slots.shape[0]):
+        if slots[i] >= 0:
+            table.pages[slots[i]].published = scores[i]
+            if book.modes[0].policy == P_CERTIFIED:
+                keep_importance(table, book, slots[i], importance[i])

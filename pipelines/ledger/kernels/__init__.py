@@ -1,1 +1,0 @@
-"""Compiled loops over the columns of a ledger."""

@@ -1,0 +1,86 @@
+"""The URL arena: the URL of each page once, length first (2 bytes, little endian), in the order of arrival."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opicflow.pipelines.ledger.pages.layout import Book, Bool, Int, Table
+from opicflow.schemas.arrays import Array
+from opicflow.schemas.hashing import byte_at, find_byte, is_same, keyed_hash
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel
+
+
+@inlined_kernel
+def keep_url(table: Table, book: Book, slot: Int, url_bytes: Array, first: Int, last: Int) -> None:
+    """Append a page's URL to the arena, unless it is known."""
+    if last <= first or table.url_start[slot] != 0:
+        return
+    at = book.counts[0].url_end
+    table.url_start[slot] = at + 1
+    length = last - first
+    book.urls[at] = length & 0xFF
+    book.urls[at + 1] = length >> 8
+    for i in range(length):
+        book.urls[at + 2 + i] = url_bytes[first + i]
+    book.counts[0].url_end = at + 2 + length
+
+
+@inlined_kernel
+def has_other_url(table: Table, book: Book, slot: Int, url_bytes: Array, first: Int, last: Int) -> Bool:
+    """Whether a URL is given, and another one is known of the page."""
+    start = table.url_start[slot]
+    if last <= first or start == 0:
+        return False
+    length = last - first
+    if length != np.int64(book.urls[start - 1]) + (np.int64(book.urls[start]) << 8):
+        return True
+    return not is_same(book.urls, start + 1, url_bytes, first, length)
+
+
+@lean_kernel
+def compact_urls(table: Table, book: Book, fresh: Array) -> Int:
+    """Copy every page's URL to a fresh arena in slot order. Returns its length."""
+    end = np.int64(0)
+    for slot in range(book.counts[0].slots):
+        start = table.url_start[slot] - 1
+        if start >= 0:
+            size = 2 + np.int64(book.urls[start]) + (np.int64(book.urls[start + 1]) << 8)
+            for i in range(size):
+                fresh[end + i] = book.urls[start + i]
+            table.url_start[slot] = end + 1
+            end += size
+    return end
+
+
+@lean_kernel
+def measure_urls(table: Table, book: Book, slots: Array, starts: Array) -> None:
+    """Compute where the URL of each slot starts in one column; unknown ones are empty."""
+    starts[0] = 0
+    for i in range(slots.shape[0]):
+        start = table.url_start[slots[i]] - 1 if slots[i] >= 0 else np.int64(-1)
+        length = np.int64(0)
+        if start >= 0:
+            length = np.int64(book.urls[start]) + (np.int64(book.urls[start + 1]) << 8)
+        starts[i + 1] = starts[i] + length
+
+
+@lean_kernel
+def gather_urls(table: Table, book: Book, slots: Array, starts: Array, out: Array) -> None:
+    """Copy the URLs of some slots to one column, whose size `measure_urls` has measured."""
+    for i in range(slots.shape[0]):
+        for at in range(starts[i + 1] - starts[i]):
+            out[starts[i] + at] = book.urls[table.url_start[slots[i]] + 1 + at]
+
+
+@lean_kernel
+def hash_hosts(table: Table, book: Book, slots: Array, key: Array, out: Array) -> None:
+    """A hash of the host, with its port if it has one, of every page at `slots`; 0 where the URL is not known."""
+    for i in range(slots.shape[0]):
+        start = table.url_start[slots[i]]
+        out[i] = 0
+        if start != 0:
+            end = start + 1 + np.int64(book.urls[start - 1]) + (np.int64(book.urls[start]) << 8)
+            if end - start < 10:  # too short for a host: what follows belongs to other pages
+                continue
+            first = start + 1 + 7 + (byte_at(book.urls, start + 1 + 4) == 115)  # past http:// or https://
+            out[i] = keyed_hash(key, book.urls, first, find_byte(book.urls, first, end, 47))

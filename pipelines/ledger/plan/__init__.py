@@ -1,0 +1,16 @@
+"""Plans: which pages are fetched, when, and which are removed.
+
+What is here:
+
+- `planner` makes the plan of a cycle: `survey` counts and rates the pages, a strategy of `pipelines.refresh` shares the
+  bandwidth, `choice` orders the pages.
+- `unread_pages` values unread pages and learns how much to explore (`pipelines.discovery`); `busy_hosts` are the hosts
+  that ask to wait; `qualities` are what classifiers say of pages.
+- `policies_in_force` holds what people say of pages; `removal` removes pages; `domain_limits` limits those of a domain.
+
+Promises: a plan is a function of the ledger and the budget, so the same call gives the same plan; a preview changes
+nothing. Neither cash nor importance depends on a plan. Of pages that are removed, the cash goes to the virtual page.
+
+May import: `cash`, `pages`, the entries and the configuration of a ledger, `pipelines.refresh`, `pipelines.discovery`,
+schemas. Never `shards`.
+"""

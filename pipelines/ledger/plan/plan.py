@@ -1,0 +1,155 @@
+"""A plan: how the bandwidth is shared among the pages of a survey, and when each page is due."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from opicflow.pipelines.ledger.config import RefreshConfig
+from opicflow.pipelines.ledger.plan.survey import BY_BUDGET, DAY, DISCOVERY, FORBIDDEN, LIMIT, Budget, Survey
+from opicflow.pipelines.refresh.strategies import Allocation, Costs, costs, solve
+from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints
+
+_MOST_RETRIES = 0.25  # of the bandwidth for refreshing
+_MOST_HURRIED = 0.5  # of the rest
+_PAGES_AT_ONCE = 1 << 16  # there may be very many pages
+_LONGEST_SECONDS = 1e12  # longer intervals count as never, and would not fit into 64 bits
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """How a refresh strategy shares the bandwidth: the intervals of pages, and the fetches a day of each kind."""
+
+    plan: Allocation
+    intervals: Floats
+    """Seconds between two fetches of every page of the survey; inf = it is not fetched again."""
+    due: Ints
+    """The second of the next fetch of every page; -1 = there is none."""
+    reasons: Bytes
+    """The reason of the decision, as a number of a word in `DECIDED_BY`."""
+    discovery_per_day: float
+    refresh_per_day: float
+    """Retries included."""
+
+
+def share_bandwidth(survey: Survey, config: RefreshConfig, budget: Budget) -> Sharing:
+    """Share the bandwidth. Discovery and retries take their parts first; the refresh strategy shares the rest.
+
+    What discovery cannot use is for refreshing, and the reverse.
+    """
+    cycle_days = config.cycle_hours / 24
+    now = survey.second
+    most_discovered = _most_discovered(survey, config, budget)
+    discovery = min(budget.discovery_share * budget.per_day, most_discovered)
+    retries = float((survey.retry_due <= now + cycle_days * DAY).sum()) / cycle_days
+    rest = budget.per_day - discovery
+    rest -= min(retries, _MOST_RETRIES * rest)
+    plan = solve(budget.strategy, survey.wanted, rest, config.alpha)
+    hurried = _hurried(survey, plan, now + cycle_days * DAY) / cycle_days
+    if hurried:
+        plan = solve(budget.strategy, survey.wanted, rest - min(hurried, _MOST_HURRIED * rest), config.alpha)
+    unused = max(rest - hurried - float(plan.frequencies.sum()), 0.0)
+    discovery += min(unused, most_discovered - discovery)
+    intervals = np.full(len(survey), np.inf)
+    intervals[survey.retried] = survey.retry_after
+    with np.errstate(divide="ignore"):
+        intervals[survey.sharing] = DAY / plan.frequencies
+    due = _due_times(survey, intervals)
+    rows = np.flatnonzero((survey.announced > 0) & (survey.decided_by == BY_BUDGET) & np.isfinite(intervals))
+    finite = _finite(intervals[rows])
+    waits = _waits_after_announcement(survey.announced[rows], survey.unannounced_per_day[rows], finite)
+    since = last_fetches(survey, intervals, rows)
+    due[rows] = np.minimum(due[rows], np.maximum(since + waits.astype(np.int64), now))
+    due[(survey.decided_by == DISCOVERY) | survey.requested] = now
+    reasons = survey.reasons()
+    if survey.waits_until is not None:
+        is_busy = (due >= 0) & (due < survey.waits_until)
+        due, reasons = np.where(is_busy, survey.waits_until, due), np.where(is_busy, np.uint8(LIMIT), reasons)
+    return Sharing(plan, intervals, due, reasons, discovery, budget.per_day - discovery)
+
+
+def last_fetches(survey: Survey, intervals: Floats, rows: Ints | slice) -> Ints:
+    """The second of the last fetch of the pages at these rows, made up where it is not known."""
+    finite, fetched = _finite(intervals[rows]), survey.fetched[rows]
+    # A page whose last fetch has no time gets one within its interval, always the same.
+    passed = np.mod(survey.second / np.maximum(finite, 1.0) + _phase(survey.pages[rows]), 1.0) * finite
+    return np.where(fetched > 0, fetched, survey.second - passed.astype(np.int64))
+
+
+def _due_times(survey: Survey, intervals: Floats) -> Ints:
+    """The second of the next fetch of every page; -1 = there is none."""
+    due = np.empty(len(survey), np.int64)
+    for first in range(0, len(survey), _PAGES_AT_ONCE):
+        rows = slice(first, first + _PAGES_AT_ONCE)
+        next_ = last_fetches(survey, intervals, rows) + np.round(_finite(intervals[rows])).astype(np.int64)
+        due[rows] = np.where(np.isinf(intervals[rows]), -1, next_)
+    has_time = survey.fetched[survey.retried] > 0
+    due[survey.retried[has_time]] = survey.retry_due[has_time]
+    return due
+
+
+def _finite(intervals: Floats) -> Floats:
+    return np.where(np.isinf(intervals), 0.0, np.minimum(intervals, _LONGEST_SECONDS))
+
+
+def _hurried(survey: Survey, plan: Allocation, until: float) -> int:
+    """The number of pages due until a second because a change was announced, which would not be due otherwise."""
+    rows = np.flatnonzero(survey.announced[survey.sharing] > 0)
+    rows = rows[plan.frequencies[rows] > 0]
+    pages = survey.sharing[rows]
+    seconds = DAY / plan.frequencies[rows]
+    waits = _waits_after_announcement(survey.announced[pages], survey.unannounced_per_day[pages], seconds)
+    fetched = survey.fetched[pages]
+    return int(((fetched + waits <= until) & (fetched + seconds > until)).sum())
+
+
+def _waits_after_announcement(announced: Floats, changes_per_day: Floats, seconds: Floats) -> Floats:
+    """The seconds from a fetch to the next one of pages whose change was announced; `seconds` are their intervals.
+
+    A page is due when what a fetch would mend, summed up since the last one, has the same worth as for other pages:
+    with λ changes a day after t days λ t²/2, and after an announcement of n changes λ t²/2 + n t. So a page that
+    changes rarely is due soon, and one that changes all the time is due hardly sooner than without announcement.
+    """
+    early = announced / changes_per_day * DAY
+    waits: Floats = seconds * seconds / (early + np.hypot(early, np.maximum(seconds, 1.0)))
+    return waits
+
+
+def _most_discovered(survey: Survey, config: RefreshConfig, budget: Budget) -> float:
+    """The number of unread pages that could be fetched a day, within the limits of hosts and domains."""
+    unread = can_be_ordered(survey, config) & (survey.decided_by == DISCOVERY)
+    cycle_days = config.cycle_hours / 24
+    most = float(unread.sum()) / cycle_days
+    if survey.hosts is not None:
+        here = survey.hosts.here
+        by_host = np.bincount(survey.hosts.of[unread], minlength=len(here))
+        most = float(np.minimum(by_host / cycle_days, here).sum())
+    if survey.domains is not None:
+        of_all = budget.domain_discovery_share * budget.discovery_share * budget.per_day
+        here = np.minimum(budget.domain_most * survey.domains.parts, max(of_all, 1 / cycle_days))
+        by_domain = np.bincount(survey.domains.of[unread], minlength=len(here)) / cycle_days
+        most = min(most, float(np.where(survey.domains.is_known, np.minimum(by_domain, here), by_domain).sum()))
+    return most
+
+
+def cost_of(survey: Survey, shared: Sharing, alpha: float) -> Costs:
+    """The cost of the frequencies by every measure, for each page of `survey.sharing` and in total."""
+    return costs(survey.wanted, shared.plan.frequencies, alpha)
+
+
+def can_be_ordered(survey: Survey, config: RefreshConfig) -> Bools:
+    """Whether a page has a URL, may be fetched in this cycle, and has no order that may still be answered."""
+    since_order = survey.second - survey.ordered.astype(np.int64)
+    outstanding = (survey.ordered > 0) & (since_order < config.order_timeout_hours * 3600)
+    free: Bools = survey.has_url & ~outstanding & (survey.decided_by != FORBIDDEN)
+    if survey.waits_until is not None:
+        free &= survey.waits_until <= survey.second + config.cycle_hours * 3600
+    return free
+
+
+def _phase(pages: Ids) -> Floats:
+    """A number from 0 to 1 for every page, derived from its id."""
+    mixed = pages * np.uint64(0x9E3779B97F4A7C15)
+    phase: Floats = (mixed >> np.uint64(11)).astype(np.float64) / (1 << 53)
+    return phase
