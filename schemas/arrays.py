@@ -16,6 +16,7 @@ arguments of kernels are derived from `columns_of`.
 
 from __future__ import annotations
 
+from abc import ABC
 from collections import namedtuple
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -23,8 +24,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-from opicflow.schemas.kernel import ColumnTuple
 
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
@@ -35,10 +34,19 @@ Ids = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 
+Int = int | np.int64
+"""A whole number within kernels, such as a position: numba makes an int64 of it. Python passes its own integers."""
+Word = np.uint64
+"""64 bits within kernels. Constants beside it have this type, or numba computes with floats."""
+
 LINE_WORDS = 8
 """The words of a line of the processor's cache."""
 
 _KEY = "column"
+
+
+class ColumnTuple(ABC):  # noqa: B024
+    """The classes of tuples of arrays that kernels get as one pointer: `@ColumnTuple.register` above a `NamedTuple`."""
 
 
 def words_in_lines(words: int) -> Words:

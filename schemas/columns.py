@@ -50,7 +50,7 @@ class Texts(Sequence[bytes]):
         self.text, self.starts, self.lengths = text, starts, lengths
 
     @classmethod
-    def joined(cls, text: Bytes, lengths: npt.NDArray[np.integer[Any]]) -> Texts:
+    def joined(cls, text: Bytes, lengths: npt.NDArray[np.integer]) -> Texts:
         """Strings that are stored one after the other."""
         sizes = lengths.astype(np.int64)
         return cls(text, np.cumsum(sizes) - sizes, sizes)
@@ -84,7 +84,7 @@ class Texts(Sequence[bytes]):
 class NumberedWords(Sequence[str]):
     """A column of words of a small set: for each row the number of its word in `symbols`."""
 
-    def __init__(self, numbers: npt.NDArray[np.integer[Any]], symbols: Sequence[str]):
+    def __init__(self, numbers: npt.NDArray[np.integer], symbols: Sequence[str]):
         self.numbers, self.symbols = numbers, tuple(symbols)
 
     @classmethod
@@ -115,7 +115,7 @@ class NumberedWords(Sequence[str]):
         return self.symbols[int(self.numbers[row])]
 
 
-class WithNulls(Sequence[Any]):
+class WithNulls(Sequence[float | bool | None]):
     """A column of numbers or truth values that some rows do not have: those where `present` is false."""
 
     def __init__(self, values: Array, present: npt.NDArray[np.bool_]):
@@ -129,23 +129,23 @@ class WithNulls(Sequence[Any]):
     def __len__(self) -> int:
         return len(self.values)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[float | bool | None]:
         pairs = zip(self.values.tolist(), self.present.tolist(), strict=True)
         return (value if here else None for value, here in pairs)
 
     @overload
-    def __getitem__(self, row: int) -> Any: ...
+    def __getitem__(self, row: int) -> float | bool | None: ...
 
     @overload
     def __getitem__(self, row: slice) -> WithNulls: ...
 
-    def __getitem__(self, row: int | slice) -> Any:
+    def __getitem__(self, row: int | slice) -> float | bool | WithNulls | None:
         if isinstance(row, slice):
             return WithNulls(self.values[row], self.present[row])
         return self.values[row].item() if self.present[row] else None
 
 
-Columns = Mapping[str, Sequence[Any] | Array]
+Columns = Mapping[str, Sequence[object] | Array]
 """The columns of records, by field: `Texts`, `NumberedWords`, `WithNulls`, arrays, or lists of plain values."""
 
 
@@ -165,7 +165,7 @@ def plain_rows(columns: Columns) -> Iterator[dict[str, Any]]:
         yield dict(zip(columns, values, strict=True))
 
 
-def _plain(values: Sequence[Any] | Array) -> Any:
+def _plain(values: Sequence[object] | Array) -> Sequence[object]:
     if isinstance(values, Texts):
         return [text.decode("utf-8") for text in values]
     return values.tolist() if isinstance(values, np.ndarray) else values
@@ -183,7 +183,7 @@ class Packed(NamedTuple):
     columns: dict[str, Array]
 
 
-def pack(kind: str, values: dict[str, Any], columns: dict[str, Array]) -> bytes:
+def pack(kind: str, values: Mapping[str, object], columns: dict[str, Array]) -> bytes:
     """The bytes of plain values and of one-dimensional columns."""
     described, parts = [], []
     for name, column in columns.items():
@@ -247,7 +247,7 @@ def _unpacked(view: memoryview) -> Packed:
     return Packed(kind, values, columns)
 
 
-def _type_of(given: Any) -> np.dtype[Any]:
+def _type_of(given: object) -> np.dtype:
     if type(given) is not str or _NUMBERS.fullmatch(given) is None:
         raise ColumnsRefused("a packed column is of a type that is never packed")
     return np.dtype(given)

@@ -8,12 +8,11 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field, fields
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from opicflow.schemas.arrays import Bytes, Ids, Ints
+from opicflow.schemas.arrays import Bytes, Ids, Int, Ints
 from opicflow.schemas.crawl_events import (
     EARLIEST_MS,
     LATEST_MS,
@@ -127,7 +126,7 @@ def merge(first: CrawlEvents, second: CrawlEvents) -> CrawlEvents:
         return first
     size = len(first.text)
     shifted = {name: getattr(second, name) + size * (second.begins >= 0) for name in ("begins", "ends")}
-    joined: dict[str, Any] = {
+    joined = {
         f.name: np.concatenate((getattr(first, f.name), shifted.get(f.name, getattr(second, f.name))))
         for f in fields(first)
         if f.name != "url_starts"
@@ -256,7 +255,7 @@ def quality_of(step: int) -> float:
 
 
 @lean_kernel
-def step_of_number(quality: Any) -> Any:
+def step_of_number(quality: float) -> Int:
     """Within kernels: the result of `quality_step` for a number, which may be NaN."""
     if not 0.0 <= quality <= 1.0:
         return np.int64(NO_QUALITY)
@@ -319,7 +318,7 @@ _STATUSES_OF_HASHES = np.array([status for status, words in _STATUSES_OF_WORDS f
 
 
 @lean_kernel
-def failure_status(text: Any, begin: Any, end: Any) -> Any:
+def failure_status(text: Bytes, begin: Int, end: Int) -> Int:
     """Within kernels: the status of a failure in plain words; 1 where it has to be looked at."""
     for at in range(begin, end):
         c = byte_at(text, at)
@@ -330,7 +329,7 @@ def failure_status(text: Any, begin: Any, end: Any) -> Any:
     digest = hash_bytes(text, begin, end)
     for i in range(_HASHES_OF_WORDS.shape[0]):
         if _HASHES_OF_WORDS[i] == digest:
-            return _STATUSES_OF_HASHES[i]
+            return np.int64(_STATUSES_OF_HASHES[i])
     return np.int64(FAILED)
 
 
@@ -339,7 +338,7 @@ _NOFOLLOW_BYTES = np.array([list(word.encode().ljust(9, b"\0")) for word in _NOF
 
 
 @lean_kernel
-def says_nofollow(text: Any, begin: Any, end: Any) -> Any:
+def says_nofollow(text: Bytes, begin: Int, end: Int) -> bool:
     """Within kernels: the result of `is_nofollow` for a rel attribute."""
     at = begin
     while at < end:
@@ -366,7 +365,7 @@ _MEDIA_OF_TYPES = np.array(list(MEDIA_TYPES.values()), np.int64)
 
 
 @lean_kernel
-def media_of(text: Any, begin: Any, end: Any) -> Any:
+def media_of(text: Bytes, begin: Int, end: Int) -> Int:
     """Within kernels: the kind of content of a content type, whatever its parameters."""
     last = begin
     while last < end and byte_at(text, last) != 59:  # ;
@@ -385,7 +384,7 @@ def media_of(text: Any, begin: Any, end: Any) -> Any:
                 c = byte_at(text, first + i)
                 same &= (c | 32 if 65 <= c <= 90 else c) == _NAMES_OF_TYPES[row, i]
             if same:
-                return _MEDIA_OF_TYPES[row]
+                return np.int64(_MEDIA_OF_TYPES[row])
     return OTHER_MEDIA
 
 

@@ -8,7 +8,7 @@ Neither can be mistaken for JSON or any other text: no text begins with 00, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import cache, partial
 from io import BytesIO
@@ -21,7 +21,7 @@ from fastavro.schema import parse_schema
 from opicflow.schemas import published_schemas
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, Reason
 from opicflow.schemas.errors import UserError
-from opicflow.schemas.published_schemas import Schema
+from opicflow.schemas.published_schemas import Schema, SchemaType
 from opicflow.schemas.writer_schema import WriterSchema, refused_for
 
 MOST_MESSAGE_BYTES = 2 * MOST_EVENT_BYTES
@@ -80,7 +80,7 @@ def published_writer(frame: Frame) -> Schema | None:
     return published_schemas.schema(*found) if found else None
 
 
-def encode_single_object(name: str, values: dict[str, Any]) -> bytes:
+def encode_single_object(name: str, values: Mapping[str, object]) -> bytes:
     """`values` as a record of the latest version of schema `name`, with its fingerprint.
 
     Values that are no such record are a bug of the caller: fastavro's own errors, whatever they are.
@@ -88,7 +88,7 @@ def encode_single_object(name: str, values: dict[str, Any]) -> bytes:
     return _encode(name, values, FrameKind.SINGLE_OBJECT, published_schemas.fingerprint(name).to_bytes(8, "little"))
 
 
-def encode_confluent(name: str, values: dict[str, Any], schema_id: int) -> bytes:
+def encode_confluent(name: str, values: Mapping[str, object], schema_id: int) -> bytes:
     """Encode a record of the latest version of schema `name`, whose id in a schema registry is `schema_id`."""
     return _encode(name, values, FrameKind.CONFLUENT, schema_id.to_bytes(4, "big"))
 
@@ -175,7 +175,7 @@ class Decoder:
         return self._writers[frame]
 
 
-def _encode(name: str, values: dict[str, Any], kind: FrameKind, number: bytes) -> bytes:
+def _encode(name: str, values: Mapping[str, object], kind: FrameKind, number: bytes) -> bytes:
     stream = BytesIO(_MARKS[kind] + number)
     stream.seek(_BODY_STARTS[kind])
     fastavro.schemaless_writer(stream, _to_write(name), values, strict_allow_default=True)
@@ -185,7 +185,7 @@ def _encode(name: str, values: dict[str, Any], kind: FrameKind, number: bytes) -
 
 
 @cache
-def _to_write(name: str) -> Any:
+def _to_write(name: str) -> SchemaType:
     return parse_schema(published_schemas.schema(name))
 
 

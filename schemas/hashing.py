@@ -7,12 +7,11 @@ are made with it (docs/decisions/page-ids.md).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 import xxhash
 
-from opicflow.schemas.arrays import Hashes
+from opicflow.schemas.arrays import Bytes, Hashes, Int, Word, Words
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel, trailing_zeros
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
@@ -44,19 +43,19 @@ def hash_texts(texts: Iterable[bytes | str]) -> Hashes:
 
 
 @inlined_kernel
-def turned(value: Any, bits: Any) -> Any:
+def turned(value: Word, bits: Int) -> Word:
     """Return a uint64 whose highest bits have become its lowest."""
     return (value << np.uint64(bits)) | (value >> np.uint64(64 - bits))
 
 
 @inlined_kernel
-def byte_at(text: Any, at: Any) -> Any:
+def byte_at(text: Bytes, at: Int) -> np.uint8:
     """Return one byte. An unsigned index cannot count from the end: that saves a comparison a byte."""
-    return text[np.uint64(at)]
+    return np.uint8(text[np.uint64(at)])
 
 
 @inlined_kernel
-def word_at(text: Any, at: Any) -> Any:
+def word_at(text: Bytes, at: Int) -> Word:
     """Return eight bytes, little endian. LLVM makes one load, because unsigned indices cannot count from the end."""
     i = np.uint64(at)
     return (
@@ -72,7 +71,7 @@ def word_at(text: Any, at: Any) -> Any:
 
 
 @inlined_kernel
-def is_same(text: Any, at: Any, other: Any, other_at: Any, size: Any) -> Any:
+def is_same(text: Bytes, at: Int, other: Bytes, other_at: Int, size: Int) -> bool:
     """Whether so many bytes of two texts are equal. The bounds are believed."""
     i = np.int64(0)
     while i + 8 <= size:
@@ -87,7 +86,7 @@ def is_same(text: Any, at: Any, other: Any, other_at: Any, size: Any) -> Any:
 
 
 @inlined_kernel
-def find_byte(text: Any, at: Any, end: Any, byte: Any) -> Any:
+def find_byte(text: Bytes, at: Int, end: Int, byte: Int) -> Int:
     """Return where this byte comes next, from `at` on; `end` if it does not."""
     while at + 8 <= end:
         x = word_at(text, at) ^ (np.uint64(byte) * ONES)
@@ -101,17 +100,17 @@ def find_byte(text: Any, at: Any, end: Any, byte: Any) -> Any:
 
 
 @inlined_kernel
-def _stirred(state: Any, word: Any) -> Any:
+def _stirred(state: Word, word: Word) -> Word:
     return turned(state + word * _P2, 31) * _P1
 
 
 @inlined_kernel
-def _merged(digest: Any, state: Any) -> Any:
+def _merged(digest: Word, state: Word) -> Word:
     return (digest ^ _stirred(np.uint64(0), state)) * _P1 + _P4
 
 
 @lean_kernel
-def hash_bytes(text: Any, begin: Any, end: Any) -> Any:
+def hash_bytes(text: Bytes, begin: Int, end: Int) -> Word:
     """XXH64, seed 0, of `text[begin:end]`, as uint64. The bounds are believed."""
     at = begin
     if end - begin >= 32:
@@ -148,7 +147,7 @@ def hash_bytes(text: Any, begin: Any, end: Any) -> Any:
 
 
 @inlined_kernel
-def _sip_round(a: Any, b: Any, c: Any, d: Any) -> Any:
+def _sip_round(a: Word, b: Word, c: Word, d: Word) -> tuple[Word, Word, Word, Word]:
     a += b
     c += d
     b = turned(b, 13) ^ a
@@ -162,7 +161,7 @@ def _sip_round(a: Any, b: Any, c: Any, d: Any) -> Any:
 
 
 @inlined_kernel
-def last_bytes(text: Any, begin: Any, at: Any, end: Any) -> Any:
+def last_bytes(text: Bytes, begin: Int, at: Int, end: Int) -> Word:
     """Return the bytes from `at` to `end`, fewer than eight, as a number; none before `begin` is read."""
     if at == end:
         return np.uint64(0)
@@ -175,7 +174,7 @@ def last_bytes(text: Any, begin: Any, at: Any, end: Any) -> Any:
 
 
 @lean_kernel
-def keyed_hash(key: Any, text: Any, begin: Any, end: Any) -> Any:
+def keyed_hash(key: Words, text: Bytes, begin: Int, end: Int) -> Word:
     """SipHash-1-3 of `text[begin:end]` with a key of two 64-bit words, as uint64. The bounds are believed."""
     a, b, c, d = key[0] ^ _SIP_1, key[1] ^ _SIP_2, key[0] ^ _SIP_3, key[1] ^ _SIP_4
     at = begin

@@ -10,7 +10,6 @@ import math
 import re
 from calendar import timegm
 from datetime import datetime
-from typing import Any
 
 from opicflow.schemas.crawl_events import LONGEST_RETRY_SECONDS, CrawlEvent, EventRefused, Link, Reason
 from opicflow.schemas.event_columns import is_known_failure
@@ -147,7 +146,7 @@ def _moment(parts: tuple[str | None, ...], milliseconds: int, east_seconds: int)
     return (timegm(moment.timetuple()) - east_seconds) * 1000 + milliseconds
 
 
-def _first(value: dict[str, Any], names: tuple[str, ...]) -> Any:
+def _first(value: dict[str, object], names: tuple[str, ...]) -> object:
     for name in names:
         if value.get(name) is not None:
             return value[name]
@@ -183,7 +182,7 @@ def _is_decimal(text: str) -> bool:
     return text.isascii() and re.fullmatch(r"\s*[0-9]*\.?[0-9]+([eE]-?[0-9]{1,3})?\s*", text) is not None
 
 
-def _list(value: object, name: str) -> list[Any]:
+def _list(value: object, name: str) -> list[object]:
     if value is None:
         return []
     if not isinstance(value, list):

@@ -11,16 +11,29 @@ import hashlib
 import os
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
 from threading import RLock
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
+from opicflow.schemas.arrays import Array, Int, Word
 from opicflow.schemas.kernel_cache import SUFFIX, compile_once, is_private
 
-F = TypeVar("F", bound=Callable[..., Any])
+if TYPE_CHECKING:  # numba takes longer to import than many commands need
+    from llvmlite.ir import IRBuilder, Value
+    from numba.core import types
+    from numba.core.cpu import CPUContext
+    from numba.core.typing.context import BaseContext
+    from numba.core.typing.templates import Signature
+
+    from opicflow.schemas.kernel_parts import PartDispatcher
+
+F = TypeVar("F", bound=Callable[..., object])
+Emitted: TypeAlias = "tuple[Signature, Callable[[CPUContext, IRBuilder, Signature, Sequence[Value]], Value]]"
+Emit = Callable[..., Emitted]
+"""Gets numba's typing context and the types of the arguments; returns the types, and what adds the code."""
 
 _TOP = Path(__file__).parent.parent
 _MADE_OF = {
@@ -65,10 +78,6 @@ def inlined_kernel(function: F) -> F:
     return cast(F, Kernel(function, {"_nrt": False, "forceinline": True}))
 
 
-class ColumnTuple(ABC):  # noqa: B024
-    """The classes of tuples of arrays that kernels get as one pointer: `@ColumnTuple.register` above a `NamedTuple`."""
-
-
 def is_compiled(modules: str) -> bool:
     """Whether a kernel of these modules was compiled before from the same sources: if not, first calls are slow.
 
@@ -85,13 +94,20 @@ class Deferred(ABC):
     read columns call no kernel. Use `load` to get the real object, which the attributes are those of.
     """
 
-    _made: Any = None
+    _made: Callable[..., object] | None = None
+
+    def __init__(self, function: Callable[..., object]) -> None:
+        self._function = function
+        self.__name__ = function.__name__
+        self.__doc__ = function.__doc__
+        self.__module__ = function.__module__
+        self.__wrapped__ = function
 
     @abstractmethod
-    def _make(self) -> Any:
+    def _make(self) -> Callable[..., object]:
         """Import numba and make the real object."""
 
-    def load(self) -> Any:
+    def load(self) -> Callable[..., object]:
         """The real object; the same one every time."""
         if self._made is None:
             with _LOADING:
@@ -99,15 +115,19 @@ class Deferred(ABC):
                     self._made = self._make()
         return self._made
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: object) -> object:
         """Call the real object."""
         return (self._made or self.load())(*arguments)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         """The attributes of the real object."""
-        if name.startswith("__"):  # protocols such as pickle and copy ask before there is one
+        if name.startswith("__"):  # protocols such as pickle and copy read them before there is one
             raise AttributeError(name)
         return getattr(self.load(), name)
+
+    def __reduce__(self) -> str:
+        """By its name in its module, as functions are."""
+        return self.__name__
 
 
 _LOADING = RLock()
@@ -116,23 +136,25 @@ _LOADING = RLock()
 class Kernel(Deferred):
     """A kernel that is loaded from disk, or compiled, on its first call."""
 
-    def __init__(self, function: Callable[..., Any], options: dict[str, bool]) -> None:
-        self._function = function
+    def __init__(self, function: Callable[..., object], options: dict[str, bool]) -> None:
+        super().__init__(function)
         self._options = options
-        self._part: Any = None
-        self.__name__ = function.__name__
-        self.__doc__ = function.__doc__
-        self.__module__ = function.__module__
-        self.__wrapped__ = function
+        self._part: PartDispatcher | None = None
 
-    def __reduce__(self) -> str:
-        """By its name in its module, as functions are."""
-        return self.__name__
+    def _make(self) -> Callable[..., object]:
+        import numba
 
-    def _make(self) -> Any:
-        return _compiled(self._function, self._options)
+        from opicflow.schemas.kernel_parts import WholeDispatcher
 
-    def part(self) -> Any:
+        if vars(numba.config)["DISABLE_JIT"]:
+            return self._function
+        made = WholeDispatcher(self._function, self._options)
+        folder = _cache_folder(Path(self._function.__code__.co_filename).relative_to(_TOP).parts[0])
+        if folder is not None:
+            compile_once(made, folder)
+        return made
+
+    def part(self) -> PartDispatcher:
         """Return the part that kernels which call this one are made of."""
         if self._part is None:
             from opicflow.schemas.kernel_parts import PartDispatcher
@@ -140,39 +162,52 @@ class Kernel(Deferred):
             self._part = PartDispatcher(self._function, self._options)
         return self._part
 
+    @property
+    def _numba_type_(self) -> types.Type:
+        """Numba's type of the kernel within others."""
+        from numba.core import types
 
-def _compiled(function: Callable[..., Any], options: dict[str, bool]) -> Any:
-    import numba
-
-    from opicflow.schemas.kernel_parts import WholeDispatcher
-
-    config: Any = numba.config  # comes without types
-    if config.DISABLE_JIT:
-        return function
-    made = WholeDispatcher(function, options)
-    folder = _cache_folder(Path(function.__code__.co_filename).relative_to(_TOP).parts[0])
-    if folder is not None:
-        compile_once(made, folder)
-    return made
+        return types.Dispatcher(self.part())
 
 
 class Intrinsic(Deferred):
-    """An instruction of the processor for kernels: `emit` adds it to the code that numba makes."""
+    """An instruction of the processor for kernels."""
 
-    def __init__(self, emit: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., object], emit: Emit) -> None:
+        super().__init__(function)
         self._emit = emit
 
-    def _make(self) -> Any:
+    def _make(self) -> Callable[..., object]:
         from numba.extending import intrinsic
 
-        return cast(Any, intrinsic)(self._emit)
+        made: Callable[..., object] = intrinsic(self._emit)
+        return made
+
+    @property
+    def _numba_type_(self) -> types.Type:
+        """Numba's type of the instruction within kernels."""
+        from numba.core.registry import cpu_target
+
+        instruction = self.load()
+        cpu_target.typing_context.refresh()  # numba finds it from then on
+        found: types.Type = cpu_target.typing_context.resolve_value_type(instruction)
+        return found
 
 
-def _emit_prefetch(typing_context: Any, array: Any, row: Any) -> Any:
+def _instruction(emit: Emit) -> Callable[[F], F]:
+    """Make a function an instruction within kernels: `emit` adds it to the code that numba makes."""
+
+    def of(function: F) -> F:
+        return cast(F, Intrinsic(function, emit))
+
+    return of
+
+
+def _emit_prefetch(typing_context: BaseContext, array: types.Type, row: types.Type) -> Emitted:
     from llvmlite import ir
     from numba.core import types
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context: CPUContext, builder: IRBuilder, signature: Signature, arguments: Sequence[Value]) -> Value:
         rows = context.make_array(signature.args[0])(context, builder, arguments[0])
         byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
         distance = builder.mul(builder.extract_value(rows.strides, 0), arguments[1])
@@ -187,35 +222,38 @@ def _emit_prefetch(typing_context: Any, array: Any, row: Any) -> Any:
     return types.void(array, types.intp), generate
 
 
-prefetch: Callable[[Any, Any], None] = Intrinsic(_emit_prefetch)
-"""Within kernels: load the memory in which a row of an array begins before it is needed. Changes nothing."""
+@_instruction(_emit_prefetch)
+def prefetch(array: Array, row: Int) -> None:
+    """Within kernels: load the memory in which a row of an array begins before it is needed. Changes nothing."""
 
 
-def _emit_trailing_zeros(typing_context: Any, word: Any) -> Any:
+def _emit_trailing_zeros(typing_context: BaseContext, word: types.Type) -> Emitted:
     from llvmlite import ir
     from numba.core import types
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context: CPUContext, builder: IRBuilder, signature: Signature, arguments: Sequence[Value]) -> Value:
         return builder.cttz(arguments[0], ir.IntType(1)(0))
 
     return types.uint64(types.uint64), generate
 
 
-trailing_zeros: Callable[[Any], Any] = Intrinsic(_emit_trailing_zeros)
-"""Within kernels: how many of the lowest bits of a uint64 are 0; 64 of 0."""
+@_instruction(_emit_trailing_zeros)
+def trailing_zeros(word: Word) -> Word:  # type: ignore[empty-body]
+    """Within kernels: how many of the lowest bits of a uint64 are 0; 64 of 0."""
 
 
-def _emit_reversed_bytes(typing_context: Any, word: Any) -> Any:
+def _emit_reversed_bytes(typing_context: BaseContext, word: types.Type) -> Emitted:
     from numba.core import types
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context: CPUContext, builder: IRBuilder, signature: Signature, arguments: Sequence[Value]) -> Value:
         return builder.bswap(arguments[0])
 
     return types.uint64(types.uint64), generate
 
 
-reversed_bytes: Callable[[Any], Any] = Intrinsic(_emit_reversed_bytes)
-"""Within kernels: a uint64 with its eight bytes in the reverse order."""
+@_instruction(_emit_reversed_bytes)
+def reversed_bytes(word: Word) -> Word:  # type: ignore[empty-body]
+    """Within kernels: a uint64 with its eight bytes in the reverse order."""
 
 
 @cache

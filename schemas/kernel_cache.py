@@ -22,7 +22,11 @@ from hashlib import blake2b
 from io import BufferedWriter
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # numba takes longer to import than many commands need
+    from numba.core.cpu import CPUContext
+    from numba.core.typing.templates import Signature
 
 SUFFIX = ".kernel"
 _DIGEST_BYTES = 16
@@ -51,14 +55,13 @@ def compile_once(dispatcher: Any, folder: Path) -> None:
     """
     from numba.core import compiler_lock
 
-    numbas_lock: Any = compiler_lock.global_compiler_lock
     function = dispatcher.py_func
     makes_arrays = dispatcher.targetoptions.get("_nrt", True)
     cache = KernelCache(f"{function.__module__}.{function.__qualname__}", folder, makes_arrays)
     compile_here = dispatcher.compile
 
-    def compile_or_load(signature: Any) -> Any:
-        with numbas_lock:
+    def compile_or_load(signature: Signature) -> object:
+        with compiler_lock.global_compiler_lock:
             collects = gc.isenabled()
             gc.disable()  # numba makes more objects than all of opicflow has: visiting them takes a third of the time
             try:
@@ -82,7 +85,7 @@ class KernelCache:
         self._lock: BufferedWriter | None = None
         self.cache_path = str(folder)
 
-    def load_overload(self, signature: Any, target: Any) -> Any:
+    def load_overload(self, signature: Signature, target: CPUContext) -> object:
         """Load the code for a signature; None if it has to be compiled: by this process alone, until `unlock`."""
         found = self._load(signature, target)
         if found is None:
@@ -93,7 +96,7 @@ class KernelCache:
                 target.refresh()  # now numba needs to know everything that it can compile
         return found
 
-    def save_overload(self, signature: Any, result: Any) -> None:
+    def save_overload(self, signature: Signature, result: Any) -> None:
         """Keep the compiled code, unless the disk is full or the code contains an address of this process."""
         from numba.core.serialize import dumps
 
@@ -105,7 +108,7 @@ class KernelCache:
                 file.write(_digest_of(data) + data)
             os.replace(file.name, self._folder / self._file_name(signature, result.target_context))
 
-    def _load(self, signature: Any, target: Any) -> Any:
+    def _load(self, signature: Signature, target: CPUContext) -> object:
         from numba.core.compiler import CompileResult
         from numba.core.runtime.nrt import rtsys
 
@@ -120,18 +123,18 @@ class KernelCache:
             return None
         return CompileResult._rebuild(target, *pickle.loads(data))
 
-    def _file_name(self, signature: Any, target: Any) -> str:
+    def _file_name(self, signature: Signature, target: CPUContext) -> str:
         """A name for everything that the machine code depends on, but its sources: these name the folder."""
         import llvmlite
         import numba
 
-        config: Any = numba.config  # comes without types
+        config = vars(numba.config)
         compiler = (
             numba.__version__,
             llvmlite.__version__,
             sys.implementation.cache_tag,
-            config.OPT,
-            config.BOUNDSCHECK,
+            config["OPT"],
+            config["BOUNDSCHECK"],
         )
         made_of = (str(signature), target.codegen().magic_tuple(), compiler)
         return f"{self._name}-{blake2b(repr(made_of).encode(), digest_size=12).hexdigest()}{SUFFIX}"

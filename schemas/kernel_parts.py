@@ -15,15 +15,18 @@ from typing import Any, cast
 
 from llvmlite import binding as llvm
 from llvmlite.binding import Linkage
+from llvmlite.ir import IRBuilder, Value
 from numba.core import cgutils, types
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import CompilerBase, Flags
+from numba.core.compiler import CompilerBase, Flags, StateDict
 from numba.core.compiler_machinery import PassManager, register_pass
+from numba.core.cpu import CPUContext
 from numba.core.datamodel import models
+from numba.core.datamodel.manager import DataModelManager
 from numba.core.datamodel.registry import register_default
 from numba.core.imputils import impl_ret_borrowed, lower_getattr_generic
-from numba.core.pythonapi import NativeValue, unbox
-from numba.core.registry import CPUDispatcher, cpu_target
+from numba.core.pythonapi import NativeValue, _UnboxContext, unbox
+from numba.core.registry import CPUDispatcher
 from numba.core.typed_passes import (
     IRLegalization,
     NativeLowering,
@@ -33,7 +36,7 @@ from numba.core.typed_passes import (
     PreLowerStripPhis,
 )
 from numba.core.typing.templates import AttributeTemplate
-from numba.core.typing.typeof import typeof_impl
+from numba.core.typing.typeof import _TypeofContext, typeof_impl
 from numba.core.untyped_passes import (
     DeadBranchPrune,
     FixupArgs,
@@ -44,7 +47,7 @@ from numba.core.untyped_passes import (
 )
 from numba.extending import infer_getattr
 
-from opicflow.schemas.kernel import ColumnTuple, Deferred, Kernel
+from opicflow.schemas.arrays import Array, ColumnTuple
 
 
 class KernelLibrary(JITCodeLibrary):
@@ -54,7 +57,7 @@ class KernelLibrary(JITCodeLibrary):
     count few.
     """
 
-    def _optimize_functions(self, module: Any) -> None:
+    def _optimize_functions(self, module: llvm.ModuleRef) -> None:
         module.data_layout = self._codegen._data_layout
 
     def _optimize_final_module(self) -> None:
@@ -69,7 +72,7 @@ class PartLibrary(KernelLibrary):
         """Leave the code as it is. numba would link, optimise and translate it."""
         self._finalized = True
 
-    def with_callees(self) -> list[Any]:
+    def with_callees(self) -> list[JITCodeLibrary]:
         """This library and all those that its code needs."""
         return list(dict.fromkeys([self, *self._linking_libraries]))
 
@@ -89,7 +92,7 @@ class WholeLibrary(KernelLibrary):
                 self._final_module.get_function(function.name).linkage = "internal"
         super().finalize()
 
-    def serialize_using_object_code(self) -> Any:
+    def serialize_using_object_code(self) -> tuple[str, str, tuple[bytes, bytes]]:
         """Return the data for the cache: the machine code, and the names of its functions instead of code to link."""
         name, kind, (machine_code, _) = super().serialize_using_object_code()
         names = [function.name for function in self.get_defined_functions() if function.linkage != Linkage.internal]
@@ -103,7 +106,7 @@ class WholeLowering(NativeLowering):
 
     _name = "whole_lowering"
 
-    def run_pass(self, state: Any) -> bool:
+    def run_pass(self, state: StateDict) -> bool:
         """Run the pass on the function of `state`."""
         state.library = WholeLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
         state.library.enable_object_caching()
@@ -116,7 +119,7 @@ class PartLowering(NativeLowering):
 
     _name = "part_lowering"
 
-    def run_pass(self, state: Any) -> bool:
+    def run_pass(self, state: StateDict) -> bool:
         """Run the pass on the function of `state`."""
         library = PartLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
         library.enable_object_caching()
@@ -176,7 +179,7 @@ class WholeDispatcher(CPUDispatcher):
 
     compiler: type[KernelCompiler] = KernelCompiler
 
-    def __init__(self, function: Callable[..., Any], options: dict[str, bool]) -> None:
+    def __init__(self, function: Callable[..., object], options: dict[str, bool]) -> None:
         always = {
             "nopython": True,
             "nogil": True,
@@ -194,7 +197,7 @@ class PartDispatcher(WholeDispatcher):
 
     compiler = PartCompiler
 
-    def __init__(self, function: Callable[..., Any], options: dict[str, bool]) -> None:
+    def __init__(self, function: Callable[..., object], options: dict[str, bool]) -> None:
         super().__init__(function, {"no_cpython_wrapper": True, **options})
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
@@ -206,25 +209,16 @@ class PartDispatcher(WholeDispatcher):
         self.overloads[tuple(result.signature.args)] = result
 
 
-@typeof_impl.register(Deferred)
-def _type_of_deferred(deferred: Any, context: Any) -> Any:
-    if isinstance(deferred, Kernel):
-        return types.Dispatcher(deferred.part())
-    instruction = deferred.load()
-    cpu_target.typing_context.refresh()  # numba finds it from then on
-    return cpu_target.typing_context.resolve_value_type(instruction)
-
-
 class Reference(types.Type):
     """A pointer to a tuple of columns."""
 
-    def __init__(self, target: Any) -> None:
+    def __init__(self, target: types.NamedTuple) -> None:
         self.target = target
         digest = blake2b(str(target).encode(), digest_size=6).hexdigest()
         super().__init__(name=f"{target.instance_class.__name__}_{digest}")  # every call repeats it: it must be short
 
     @property
-    def key(self) -> Any:
+    def key(self) -> types.NamedTuple:
         """The key that distinguishes it from others."""
         return self.target
 
@@ -233,7 +227,7 @@ class Reference(types.Type):
 class ReferenceModel(models.PrimitiveModel):
     """A reference is a pointer of the processor."""
 
-    def __init__(self, manager: Any, type_: Any) -> None:
+    def __init__(self, manager: DataModelManager, type_: Reference) -> None:
         super().__init__(manager, type_, manager.lookup(type_.target).get_value_type().as_pointer())
 
 
@@ -243,14 +237,14 @@ class ReferenceAttributes(AttributeTemplate):
 
     key = Reference
 
-    def generic_resolve(self, reference: Any, name: str) -> Any:  # type: ignore[override]
+    def generic_resolve(self, reference: Reference, name: str) -> types.Type | None:  # type: ignore[override]
         """The type of a column."""
         target = reference.target
         return target.types[target.fields.index(name)] if name in target.fields else None
 
 
 @lower_getattr_generic(Reference)
-def _read_column(context: Any, builder: Any, reference: Any, value: Any, name: str) -> Any:
+def _read_column(context: CPUContext, builder: IRBuilder, reference: Reference, value: Value, name: str) -> Value:
     target = reference.target
     index = target.fields.index(name)
     column = builder.load(cgutils.gep_inbounds(builder, value, 0, index))
@@ -258,7 +252,7 @@ def _read_column(context: Any, builder: Any, reference: Any, value: Any, name: s
 
 
 @unbox(Reference)
-def _refer(type_: Any, value: Any, python: Any) -> Any:
+def _refer(type_: Reference, value: Value, python: _UnboxContext) -> NativeValue:
     builder, target = python.builder, type_.target
     if python.context.enable_nrt or not all(isinstance(column, types.Array) for column in target.types):
         native = python.unbox(target, value)
@@ -276,7 +270,7 @@ def _refer(type_: Any, value: Any, python: Any) -> Any:
 
 
 @typeof_impl.register(ColumnTuple)
-def _type_of_columns(columns: Any, context: Any) -> Any:
+def _type_of_columns(columns: tuple[Array, ...], context: _TypeofContext) -> Reference | None:
     found = [typeof_impl(column, context) for column in columns]
     if any(type_ is None for type_ in found):
         return None

@@ -11,15 +11,34 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 
-from opicflow.schemas.arrays import LINE_WORDS, Array, Bytes, Hashes, Ids, Ints, Words, words_in_lines
+from opicflow.schemas.arrays import (
+    LINE_WORDS,
+    Array,
+    Bytes,
+    ColumnTuple,
+    Hashes,
+    Ids,
+    Int,
+    Ints,
+    Word,
+    Words,
+    words_in_lines,
+)
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.hashing import byte_at, keyed_hash, last_bytes, turned, word_at
-from opicflow.schemas.kernel import ColumnTuple, inlined_kernel, lean_kernel
-from opicflow.schemas.public_suffixes import PublicSuffixes, SuffixesRefused, SuffixTable, find_site, installed_suffixes
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel
+from opicflow.schemas.public_suffixes import (
+    PublicSuffixes,
+    SuffixesJson,
+    SuffixesRefused,
+    SuffixTable,
+    find_site,
+    installed_suffixes,
+)
 
 SITE_BITS = 16
 """The number of bits of a page id that are a hash of the site."""
@@ -40,11 +59,19 @@ class PageIdsRefused(UserError, ValueError):
     """Stored rules for page ids cannot be used. The message is one line."""
 
 
+class PageIdsJson(TypedDict):
+    """Rules for page ids as JSON values. They hold the key."""
+
+    version: int
+    key: str
+    suffixes: SuffixesJson
+
+
 @ColumnTuple.register
 class IdRules(NamedTuple):
     """Rules for page ids, for kernels."""
 
-    key: Any
+    key: Words
     suffixes: SuffixTable
 
 
@@ -55,7 +82,7 @@ class HostMemo(NamedTuple):
     Threads must not share one: a line is written word by word.
     """
 
-    lines: Any
+    lines: Words
     """The words of all lines; a line of zeros has no host."""
 
     @classmethod
@@ -145,7 +172,7 @@ class PageIds:
         """The rules for kernels."""
         return _rules_of(self)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> PageIdsJson:
         """Return the rules as JSON values, for the state of a replay or the log of a ledger. They hold the key."""
         return {
             "version": _VERSION,
@@ -154,7 +181,7 @@ class PageIds:
         }
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> PageIds:
+    def from_json(cls, values: PageIdsJson) -> PageIds:
         """Read what `to_json` returned. Raises `PageIdsRefused`."""
         try:
             if values["version"] != _VERSION:
@@ -193,7 +220,7 @@ def page_ids(urls: Iterable[bytes | str]) -> Ids:
 
 @lean_kernel
 def hash_pages(
-    rules: IdRules, memo: HostMemo, text: Any, begins: Any, ends: Any, rows: Any, ids: Any, sites: Any
+    rules: IdRules, memo: HostMemo, text: Bytes, begins: Ints, ends: Ints, rows: Ints, ids: Ids, sites: Hashes
 ) -> None:
     """Write the page id, and a hash of the site, of the canonical URL `text[begins[row]:ends[row]]` for these rows."""
     for at in range(rows.shape[0]):
@@ -210,13 +237,13 @@ def hash_pages(
 
 
 @inlined_kernel
-def id_of(rules: IdRules, text: Any, begin: Any, end: Any, site: Any) -> Any:
+def id_of(rules: IdRules, text: Bytes, begin: Int, end: Int, site: Word) -> Word:
     """Return the page id of the canonical URL `text[begin:end]` on a site with this hash."""
     return (site >> np.uint64(48) << np.uint64(48)) | (keyed_hash(rules.key, text, begin, end) >> np.uint64(16))
 
 
 @inlined_kernel
-def site_hash(rules: IdRules, memo: HostMemo, text: Any, begin: Any, host: Any, end: Any) -> Any:
+def site_hash(rules: IdRules, memo: HostMemo, text: Bytes, begin: Int, host: Int, end: Int) -> Word:
     """Return a hash of the site of the host `text[host:end]`, in a URL that begins at `begin`."""
     if end - begin < 8 or host >= end:
         return np.uint64(0)
@@ -227,7 +254,7 @@ def site_hash(rules: IdRules, memo: HostMemo, text: Any, begin: Any, host: Any, 
 
 
 @inlined_kernel
-def find_site_hash(rules: IdRules, memo: HostMemo, line: Any, text: Any, host: Any, end: Any) -> Any:
+def find_site_hash(rules: IdRules, memo: HostMemo, line: Int, text: Bytes, host: Int, end: Int) -> Word:
     """Return a hash of the site of a host that is not remembered, and remember it in this line of the memo."""
     site_begin, site_end = find_site(rules.suffixes, rules.key, text, host, end)
     site = keyed_hash(rules.key, text, site_begin, site_end)
@@ -236,7 +263,7 @@ def find_site_hash(rules: IdRules, memo: HostMemo, line: Any, text: Any, host: A
 
 
 @inlined_kernel
-def memo_line(text: Any, host: Any, end: Any) -> Any:
+def memo_line(text: Bytes, host: Int, end: Int) -> Int:
     """Return where a memo has the line of the host `text[host:end]`. The text has eight bytes and more before `end`."""
     mixed = (word_at(text, end - 8) ^ np.uint64(end - host)) * np.uint64(0x9E3779B97F4A7C15)
     while host + 8 < end:
@@ -246,7 +273,7 @@ def memo_line(text: Any, host: Any, end: Any) -> Any:
 
 
 @inlined_kernel
-def is_remembered(memo: HostMemo, line: Any, text: Any, host: Any, end: Any) -> Any:
+def is_remembered(memo: HostMemo, line: Int, text: Bytes, host: Int, end: Int) -> bool:
     """Whether this line of a memo has the host `text[host:end]`."""
     if host >= end or memo.lines[line + _LENGTH_WORD] >> np.uint64(_LENGTH_BIT) != np.uint64(end - host):
         return False
@@ -256,24 +283,24 @@ def is_remembered(memo: HostMemo, line: Any, text: Any, host: Any, end: Any) -> 
             return False
         at += 8
         word += 1
-    return _remembered_end(memo, line, word) == last_bytes(text, host, at, end)
+    return bool(_remembered_end(memo, line, word) == last_bytes(text, host, at, end))
 
 
 @inlined_kernel
-def _remembered_end(memo: HostMemo, line: Any, word: Any) -> Any:
+def _remembered_end(memo: HostMemo, line: Int, word: Int) -> Word:
     """Return a word of a memo without the length that the last one has."""
-    bits = memo.lines[word]
+    bits = np.uint64(memo.lines[word])
     return bits & np.uint64((1 << _LENGTH_BIT) - 1) if word == line + _LENGTH_WORD else bits
 
 
 @inlined_kernel
-def remembered_site(memo: HostMemo, line: Any) -> Any:
+def remembered_site(memo: HostMemo, line: Int) -> Word:
     """Return the hash of the site of the host in this line of a memo."""
-    return memo.lines[line + _SITE_WORD]
+    return np.uint64(memo.lines[line + _SITE_WORD])
 
 
 @inlined_kernel
-def _remember(memo: HostMemo, line: Any, text: Any, host: Any, end: Any, site: Any) -> None:
+def _remember(memo: HostMemo, line: Int, text: Bytes, host: Int, end: Int, site: Word) -> None:
     """Write the host `text[host:end]` into this line, unless it is too long."""
     if end - host > _LONGEST_REMEMBERED:
         return

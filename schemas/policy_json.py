@@ -51,7 +51,7 @@ def policy_from_json(value: object) -> Policy:
     return Policy(**{known[name].attribute: known[name].read(given) for name, given in value.items()})
 
 
-def policy_to_json(policy: Policy) -> dict[str, Any]:
+def policy_to_json(policy: Policy) -> dict[str, object]:
     """Return the plain values of a policy for `policy_from_json`: the version, and values that are no defaults."""
     known = _fields()
     return {
@@ -63,7 +63,7 @@ def policy_to_json(policy: Policy) -> dict[str, Any]:
 
 class _Field(NamedTuple):
     attribute: str
-    default: Any
+    default: object
     read: Callable[[object], Any]
 
 
@@ -77,12 +77,12 @@ def _fields() -> dict[str, _Field]:
     }
 
 
-def _reader(name: str, hint: Any) -> Callable[[object], Any]:
+def _reader(name: str, hint: object) -> Callable[[object], Any]:
     kinds = [kind for kind in get_args(hint) or (hint,) if kind is not NoneType]
     read, advice = (_time, _A_TIME) if name.endswith("_at") else _READERS[kinds[0]]
     may_be_null = NoneType in get_args(hint)
 
-    def read_field(value: object) -> Any:
+    def read_field(value: object) -> object:
         if value is None and may_be_null:
             return None
         found = read(value)
@@ -127,7 +127,7 @@ def _time(value: object) -> int | None:
 
 
 _A_TIME = "milliseconds since 1970, or an ISO 8601 time with its zone, such as 2026-05-01T12:00:00Z"
-_READERS: dict[Any, tuple[Callable[[object], Any], str]] = {
+_READERS: dict[object, tuple[Callable[[object], object], str]] = {
     int: (_whole, "a whole number of 32 bits"),
     float: (_number, "a finite number"),
     bool: (_truth, "true or false"),

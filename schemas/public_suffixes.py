@@ -13,15 +13,15 @@ import re
 import zlib
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
 import ada_url
 import numpy as np
 
-from opicflow.schemas.arrays import Words
+from opicflow.schemas.arrays import Bytes, ColumnTuple, Int, Ints, Word, Words
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.hashing import byte_at, keyed_hash
-from opicflow.schemas.kernel import ColumnTuple, inlined_kernel, lean_kernel
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
 _MOST_BYTES = 1 << 22
 _VERSION = re.compile(rb"^// *VERSION: *(\S+)", re.MULTILINE)
@@ -32,14 +32,21 @@ class SuffixesRefused(UserError, ValueError):
     """A list of public suffixes cannot be read. The message is one line."""
 
 
+class SuffixesJson(TypedDict):
+    """A list of public suffixes as JSON values."""
+
+    version: str
+    rules: str
+
+
 @ColumnTuple.register
 class SuffixTable(NamedTuple):
     """A list of public suffixes for kernels: a hash table of its rules."""
 
-    hashes: Any
-    kinds: Any
+    hashes: Words
+    kinds: Bytes
     """The kind of the rule at each position, 0 = none: it is a suffix, all names below it are, it is none."""
-    most_labels: Any
+    most_labels: Ints
 
 
 @dataclass(frozen=True)
@@ -57,13 +64,13 @@ class PublicSuffixes:
         rules = sorted({_canonical(line) for line in lines} - {""})
         return cls(found[1].decode("ascii", "replace") if found else "unknown", "\n".join(rules).encode("ascii"))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> SuffixesJson:
         """Return the list as JSON values, the rules compressed."""
         packed = base64.b85encode(zlib.compress(self.rules, 9)).decode("ascii")
         return {"version": self.version, "rules": packed}
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> PublicSuffixes:
+    def from_json(cls, values: SuffixesJson) -> PublicSuffixes:
         """Read what `to_json` returned. Raises `SuffixesRefused`."""
         try:
             unpacker = zlib.decompressobj()
@@ -132,7 +139,7 @@ def _canonical(rule: str) -> str:
 
 
 @lean_kernel
-def fill_table(key: Any, text: Any, ends: Any, kinds: Any, table: SuffixTable) -> None:
+def fill_table(key: Words, text: Bytes, ends: Ints, kinds: Bytes, table: SuffixTable) -> None:
     """Write rules into an empty table, the bytes of rule i are `text[ends[i]:ends[i + 1]]`."""
     for i in range(kinds.shape[0]):
         hashed = keyed_hash(key, text, ends[i], ends[i + 1])
@@ -141,17 +148,17 @@ def fill_table(key: Any, text: Any, ends: Any, kinds: Any, table: SuffixTable) -
 
 
 @inlined_kernel
-def _position(table: SuffixTable, hashed: Any) -> Any:
+def _position(table: SuffixTable, hashed: Word) -> Int:
     """Return the position of a rule, or the empty one where it would be."""
     last = table.hashes.shape[0] - 1
     at = np.int64(hashed) & last
     while table.kinds[at] != 0 and table.hashes[at] != hashed:
         at = (at + 1) & last
-    return at
+    return np.int64(at)
 
 
 @lean_kernel
-def find_site(table: SuffixTable, key: Any, text: Any, host: Any, end: Any) -> Any:
+def find_site(table: SuffixTable, key: Words, text: Bytes, host: Int, end: Int) -> tuple[Int, Int]:
     """Return where the site of the host `text[host:end]` begins and ends. A port may follow the host."""
     if byte_at(text, host) == 91:  # [: an IPv6 address
         at = host
@@ -192,7 +199,7 @@ def find_site(table: SuffixTable, key: Any, text: Any, host: Any, end: Any) -> A
 
 
 @lean_kernel
-def is_address(text: Any, host: Any, end: Any) -> Any:
+def is_address(text: Bytes, host: Int, end: Int) -> bool:
     """Return whether the host `text[host:end]` is an IP address: IPv6 in brackets, or a last label of digits.
 
     A port may follow the host.
@@ -206,7 +213,7 @@ def is_address(text: Any, host: Any, end: Any) -> Any:
 
 
 @inlined_kernel
-def _label_before(text: Any, host: Any, end: Any) -> Any:
+def _label_before(text: Bytes, host: Int, end: Int) -> Int:
     """Return where the label that ends at `end` begins."""
     while end > host and byte_at(text, end - 1) != 46:
         end -= 1
@@ -214,8 +221,8 @@ def _label_before(text: Any, host: Any, end: Any) -> Any:
 
 
 @inlined_kernel
-def _is_number(text: Any, begin: Any, end: Any) -> Any:
+def _is_number(text: Bytes, begin: Int, end: Int) -> bool:
     for at in range(begin, end):
         if not 48 <= byte_at(text, at) <= 57:
             return False
-    return end > begin
+    return bool(end > begin)

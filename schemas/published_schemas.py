@@ -12,12 +12,15 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any, NamedTuple
 
 from opicflow.schemas.errors import UserError, printable
 
 Schema = dict[str, Any]
 """An Avro schema, as its JSON reads."""
+SchemaType = str | list[Any] | Schema
+"""A type of a schema: a name, a union, or a declaration."""
 
 _FILE_NAME = re.compile(r"(\w+)-([1-9][0-9]*)\.avsc")
 
@@ -86,7 +89,7 @@ def with_fingerprint(number: int) -> Published | None:
     return _by_fingerprint().get(number)
 
 
-def breaks(writer: Schema, reader: Schema) -> list[str]:
+def breaks(writer: SchemaType, reader: SchemaType) -> list[str]:
     """Return the obstacles to reading data of schema `writer` as `reader`, a line for each.
 
     Names must be the same, namespaces need not; aliases do not count, because nothing is ever renamed. Raises the
@@ -99,12 +102,12 @@ def breaks(writer: Schema, reader: Schema) -> list[str]:
 class _Comparison:
     """Walks two parsed schemas side by side; a pair of named types is compared once, as they may hold themselves."""
 
-    def __init__(self, writer_named: Mapping[str, Any], reader_named: Mapping[str, Any]) -> None:
+    def __init__(self, writer_named: Mapping[str, Schema], reader_named: Mapping[str, Schema]) -> None:
         self._writer_named = writer_named
         self._reader_named = reader_named
         self._compared: set[tuple[str, str]] = set()
 
-    def of(self, writer: Any, reader: Any, where: str) -> Iterator[str]:
+    def of(self, writer: SchemaType, reader: SchemaType, where: str) -> Iterator[str]:
         if isinstance(writer, str):
             writer = self._writer_named.get(writer, writer)
         if isinstance(reader, str):
@@ -126,7 +129,7 @@ class _Comparison:
         elif isinstance(writer, dict):
             yield from self._inside(writer, reader, where)
 
-    def _like(self, writer: Any, reader: Any) -> bool:
+    def _like(self, writer: SchemaType, reader: SchemaType) -> bool:
         """Whether the outermost types go together."""
         if isinstance(reader, str):
             reader = self._reader_named.get(reader, reader)
@@ -158,14 +161,14 @@ class _Comparison:
                     yield f"{path} is missing and has no default"
 
 
-def _with_names(schema: Schema) -> tuple[Any, Mapping[str, Any]]:
-    named: dict[str, Any] = {}
+def _with_names(schema: SchemaType) -> tuple[SchemaType, Mapping[str, Schema]]:
+    named: dict[str, Schema] = {}
     import fastavro.schema
 
     return fastavro.schema.parse_schema(schema, named), named
 
 
-def _type(parsed: Any) -> str:
+def _type(parsed: SchemaType) -> str:
     return str(parsed["type"] if isinstance(parsed, dict) else parsed)
 
 
@@ -174,16 +177,16 @@ def shown_name(text: str) -> str:
     return printable(text[:_MOST_SHOWN])
 
 
-def _short_name(parsed: Schema) -> str:
-    return str(parsed["name"]).rpartition(".")[2]
+def _short_name(parsed: SchemaType) -> str:
+    return str(parsed["name"] if isinstance(parsed, dict) else parsed).rpartition(".")[2]
 
 
-def _shown(parsed: Any) -> str:
-    has_name = isinstance(parsed, dict) and "name" in parsed
-    return f"{shown_name(_type(parsed))} {shown_name(str(parsed['name']))}" if has_name else shown_name(_type(parsed))
+def _shown(parsed: SchemaType) -> str:
+    name = f" {shown_name(str(parsed['name']))}" if isinstance(parsed, dict) and "name" in parsed else ""
+    return shown_name(_type(parsed)) + name
 
 
-def _folder() -> Any:
+def _folder() -> Traversable:
     return files("opicflow.schemas").joinpath("published")
 
 

@@ -7,7 +7,7 @@ else is the same on both sides. The published schema of the record's name docume
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass
 from datetime import datetime, timedelta, timezone
 from enum import Enum
@@ -189,14 +189,14 @@ RECORDS: dict[str, type[Record]] = {record.__name__: record for record in get_ar
 """The records by the names of their schemas."""
 
 
-def to_avro(record: Record) -> dict[str, Any]:
+def to_avro(record: Record) -> dict[str, object]:
     """The values that Avro writes for a record, by the field names of the schema of its class's name."""
     kind: Any = type(record)
     values: dict[str, Any] = _form(kind).write(record)
     return values
 
 
-def from_avro(kind: type[R], values: dict[str, Any]) -> R:
+def from_avro(kind: type[R], values: Mapping[str, object]) -> R:
     """The record with these values, as they were read with the latest version of the schema of its name.
 
     Times may be whole milliseconds or aware datetimes.
@@ -225,7 +225,7 @@ _KIND = _Form(lambda announce: "ANNOUNCE" if announce else "VISIT", lambda kind:
 
 
 @cache
-def _form(hint: Any) -> _Form:
+def _form(hint: object) -> _Form:
     arguments = get_args(hint)
     if _HEX_64 in arguments:
         return _HEX
@@ -253,7 +253,7 @@ def _record_form(record: type) -> _Form:
     )
 
 
-def _field(attribute: str, hint: Any) -> _Field:
+def _field(attribute: str, hint: object) -> _Field:
     if attribute == "announce":
         return _Field(attribute, "kind", _KIND)
     if attribute.endswith("_ms"):

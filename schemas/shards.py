@@ -5,10 +5,10 @@ The ranges cover all page ids and may differ in width. A boundary is between sit
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -141,18 +141,18 @@ class ShardRanges:
         return list(self.firsts)
 
     @classmethod
-    def from_json(cls, values: Any) -> ShardRanges:
+    def from_json(cls, values: object) -> ShardRanges:
         """Read what `to_json` returned. Raises `RangesRefused`."""
         if not isinstance(values, list):
             raise RangesRefused("the boundaries of the shards are no list")
         return cls(tuple(values))
 
-    def stored(self) -> dict[str, Any]:
+    def stored(self) -> dict[str, object]:
         """Return the ranges as logs and snapshots store them: boundaries of equal ranges are left out."""
         return {"shards": self.count, **({} if self.is_equal else {"first_ids": self.to_json()})}
 
     @classmethod
-    def of_stored(cls, values: dict[str, Any]) -> ShardRanges:
+    def of_stored(cls, values: Mapping[str, object]) -> ShardRanges:
         """Read what `stored` returned, among other values. Raises `ValueError`, `KeyError` or `TypeError`."""
         if type(values["shards"]) is not int:
             raise ValueError("the number of shards is no whole number")
@@ -192,7 +192,7 @@ def _nearest(starts: Ints, before: Floats, wanted: float) -> int:
 
 
 @lean_kernel
-def find_shards(firsts: Any, nearly: Any, ids: Any, shards: Any) -> None:
+def find_shards(firsts: Ids, nearly: Ints, ids: Ids, shards: Ints) -> None:
     """Write the shard of each page id: the last one that does not begin behind it. `nearly` has a power of two rows."""
     shift = np.uint64(64)
     rows = nearly.shape[0]

@@ -7,14 +7,14 @@ list of public suffixes (public_suffixes.py): an IP address is a domain of its o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from opicflow.schemas.arrays import Bools, Bytes, Ids, Ints
+from opicflow.schemas.arrays import Array, Bools, Bytes, ColumnTuple, Hashes, Ids, Int, Ints, Words
 from opicflow.schemas.hashing import byte_at, keyed_hash
-from opicflow.schemas.kernel import ColumnTuple, inlined_kernel, lean_kernel
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 from opicflow.schemas.public_suffixes import SuffixTable, find_site, installed_suffixes, is_address
 
 SiteKind = Literal["host", "domain"]
@@ -32,14 +32,14 @@ _KEY = np.zeros(2, np.uint64)
 class _Known(NamedTuple):
     """The sites that have a number, for kernels: a hash table, and the names one after the other."""
 
-    slots: Any
+    slots: SiteNumbers
     """The number of the site at each position of the hash table; -1 = empty."""
-    hashes: Any
-    text: Any
-    ends: Any
-    addresses: Any
+    hashes: Hashes
+    text: Bytes
+    ends: Ints
+    addresses: Bytes
     """1 for a site that is an IP address."""
-    counts: Any
+    counts: Ints
     """The number of sites."""
 
 
@@ -137,14 +137,16 @@ def site_names(urls: Iterable[str], by: SiteKind) -> list[str]:
     return numbering.names()
 
 
-def _grown(column: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+def _grown(column: Array, size: int) -> Array:
     found = np.zeros(size, column.dtype)
     found[: len(column)] = column
     return found
 
 
 @lean_kernel
-def _number(suffixes: SuffixTable, key: Any, by_domain: Any, text: Any, starts: Any, known: _Known, found: Any) -> None:
+def _number(
+    suffixes: SuffixTable, key: Words, by_domain: bool, text: Bytes, starts: Ints, known: _Known, found: SiteNumbers
+) -> None:
     """Write the number of the site of each text; new sites are added, and there is room for them."""
     last = known.slots.shape[0] - 1
     for row in range(found.shape[0]):
@@ -174,7 +176,7 @@ def _number(suffixes: SuffixTable, key: Any, by_domain: Any, text: Any, starts: 
 
 
 @inlined_kernel
-def _host_of(text: Any, begin: Any, end: Any) -> Any:
+def _host_of(text: Bytes, begin: Int, end: Int) -> tuple[Int, Int]:
     """Return where the host of a URL begins and ends; a text without `://` is a host, perhaps with a path."""
     host = begin
     while host < end and byte_at(text, host) != 58 and byte_at(text, host) != 47:  # : or /
@@ -190,7 +192,7 @@ def _host_of(text: Any, begin: Any, end: Any) -> Any:
 
 
 @inlined_kernel
-def _is_named(known: _Known, site: Any, text: Any, begin: Any, end: Any) -> Any:
+def _is_named(known: _Known, site: Int, text: Bytes, begin: Int, end: Int) -> bool:
     """Return whether the name of a site is `text[begin:end]`."""
     at = known.ends[site - 1] if site > 0 else np.int64(0)
     if known.ends[site] - at != end - begin:
@@ -202,7 +204,7 @@ def _is_named(known: _Known, site: Any, text: Any, begin: Any, end: Any) -> Any:
 
 
 @lean_kernel
-def _place_again(old_slots: Any, old_hashes: Any, slots: Any, hashes: Any) -> None:
+def _place_again(old_slots: SiteNumbers, old_hashes: Hashes, slots: SiteNumbers, hashes: Hashes) -> None:
     """Move all entries of a hash table to a larger one."""
     last = slots.shape[0] - 1
     for old in range(old_slots.shape[0]):

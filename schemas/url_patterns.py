@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from opicflow.schemas.arrays import Bytes
+from opicflow.schemas.arrays import Bytes, ColumnTuple, Int, Ints, Word, Words
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.hashing import byte_at, word_at
-from opicflow.schemas.kernel import ColumnTuple, inlined_kernel, lean_kernel, trailing_zeros
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel, trailing_zeros
 from opicflow.schemas.urls import PAGE, CanonicalUrls, NotAPage, canonical
 
 MOST_PATTERNS = 64
@@ -86,13 +86,13 @@ class _Pieces(NamedTuple):
     `heads` are their first eight bytes, as one number, zeros behind; `masks` has their bits set.
     """
 
-    starts: Any
-    least_bytes: Any  # that a URL has which matches the pattern
-    text: Any
-    begins: Any
-    sizes: Any
-    heads: Any
-    masks: Any
+    starts: Ints
+    least_bytes: Ints  # that a URL has which matches the pattern
+    text: Bytes
+    begins: Ints
+    sizes: Ints
+    heads: Words
+    masks: Words
 
 
 @lru_cache(maxsize=16)
@@ -112,7 +112,7 @@ def _taken_apart(patterns: tuple[str, ...]) -> _Pieces:
 
 
 @lean_kernel
-def find_patterns(text: Any, begins: Any, ends: Any, states: Any, pieces: _Pieces, out: Any) -> None:
+def find_patterns(text: Bytes, begins: Ints, ends: Ints, states: Bytes, pieces: _Pieces, out: Bytes) -> None:
     """Write the number of the first pattern that matches, for every URL that is a page and matches one."""
     for i in range(begins.shape[0]):
         if states[i] == PAGE:
@@ -123,7 +123,7 @@ def find_patterns(text: Any, begins: Any, ends: Any, states: Any, pieces: _Piece
 
 
 @inlined_kernel
-def _matches(text: Any, begin: Any, end: Any, pieces: _Pieces, pattern: Any) -> Any:
+def _matches(text: Bytes, begin: Int, end: Int, pieces: _Pieces, pattern: Int) -> bool:
     """Whether a URL begins with the first piece and ends with the last, and has the others in between in their order.
 
     Each of the others is matched at its first occurrence: that leaves the most room for the next ones.
@@ -132,7 +132,7 @@ def _matches(text: Any, begin: Any, end: Any, pieces: _Pieces, pattern: Any) -> 
     if pieces.least_bytes[pattern] > end - begin or not _is_at(text, begin, pieces, first):
         return False
     if first == last:
-        return end - begin == pieces.sizes[first]
+        return bool(end - begin == pieces.sizes[first])
     at = begin + pieces.sizes[first]
     end -= pieces.sizes[last]
     if not _is_at(text, end, pieces, last):
@@ -146,7 +146,7 @@ def _matches(text: Any, begin: Any, end: Any, pieces: _Pieces, pattern: Any) -> 
 
 
 @inlined_kernel
-def _found(text: Any, at: Any, last: Any, pieces: _Pieces, piece: Any) -> Any:
+def _found(text: Bytes, at: Int, last: Int, pieces: _Pieces, piece: Int) -> Int:
     """Return the first occurrence of a piece from `at` to `last`; -1 if there is none."""
     first_byte = _ONES * (pieces.heads[piece] & np.uint64(255))
     second_byte = _ONES * (pieces.heads[piece] >> np.uint64(8) & np.uint64(255))
@@ -166,7 +166,7 @@ def _found(text: Any, at: Any, last: Any, pieces: _Pieces, piece: Any) -> Any:
 
 
 @inlined_kernel
-def _is_at(text: Any, at: Any, pieces: _Pieces, piece: Any) -> Any:
+def _is_at(text: Bytes, at: Int, pieces: _Pieces, piece: Int) -> bool:
     """Whether the text has a piece at `at`; it must have room for it."""
     if (_word(text, at) & pieces.masks[piece]) != pieces.heads[piece]:
         return False
@@ -181,7 +181,7 @@ def _is_at(text: Any, at: Any, pieces: _Pieces, piece: Any) -> Any:
 
 
 @inlined_kernel
-def _word(text: Any, at: Any) -> Any:
+def _word(text: Bytes, at: Int) -> Word:
     """Eight bytes, zeros where the text has ended."""
     if at + 8 <= text.shape[0]:
         return word_at(text, at)

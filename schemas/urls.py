@@ -14,12 +14,12 @@ import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 from threading import local
-from typing import Any
+from typing import NamedTuple
 
 import ada_url
 import numpy as np
 
-from opicflow.schemas.arrays import Bytes, Hashes, Ids, Ints
+from opicflow.schemas.arrays import Bytes, ColumnTuple, Hashes, Ids, Int, Ints, Word
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.hashing import HIGHS, ONES, byte_at, find_byte, word_at
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel, prefetch
@@ -177,6 +177,14 @@ ABSENT = 3
 """The row has no URL."""
 
 
+class _Memos(NamedTuple):
+    """What a thread keeps: plain hosts, others (with a port one may be canonical behind http://, not https://)."""
+
+    plain: HostMemo
+    others: HostMemo
+    ahead: HostsAhead
+
+
 @dataclass
 class Canonicaliser:
     """Makes URLs canonical in batches, on any thread. Its memory of earlier URLs changes nothing but the speed."""
@@ -185,9 +193,7 @@ class Canonicaliser:
     page_ids: PageIds = field(default_factory=PageIds)
     _remembered: dict[bytes, bytes | None] = field(default_factory=dict)
     """The forms that the library found."""
-    _hosts: local = field(default_factory=local, repr=False, compare=False)
-    """For each thread, a memo of hosts that are plain and one of others: a host with a port may be canonical behind
-    http:// and not behind https://."""
+    _of_threads: local = field(default_factory=local, repr=False, compare=False)
 
     def canonicalise(self, text: Bytes, begins: Ints, ends: Ints, base_of: Ints) -> CanonicalUrls:
         """The canonical form and page id of `text[begins[i]:ends[i]]` (UTF-8), for every i; absent where begin < 0.
@@ -201,8 +207,9 @@ class Canonicaliser:
         ids, sites = np.zeros(len(begins), np.uint64), np.zeros(len(begins), np.uint64)
         ends = ends.copy()
         id_rules = self.page_ids.rules
-        plain_hosts, other_hosts = self._memos()
-        recognise(text, begins, ends, _rule_bits(self.rules), id_rules, plain_hosts, states, ids, sites)
+        memos = self._memos()
+        rules = _rule_bits(self.rules)
+        recognise(text, begins, ends, rules, id_rules, memos.plain, memos.ahead, states, ids, sites)
         undecided = np.flatnonzero(states == ASK)
         if len(undecided) == 0:
             return CanonicalUrls(text, begins, ends, states, ids, sites)
@@ -234,15 +241,14 @@ class Canonicaliser:
             size += len(form)
         text = np.concatenate((text, np.frombuffer(b"".join(added.values()), np.uint8)))
         rows = undecided[states[undecided] == PAGE]
-        hash_pages(id_rules, other_hosts, text, begins, ends, rows, ids, sites)
+        hash_pages(id_rules, memos.others, text, begins, ends, rows, ids, sites)
         return CanonicalUrls(text, begins, ends, states, ids, sites)
 
-    def _memos(self) -> tuple[HostMemo, HostMemo]:
+    def _memos(self) -> _Memos:
         """Return the memos of this thread."""
-        try:
-            memos: tuple[HostMemo, HostMemo] = self._hosts.memos
-        except AttributeError:
-            memos = self._hosts.memos = HostMemo.empty(), HostMemo.empty()
+        if not hasattr(self._of_threads, "memos"):
+            self._of_threads.memos = _Memos(HostMemo.empty(), HostMemo.empty(), HostsAhead.empty())
+        memos: _Memos = self._of_threads.memos
         return memos
 
     def _absolute(self, given: bytes) -> bytes | None:
@@ -308,43 +314,64 @@ _HTTPS = np.uint64(int.from_bytes(b"https://", "little"))
 _HTTP, _SEVEN_BYTES = np.uint64(int.from_bytes(b"http://", "little")), np.uint64((1 << 56) - 1)
 
 
+_URLS_AHEAD = 16
+"""The memo of so many hosts is on its way from memory while the first of these URLs is hashed."""
+
+
+@ColumnTuple.register
+class HostsAhead(NamedTuple):
+    """The hosts of the next URLs, a row each, for kernels; begin -1 = the library has to decide."""
+
+    begins: Ints
+    ends: Ints
+    lines: Ints
+    """The lines of the memo."""
+
+    @classmethod
+    def empty(cls) -> HostsAhead:
+        """Make room for them."""
+        return cls(*(np.zeros(_URLS_AHEAD, np.int64) for _ in cls._fields))
+
+
 @lean_kernel
 def recognise(
-    text: Any,
-    begins: Any,
-    ends: Any,
-    rules: Any,
+    text: Bytes,
+    begins: Ints,
+    ends: Ints,
+    rules: Int,
     id_rules: IdRules,
     memo: HostMemo,
-    states: Any,
-    ids: Any,
-    sites: Any,
+    ahead: HostsAhead,
+    states: Bytes,
+    ids: Ids,
+    sites: Hashes,
 ) -> None:
     """Hash every URL that is plainly canonical, its fragment cut off (`ends`); leave the others to the library."""
     for first in range(0, begins.shape[0], _URLS_AHEAD):
         last = min(first + _URLS_AHEAD, begins.shape[0])
         for i in range(first, last):
-            _find_host(text, begins[i], ends[i], rules, memo, states, ids, sites, i)
+            _find_host(text, begins[i], ends[i], rules, memo, ahead, i - first)
         for i in range(first, last):
-            if states[i] == PAGE:
-                _recognise_page(text, begins, ends, rules, id_rules, memo, states, ids, sites, i)
-
-
-_URLS_AHEAD = 16
-"""The memo of so many hosts is on its way from memory while the first of these URLs is hashed."""
+            host, host_end, line = ahead.begins[i - first], ahead.ends[i - first], ahead.lines[i - first]
+            is_known = host >= 0 and is_remembered(memo, line, text, host, host_end)  # then it is a plain one
+            end: Int = np.int64(-1)
+            if is_known or (host >= 0 and _end_of_host(text, host, ends[i], rules) == host_end):
+                end = _end_of_path(text, host_end, ends[i], rules)
+            if end < 0:
+                states[i], ids[i], sites[i] = ABSENT if begins[i] < 0 else ASK, 0, 0
+                continue
+            site = remembered_site(memo, line)
+            if not is_known:
+                site = find_site_hash(id_rules, memo, line, text, host, host_end)
+            states[i], ends[i], sites[i] = PAGE, end, site
+            ids[i] = id_of(id_rules, text, begins[i], end, site)
 
 
 @inlined_kernel
-def _find_host(
-    text: Any, begin: Any, end: Any, rules: Any, memo: HostMemo, states: Any, ids: Any, sites: Any, i: Any
-) -> None:
-    """Note for a URL that may be plain where its host ends, in `sites`, and the line of the memo, in `ids`."""
-    ids[i] = sites[i] = 0
-    if begin < 0:
-        states[i] = ABSENT
-        return
-    states[i] = ASK
-    host = _begin_of_host(text, begin, end, rules)
+def _find_host(text: Bytes, begin: Int, end: Int, rules: Int, memo: HostMemo, ahead: HostsAhead, row: Int) -> None:
+    """Note where the host of a URL that may be plain begins and ends, and the line of the memo, which is requested."""
+    ahead.begins[row] = -1
+    host = _begin_of_host(text, begin, end, rules) if begin >= 0 else np.int64(-1)
     if host < 0:
         return
     host_end = find_byte(text, host, end, _SLASH)
@@ -352,40 +379,11 @@ def _find_host(
         return
     line = memo_line(text, host, host_end)
     prefetch(memo.lines, line)
-    states[i], ids[i], sites[i] = PAGE, line, host_end
+    ahead.begins[row], ahead.ends[row], ahead.lines[row] = host, host_end, line
 
 
 @inlined_kernel
-def _recognise_page(
-    text: Any,
-    begins: Any,
-    ends: Any,
-    rules: Any,
-    id_rules: IdRules,
-    memo: HostMemo,
-    states: Any,
-    ids: Any,
-    sites: Any,
-    i: Any,
-) -> None:
-    """Hash a URL whose host was found, if it is plainly canonical."""
-    begin, line, host_end = begins[i], np.int64(ids[i]), np.int64(sites[i])
-    host = _begin_of_host(text, begin, ends[i], rules)
-    states[i], ids[i], sites[i] = ASK, 0, 0
-    is_known = is_remembered(memo, line, text, host, host_end)  # then it is a plain one
-    if not is_known and _end_of_host(text, host, ends[i], rules) != host_end:
-        return
-    end = _end_of_path(text, host_end, ends[i], rules)
-    if end < 0:
-        return
-    states[i] = PAGE
-    ends[i] = end
-    sites[i] = remembered_site(memo, line) if is_known else find_site_hash(id_rules, memo, line, text, host, host_end)
-    ids[i] = id_of(id_rules, text, begin, end, sites[i])
-
-
-@inlined_kernel
-def _begin_of_host(text: Any, begin: Any, end: Any, rules: Any) -> Any:
+def _begin_of_host(text: Bytes, begin: Int, end: Int, rules: Int) -> Int:
     """Return where the host begins, behind http:// or https://; -1 for other schemes, and for a wrong length."""
     if end - begin > LONGEST_URL or end - begin < 10:
         return np.int64(-1)
@@ -396,7 +394,7 @@ def _begin_of_host(text: Any, begin: Any, end: Any, rules: Any) -> Any:
 
 
 @inlined_kernel
-def _end_of_host(text: Any, begin: Any, end: Any, rules: Any) -> Any:
+def _end_of_host(text: Bytes, begin: Int, end: Int, rules: Int) -> Int:
     """The beginning of the path; -1 for hosts with ports, of numbers, in Punycode, with empty labels."""
     label = begin
     at = begin
@@ -423,13 +421,13 @@ def _end_of_host(text: Any, begin: Any, end: Any, rules: Any) -> Any:
 
 
 @inlined_kernel
-def _has(word: Any, byte: Any) -> Any:
+def _has(word: Word, byte: Int) -> Word:
     """Return the high bit of every byte that is this one; all bytes of the word are ASCII."""
     return ~((word ^ (np.uint64(byte) * ONES)) + np.uint64(127) * ONES) & HIGHS
 
 
 @inlined_kernel
-def _ordinary(word: Any) -> Any:
+def _ordinary(word: Word) -> Word:
     """Return the high bit of every byte that is a letter, a digit, or one of -./_; 0 if a byte is not ASCII."""
     if word & HIGHS:
         return np.uint64(0)
@@ -440,7 +438,7 @@ def _ordinary(word: Any) -> Any:
 
 
 @inlined_kernel
-def _end_of_path(text: Any, begin: Any, end: Any, rules: Any) -> Any:
+def _end_of_path(text: Bytes, begin: Int, end: Int, rules: Int) -> Int:
     """Return the end of a URL whose path begins at `begin`; -1 if the library might change it."""
     at = begin + 1
     while at < end:
@@ -479,7 +477,7 @@ def _end_of_path(text: Any, begin: Any, end: Any, rules: Any) -> Any:
 
 
 @inlined_kernel
-def _end_of_query(text: Any, begin: Any, end: Any) -> Any:
+def _end_of_query(text: Bytes, begin: Int, end: Int) -> Int:
     """Return where the plain bytes of a query end; -1 if it is empty."""
     at = begin
     while at < end:

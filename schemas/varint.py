@@ -11,10 +11,9 @@ Python integers, and kernels that other kernels call.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from opicflow.schemas.arrays import Bytes, Int, Word
 from opicflow.schemas.hashing import byte_at
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
@@ -51,7 +50,7 @@ def decode_signed(data: bytes, at: int) -> tuple[int, int]:
 
 
 @inlined_kernel
-def put_unsigned(out: Any, at: Any, number: Any) -> Any:
+def put_unsigned(out: Bytes, at: Int, number: Int | Word) -> np.int64:
     """Write a number that is not negative, and return its end."""
     left = np.uint64(number)
     while left >= np.uint64(0x80):
@@ -59,25 +58,25 @@ def put_unsigned(out: Any, at: Any, number: Any) -> Any:
         left >>= np.uint64(7)
         at += 1
     out[at] = np.uint8(left)
-    return at + 1
+    return np.int64(at + 1)
 
 
 @inlined_kernel
-def put_signed(out: Any, at: Any, number: Any) -> Any:
+def put_signed(out: Bytes, at: Int, number: Int) -> np.int64:
     """Write a number as zigzag, and return its end."""
     return put_unsigned(out, at, _zigzag(number))
 
 
 @inlined_kernel
-def put_bytes(out: Any, at: Any, data: Any, begin: Any, end: Any) -> Any:
+def put_bytes(out: Bytes, at: Int, data: Bytes, begin: Int, end: Int) -> np.int64:
     """Write `data[begin:end]`, and return its end. Unsigned indices let LLVM copy many bytes at once."""
     for i in range(end - begin):
         out[np.uint64(at + i)] = data[np.uint64(begin + i)]
-    return at + (end - begin)
+    return np.int64(at + end - begin)
 
 
 @lean_kernel
-def signed_bytes(number: Any) -> Any:
+def signed_bytes(number: Int) -> np.int64:
     """Return the size of a number that `put_signed` writes."""
     left = _zigzag(number)
     size = np.int64(1)
@@ -88,36 +87,37 @@ def signed_bytes(number: Any) -> Any:
 
 
 @inlined_kernel
-def read_unsigned(data: Any, at: Any, end: Any, most_bytes: Any) -> Any:
+def read_unsigned(data: Bytes, at: Int, end: Int, most_bytes: Int) -> tuple[Word, np.int64]:
     """Return the number that begins at `at`, and its end.
 
     The end is `end + 1` if the number is cut off at `end`, or longer than `most_bytes`. Most numbers have one byte:
     the first is read apart from the loop.
     """
+    cut_off = np.uint64(0), np.int64(end + 1)
     if at >= end:
-        return np.uint64(0), end + 1
+        return cut_off
     word, shift = np.uint64(byte_at(data, at)), np.uint64(7)
     at += 1
     if word < np.uint64(0x80):
-        return word, at
+        return word, np.int64(at)
     word &= np.uint64(0x7F)
     while at < end and shift < np.uint64(7 * most_bytes):
         byte = np.uint64(byte_at(data, at))
         at += 1
         word |= (byte & np.uint64(0x7F)) << shift
         if byte < np.uint64(0x80):
-            return word, at
+            return word, np.int64(at)
         shift += np.uint64(7)
-    return np.uint64(0), end + 1
+    return cut_off
 
 
 @inlined_kernel
-def read_signed(data: Any, at: Any, end: Any) -> Any:
+def read_signed(data: Bytes, at: Int, end: Int) -> tuple[np.int64, np.int64]:
     """Return the zigzag number that begins at `at`, and its end; `end + 1` if it is cut off or too long."""
     word, at = read_unsigned(data, at, end, MOST_BYTES)
     return np.int64(word >> np.uint64(1)) ^ -np.int64(word & np.uint64(1)), at
 
 
 @inlined_kernel
-def _zigzag(number: Any) -> Any:
+def _zigzag(number: Int) -> Word:
     return np.uint64(number << 1) ^ np.uint64(number >> 63)

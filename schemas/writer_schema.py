@@ -8,16 +8,16 @@ then, so one that fastavro refuses costs no other.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from fastavro.schema import parse_schema
 
-from opicflow.schemas.arrays import Bytes, Ints
+from opicflow.schemas.arrays import Bytes, Int, Ints
 from opicflow.schemas.crawl_events import MOST_LINKS, MOST_REDIRECTS, EventRefused, Reason
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.kernel import lean_kernel
-from opicflow.schemas.published_schemas import shown_name
+from opicflow.schemas.published_schemas import Schema, SchemaType, shown_name
 from opicflow.schemas.varint import read_signed
 
 MOST_SCHEMA_VALUES = 20_000
@@ -56,10 +56,10 @@ class WriterSchema:
     With `keep_times`, those other than milliseconds stay: they have another unit.
     """
 
-    def __init__(self, written: Any, keep_times: bool = False) -> None:
+    def __init__(self, written: SchemaType, keep_times: bool = False) -> None:
         """Raise `SchemaRefused` for a schema that exceeds a bound, and fastavro's errors for anything but a schema."""
         _check_json(written)
-        self.parsed: Any = parse_schema(_plain(written, keep_times))
+        self.parsed: SchemaType = parse_schema(_plain(written, keep_times))
         layout = _Layout(self.parsed)
         layout.add(self.parsed, 1)
         self._kinds = np.array(layout.kinds, np.int64)
@@ -76,7 +76,7 @@ class WriterSchema:
         done, stopped = _walk(
             self._kinds, self._sizes, self._roles, self._starts, self._children, stack, data, begin, end, ends, problems
         )
-        detail = "" if done == records else _DETAILS[stopped]
+        detail = "" if done == records else _DETAILS[int(stopped)]
         return Walk(ends[:done], problems[:done], detail)
 
 
@@ -110,7 +110,7 @@ _PRIMITIVES = {
 }
 
 
-def _check_json(written: Any) -> None:
+def _check_json(written: SchemaType) -> None:
     """Refuse a schema that is too large or too deep for functions that call themselves."""
     waiting, values = [(written, 1)], 0
     while waiting:
@@ -124,7 +124,7 @@ def _check_json(written: Any) -> None:
         waiting += [(one, depth + 1) for one in inside]
 
 
-def _plain(written: Any, keep_times: bool) -> Any:
+def _plain(written: SchemaType, keep_times: bool) -> SchemaType:
     """Leave out logical types, and keys by which fastavro would take the schema for one that it has judged before."""
     if isinstance(written, list):
         return [_plain(one, keep_times) for one in written]
@@ -137,14 +137,14 @@ def _plain(written: Any, keep_times: bool) -> Any:
     }
 
 
-def _is_other_time(logical_type: Any) -> bool:
+def _is_other_time(logical_type: object) -> bool:
     return isinstance(logical_type, str) and "timestamp-" in logical_type and logical_type != "timestamp-millis"
 
 
 class _Layout:
     """The types of a schema as numbers, each with its kind, its size if it is fixed, and the types in it."""
 
-    def __init__(self, parsed: Any) -> None:
+    def __init__(self, parsed: SchemaType) -> None:
         self.kinds: list[int] = []
         self.sizes: list[int] = []
         self.roles: list[int] = []
@@ -154,7 +154,7 @@ class _Layout:
         self._named: dict[str, int | None] = {}
         self._root = parsed
 
-    def add(self, parsed: Any, depth: int, role: int = _NO_ROLE) -> int:
+    def add(self, parsed: SchemaType, depth: int, role: int = _NO_ROLE) -> int:
         """Add a type at this depth, and all types in it. Returns its number."""
         if depth > MOST_SCHEMA_DEPTH:
             raise SchemaRefused(f"the types of the schema are nested more than {MOST_SCHEMA_DEPTH} deep")
@@ -182,7 +182,7 @@ class _Layout:
             raise SchemaRefused(f"the types of the schema are nested more than {MOST_SCHEMA_DEPTH} deep")
         return node
 
-    def _repeated(self, parsed: Any, kind: str, depth: int, role: int) -> int:
+    def _repeated(self, parsed: Schema, kind: str, depth: int, role: int) -> int:
         node = self._new(_ARRAY if kind == "array" else _MAP, 0, 1, role)
         item = self.add(parsed["items" if kind == "array" else "values"], depth + 1)
         if kind == "array" and self._least_bytes[item] == 0:
@@ -191,7 +191,7 @@ class _Layout:
         self._least_bytes[node] = 1
         return node
 
-    def _named_type(self, parsed: Any, kind: str, depth: int) -> int:
+    def _named_type(self, parsed: Schema, kind: str, depth: int) -> int:
         name = parsed["name"]
         if len(self._named) == MOST_SCHEMA_NAMES:
             raise SchemaRefused(f"the schema has more than {MOST_SCHEMA_NAMES} named types")
@@ -234,18 +234,18 @@ class _Layout:
 
 @lean_kernel
 def _walk(
-    kinds: Any,
-    sizes: Any,
-    roles: Any,
-    starts: Any,
-    children: Any,
-    stack: Any,
-    data: Any,
-    begin: Any,
-    end: Any,
-    ends: Any,
-    problems: Any,
-) -> Any:
+    kinds: Ints,
+    sizes: Ints,
+    roles: Ints,
+    starts: Ints,
+    children: Ints,
+    stack: Ints,
+    data: Bytes,
+    begin: Int,
+    end: Int,
+    ends: Ints,
+    problems: Ints,
+) -> tuple[Int, Int]:
     """Fill `ends` and `problems`, a row a record; returns how many there are, and why there are no more (0 = no room).
 
     `stack`: the types that enclose the next value, and which field, or how many more items, come next.

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from opicflow.schemas.arrays import Bytes
+from opicflow.schemas.arrays import Bytes, ColumnTuple
 from opicflow.schemas.event_columns import CrawlEvents
-from opicflow.schemas.kernel import ColumnTuple
 
 
 @ColumnTuple.register

@@ -184,7 +184,7 @@ def _is_all_digits(text: Any, begin: Any, end: Any) -> Any:
         return True
     only = True
     for at in range(begin, end):
-        only &= byte_at(text, at) == 46 or 48 <= byte_at(text, at) <= 57
+        only &= bool(byte_at(text, at) == 46 or 48 <= byte_at(text, at) <= 57)
     return only
 
 

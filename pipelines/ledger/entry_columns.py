@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from opicflow.schemas.arrays import ColumnTuple
 from opicflow.schemas.hashing import byte_at, word_at
-from opicflow.schemas.kernel import ColumnTuple, inlined_kernel, lean_kernel
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 from opicflow.schemas.pages import SITE_BITS
 from opicflow.schemas.varint import MOST_BYTES, put_bytes, put_signed, read_signed
 

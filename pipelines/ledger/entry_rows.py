@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from opicflow.schemas.kernel import ColumnTuple, lean_kernel
+from opicflow.schemas.arrays import ColumnTuple
+from opicflow.schemas.kernel import lean_kernel
 
 (
     URL_TOO_LONG,

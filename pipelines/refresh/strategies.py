@@ -28,8 +28,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from opicflow.schemas.arrays import Floats, Ints
-from opicflow.schemas.kernel import ColumnTuple, inlined_kernel, lean_kernel
+from opicflow.schemas.arrays import ColumnTuple, Floats, Ints
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
 # Numbers in kernels, for which Python has no types.
 Float = Any

@@ -36,7 +36,7 @@ from opicflow.pipelines.replay.answers import remove_other_answers
 from opicflow.pipelines.replay.replayed_log import ReplayConfig, ReplayedLog
 from opicflow.pipelines.stages.rules import Rules
 from opicflow.schemas.errors import UserError
-from opicflow.schemas.pages import PageIds, PageIdsRefused
+from opicflow.schemas.pages import PageIds, PageIdsJson, PageIdsRefused
 
 STATE_VERSION = 1
 FRONTIER_LOG_NAME = "visits.jsonl"
@@ -108,7 +108,7 @@ class State:
     checkpoints: int = 0
     ahead: list[RangeAhead] = field(default_factory=list)
     """The ranges of logs that do not count as read yet (times_ahead.py)."""
-    page_ids: dict[str, Any] = field(default_factory=dict)
+    page_ids: PageIdsJson = field(kw_only=True)
     """The rules of page ids, with their key."""
 
     @cached_property

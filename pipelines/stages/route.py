@@ -25,7 +25,7 @@ import numpy as np
 
 from opicflow.pipelines.ledger.entries import NO_CATEGORY, CrawlItems, Kind, Outcome
 from opicflow.pipelines.stages.rules import MEDIA_CATEGORIES, ORDINARY_WEIGHT, LinkWeights, Rules
-from opicflow.schemas.arrays import Bools, Bytes, Hashes, Ints
+from opicflow.schemas.arrays import Bools, Bytes, ColumnTuple, Hashes, Ints
 from opicflow.schemas.crawl_events import Reason
 from opicflow.schemas.dates import iso_time
 from opicflow.schemas.event_columns import (
@@ -38,7 +38,7 @@ from opicflow.schemas.event_columns import (
     CrawlEvents,
 )
 from opicflow.schemas.hashing import byte_at, hash_bytes
-from opicflow.schemas.kernel import ColumnTuple, inlined_kernel, lean_kernel, prefetch
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel, prefetch
 from opicflow.schemas.url_patterns import NO_PATTERN, first_patterns
 from opicflow.schemas.urls import NO_PAGE, PAGE, CanonicalUrls, NotAPage, UrlRules, canonical
 

@@ -112,7 +112,8 @@ print("goes on", flush=True)
 COLUMNS = """
 from typing import Any, NamedTuple
 import numpy as np
-from opicflow.schemas.kernel import ColumnTuple, inlined_kernel, kernel, lean_kernel
+from opicflow.schemas.arrays import ColumnTuple
+from opicflow.schemas.kernel import inlined_kernel, kernel, lean_kernel
 
 @ColumnTuple.register
 class Counts(NamedTuple):

@@ -21,6 +21,7 @@ from opicflow.schemas.urls import (
     NO_RULES,
     PAGE,
     Canonicaliser,
+    HostsAhead,
     NotAPage,
     UrlRules,
     _rule_bits,
@@ -103,7 +104,9 @@ urls = (built | of_text).map(lambda text: text.encode("utf-8", "surrogatepass"))
 def recognised(url: bytes, rules: UrlRules = NO_RULES) -> bytes | None:
     text, begins, ends = columns([url])
     states, ids, sites = np.zeros(1, np.uint8), np.zeros(1, np.uint64), np.zeros(1, np.uint64)
-    recognise(text, begins, ends, _rule_bits(rules), PageIds().rules, HostMemo.empty(), states, ids, sites)
+    recognise(
+        text, begins, ends, _rule_bits(rules), PageIds().rules, HostMemo.empty(), HostsAhead.empty(), states, ids, sites
+    )
     if states[0] == ASK:
         return None
     found = text[begins[0] : ends[0]].tobytes()
@@ -123,7 +126,7 @@ def test_sites_are_the_same_with_hosts_remembered_and_without() -> None:
             np.zeros(len(hosts), np.uint64),
             np.zeros(len(hosts), np.uint64),
         )
-        recognise(text, begins, ends.copy(), 0, PageIds().rules, memo, states, ids, sites)
+        recognise(text, begins, ends.copy(), 0, PageIds().rules, memo, HostsAhead.empty(), states, ids, sites)
         assert (states == PAGE).all()
         found.append((ids.tolist(), sites.tolist()))
     assert found[0] == found[1] == found[2]

@@ -160,9 +160,9 @@ def look_ahead(table: Table, book: Book, scratch: Scratch, items: Any, i: Int) -
     if i + 1 < rows:
         slot = guess(table.id_index, table.hot, items.page[i + 1])
         if slot >= 0:
-            prefetch(table.refresh, table.refresh_row[slot])
+            prefetch(table.refresh, np.int64(table.refresh_row[slot]))
             if items.url_starts[i + 2] > items.url_starts[i + 1]:
-                prefetch(book.urls, table.url_start[slot])
+                prefetch(book.urls, np.int64(table.url_start[slot]))
         guess_slots(table, scratch, items, i + 1)
 
 

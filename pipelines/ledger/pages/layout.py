@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from opicflow.schemas.arrays import Array
-from opicflow.schemas.kernel import ColumnTuple
+from opicflow.schemas.arrays import Array, ColumnTuple
 
 # Numbers in kernels are 64-bit integers, doubles and booleans of the machine; Python has no types for them.
 Int = Any

@@ -28,7 +28,7 @@ def keep_url(table: Table, book: Book, slot: Int, url_bytes: Array, first: Int, 
 @inlined_kernel
 def has_other_url(table: Table, book: Book, slot: Int, url_bytes: Array, first: Int, last: Int) -> Bool:
     """Whether a URL is given, and another one is known of the page."""
-    start = table.url_start[slot]
+    start = np.int64(table.url_start[slot])
     if last <= first or start == 0:
         return False
     length = last - first

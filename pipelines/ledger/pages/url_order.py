@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opicflow.pipelines.ledger.pages.layout import IN_URL_ORDER, Book, Bool, Int, Table
-from opicflow.schemas.arrays import Array
+from opicflow.schemas.arrays import Array, ColumnTuple
 from opicflow.schemas.hashing import byte_at, find_byte, is_same, word_at
-from opicflow.schemas.kernel import ColumnTuple, inlined_kernel, lean_kernel, prefetch, reversed_bytes
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel, prefetch, reversed_bytes
 
 _FEW = 16  # rows that are sorted by inserting
 _AHEAD = 16  # rows between a prefetch and the use
@@ -50,7 +50,7 @@ def url_bounds(table: Table, book: Book, slot: Int) -> tuple[Int, Int, Int, Int]
 
     The last number is 1 for https, or 0.
     """
-    start = table.url_start[slot]
+    start = np.int64(table.url_start[slot])
     end = start + 1 + np.int64(book.urls[start - 1]) + (np.int64(book.urls[start]) << 8)
     is_https = np.int64(start + 5 < end and byte_at(book.urls, start + 5) == _S)
     first = min(start + 8 + is_https, end)  # past http:// or https://
@@ -252,7 +252,7 @@ def merge_by_url(table: Table, book: Book, order: Array, newcomers: Array, merge
 def request_url(table: Table, book: Book, order: Array, row: Int) -> None:
     """Have the URL of the page at a row of the order, if there is one, fetched from memory."""
     if row < order.shape[0]:
-        prefetch(book.urls, table.url_start[slot_in(order[row])])
+        prefetch(book.urls, np.int64(table.url_start[slot_in(order[row])]))
 
 
 @inlined_kernel
