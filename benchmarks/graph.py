@@ -1,6 +1,6 @@
 """Group `graph`: ranks of whole graphs, in memory beside other libraries, and out of core as in the thesis, table 2.1.
 
-Everything here is wall time, because disks and workers are waited for. Out-of-core code runs in a process of its own
+Everything here is wall time, because disks are waited for. Out-of-core code runs in a process of its own
 that may use no more memory than its budget beside the memory of Python and compiled code, the system's cache of files
 included, where this process may set such a limit (control groups, as root); the table shows where it may not.
 """
@@ -27,7 +27,6 @@ from opicflow.pipelines.ranks.graph.builder import BuildPlan, GraphBuilder
 from opicflow.pipelines.ranks.graph.csr import ORDINARY_LINK_WEIGHT, Graph
 from opicflow.pipelines.ranks.graph.harmonic import DEFAULT_LOG2, exact_harmonic, hyperball, in_degrees, relative_error
 from opicflow.pipelines.ranks.graph.oracle import pagerank
-from opicflow.pipelines.ranks.graph.parallel import solve_with_workers
 from opicflow.pipelines.ranks.graph.site_graph import SITE_LINKS, SiteRules, fold
 from opicflow.pipelines.ranks.graph.solver import RankRequest, Settings, Vectors, solve
 from opicflow.pipelines.ranks.graph.store import StoredGraph
@@ -46,7 +45,7 @@ _GROUPS = (
 
 
 def measure(tiny: bool) -> Iterator[Figure]:
-    """In memory against others; out of core by size and memory; by order, by workers; harmonic centrality; by host."""
+    """In memory against others; out of core by size and memory; by order; harmonic centrality; by host."""
     yield from _in_memory(20_000 if tiny else 1_000_000, tiny)
     with tempfile.TemporaryDirectory(prefix="opicflow-bench-") as folder:
         for pages in (20_000,) if tiny else (1_000_000, 5_000_000, 20_000_000):
@@ -230,7 +229,7 @@ def _limited(budget: int) -> Path | None:
 
 
 def _orders(pages: int, folder: Path) -> Iterator[Figure]:
-    """To a residual of 1e-6 over 16 slices: orders and workers, links held in memory, all from the same start."""
+    """To a residual of 1e-6 over 16 slices: both orders, links held in memory, all from the same start."""
     graph = _built(folder / "orders", pages, 32 * pages // 16)
     settings = {"jacobi": Settings(tolerance=1e-6), "gauss_seidel": Settings(tolerance=1e-6, gauss_seidel=True)}
     found: dict[str, tuple[float, float]] = {}
@@ -241,29 +240,6 @@ def _orders(pages: int, folder: Path) -> Iterator[Figure]:
         begun = time.perf_counter()
         (rank,) = solve(graph, [IMPORTANCE], how)
         found[name] = (time.perf_counter() - begun, rank.iterations)
-        check(rank.converged, f"{name} converges")
-    graph.hold(0)
-    for name, chaotic in (("two_workers", False), ("two_workers_chaotic", True)):
-        say(f"graph: {name}")
-        first: list[float] = []
-
-        def after(sweeps: float, left: float, first: list[float] = first) -> None:
-            first.append(time.perf_counter())
-
-        with tempfile.TemporaryDirectory(dir=folder) as work:
-            rank = solve_with_workers(
-                graph.path,
-                IMPORTANCE,
-                settings["jacobi"],
-                Vectors(graph.pages, Path(work)),
-                2,
-                chaotic,
-                4 << 30,
-                after_check=after,
-            )
-        # The first sweep starts the processes and decodes the links: it is not counted, and put at the mean of others.
-        seconds = (first[-1] - first[0]) * rank.iterations / max(rank.iterations - 1, 1)
-        found[name] = (seconds, rank.iterations)
         check(rank.converged, f"{name} converges")
     base = found["jacobi"][0]
     for name, (seconds, iterations) in found.items():

@@ -110,7 +110,6 @@ LONGEST = [
     "tests/frontier/test_frontier.py",
     "tests/replay/test_urls_on_disk.py",
     "tests/project/test_export_guide.py",
-    "tests/ranks/test_rank_graph.py",
 ]
 """The tests that begin first, the longest first: a worker that begins it at the end keeps the others waiting."""
 

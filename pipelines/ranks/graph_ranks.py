@@ -1,4 +1,4 @@
-"""Ranks of a stored graph: computed out of core, by several processes, or with Beam."""
+"""Ranks of the pages of a stored graph, computed out of core."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ import xxhash
 
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.rank_reader import read_ranks
-from opicflow.connectors.flink.worker_environment import worker_options
 from opicflow.pipelines.ranks.graph.hosts import weights_of_hosts
-from opicflow.pipelines.ranks.graph.parallel import solve_with_workers
 from opicflow.pipelines.ranks.graph.solver import (
     AUTHORITIES,
     HUBS,
@@ -46,17 +44,8 @@ class RankOptions:
     memory_bytes: int = 512 << 20
     start: Path | None = None
     """A file of ranks to begin with."""
-    workers: int = 1
-    chaotic: bool = False
-    """Workers do not wait for each other."""
     work: Path | None = None
     """The folder of vectors, from which a killed computation continues; None = the folder of the graph."""
-    runner: str | None = None
-    """A Beam runner; None = this process."""
-    job_server: str | None = None
-    worker_command: str | None = None
-    iterations_per_job: int = 20
-    beam_options: tuple[str, ...] = ()
     good_share: float = GOOD_SHARE
     """The share of all pages that the pages of trust stand for."""
 
@@ -106,8 +95,6 @@ class Ranker:
         """Yield groups of ranks that fit into half of the memory: the other half is for the links."""
         alone = memory_bytes(self.stored, [RankRequest("one", "importance")])
         at_once = max(1, self.options.memory_bytes // 2 // alone)
-        if self.options.workers > 1 or self.options.runner is not None:
-            at_once = 1
         if alone > self.options.memory_bytes:
             raise InputRefused(
                 f"{self.stored.path}: a slice takes {alone >> 20:,} MB: give more --memory, or build it with less"
@@ -117,24 +104,8 @@ class Ranker:
 
     def _solve(self, group: Sequence[RankSpec], folder: Path) -> list[Rank]:
         wanted = [RankRequest(one.name, one.kind, self._paid(one), self._start(one)) for one in group]
-        if self.options.runner is not None:
-            return [self._solve_with_beam(one, folder) for one in wanted]
         hold = max(0, self.options.memory_bytes - memory_bytes(self.stored, wanted) - _HOLDER_BYTES)
         vectors = Vectors(self.stored.pages, folder / str(len(self.found)))
-        if self.options.workers > 1 and group[0].kind != "hubs":
-            return [
-                solve_with_workers(
-                    self.stored.path,
-                    wanted[0],
-                    self.settings,
-                    vectors,
-                    self.options.workers,
-                    self.options.chaotic,
-                    hold,
-                    self.identity,
-                    lambda sweeps, left: self.progress(wanted[0].name, sweeps, left),
-                )
-            ]
         self.stored.hold(hold)
 
         def after_scan(scan: int, residuals: dict[str, float]) -> None:
@@ -143,37 +114,10 @@ class Ranker:
 
         return solve(self.stored, wanted, self.settings, vectors, self.identity, after_scan)
 
-    def _solve_with_beam(self, wanted: RankRequest, folder: Path) -> Rank:
-        from apache_beam.options.pipeline_options import PipelineOptions
-
-        from opicflow.pipelines.ranks.rank_graph import rank_with_beam
-
-        return rank_with_beam(
-            self.stored.path.absolute(),
-            wanted,
-            self.settings,
-            folder.absolute(),
-            PipelineOptions(self._beam_options()),
-            self.options.iterations_per_job,
-            lambda iterations, left: self.progress(wanted.name, iterations, left),
-        )
-
-    def _beam_options(self) -> list[str]:
-        given = self.options
-        if not given.job_server:
-            return [f"--runner={given.runner}", *given.beam_options]
-        return [
-            "--runner=PortableRunner",
-            f"--job_endpoint={given.job_server}",
-            *worker_options(given.worker_command),
-            "--job_name=opicflow-rank",
-            *given.beam_options,
-        ]
-
     def _identity(self) -> str:
         """Return a digest that differs for every other computation in the same folder."""
         graph_ = (self.stored.path / MANIFEST).read_bytes()
-        how = (self.settings, self.options.ranks, self.options.workers, self.options.chaotic, self.options.start)
+        how = (self.settings, self.options.ranks, self.options.start)
         files = [_file_digest(one.of) for one in self.options.ranks if one.of.startswith("@")]
         files += [_file_digest(str(self.options.start))] if self.options.start else []
         return xxhash.xxh64_hexdigest(graph_ + repr((how, files)).encode())

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opicflow.connectors.files.opening import InputRefused
-from opicflow.pipelines.ranks.graph.equations import RankKind
-from opicflow.pipelines.ranks.graph.solver import AUTHORITIES, HUBS
+from opicflow.pipelines.ranks.graph.solver import AUTHORITIES, HUBS, RankKind
 
 TRUST, DISTRUST, SPAM_MASS = "trust", "distrust", "spam-mass"
 

@@ -98,8 +98,6 @@ def test_the_seed_decides_the_estimates(log: Path, tmp_path: Path) -> None:
     [
         (["--damping", "0.5"], "--damping: harmonic centrality does not use it: omit it"),
         (["--ranks", "hubs"], "--ranks: harmonic centrality does not use it"),
-        (["--workers", "2"], "--workers: harmonic centrality does not use it"),
-        (["--runner", "DirectRunner"], "--runner: harmonic centrality does not use it"),
         (["--registers", "3"], "--registers 3: give a number from 4 to 14"),
         (["--registers", "15"], "--registers 15: give a number from 4 to 14"),
         (["--exact", "--seed", "2"], "--exact: exact values need no --registers and no --seed"),

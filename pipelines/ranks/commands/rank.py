@@ -54,10 +54,9 @@ EXAMPLES = """examples:
   opicflow rank crawl.jsonl                                              PageRank of all pages
   opicflow rank web.graph --out ranks.csv --memory 256MB --ranks importance,interest:xml,hubs,authorities
   opicflow rank web.graph --out ranks.parquet --ranks importance:@hosts.txt --gauss-seidel
-  opicflow rank web.graph --out ranks.csv --start yesterday.csv --workers 2 --chaotic
+  opicflow rank web.graph --out ranks.csv --start yesterday.csv
   opicflow rank web.graph --by domain --out domains.csv                  PageRank of registrable domains
   opicflow rank web.graph --by host --as commoncrawl --out ranks.txt.gz  as Common Crawl writes its ranks
-  opicflow rank /shared/web.graph --work /shared/work --runner FlinkRunner --job-server localhost:8099
   opicflow rank web.graph --out harmonic.csv --measure harmonic          how near other pages are by links
   opicflow rank web.graph --by host --measure harmonic                   the same of hosts
 """
@@ -115,21 +114,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--max-iterations", type=whole, default=1000, metavar="N", help="or after so many (%(default)s)")
     how.add_argument("--start", type=Path, metavar="FILE", help="begin with the ranks of this file")
     how.add_argument("--gauss-seidel", action="store_true", help="use new slices as soon as they are computed")
-    how.add_argument("--workers", type=whole, default=1, metavar="N", help="processes, a part each (%(default)s)")
-    how.add_argument("--chaotic", action="store_true", help="workers do not wait for each other")
     how.add_argument(
         "--work", type=Path, metavar="DIR", help="the folder of vectors, from which a killed run continues (GRAPH)"
     )
-    beam = parser.add_argument_group("as Beam jobs, for graphs beyond one machine (docs/guides/ranks.md)")
-    beam.add_argument(
-        "--runner", metavar="NAME", help="a Beam runner, such as FlinkRunner; DirectRunner = this process"
-    )
-    beam.add_argument("--job-server", metavar="HOST:PORT", help="Beam's job server, for the FlinkRunner")
-    beam.add_argument("--worker-command", metavar="FILE", help="opicflow-worker, as it is on the TaskManagers")
-    beam.add_argument(
-        "--iterations-per-job", type=whole, default=20, metavar="N", help="unrolled in one job (%(default)s)"
-    )
-    beam.add_argument("--beam-option", action="append", default=[], metavar="OPTION", help="for the runner; repeatable")
     _add_measure_options(parser)
     add_reading(parser)
     add_graph_options(parser)
@@ -144,7 +131,6 @@ def run(options: argparse.Namespace) -> int:
     begun = time.perf_counter()
     how = _rank_options(options)
     _check_output(options)
-    _check(options)
     if options.by == "page":
         _check_pages(options, how)
         announce_compilation(options.quiet, "pipelines.ranks.graph.scans")
@@ -232,14 +218,7 @@ def _rank_options(options: argparse.Namespace) -> RankOptions:
         ),
         memory_bytes=size_of(options.memory),
         start=options.start,
-        workers=options.workers,
-        chaotic=options.chaotic,
         work=options.work,
-        runner=options.runner,
-        job_server=options.job_server,
-        worker_command=options.worker_command,
-        iterations_per_job=options.iterations_per_job,
-        beam_options=tuple(options.beam_option),
         **({} if options.good_share is None else {"good_share": options.good_share}),
     )
 
@@ -275,10 +254,8 @@ def _site_options(options: argparse.Namespace, how: RankOptions) -> SiteRankOpti
         raise InputRefused(f"--ranks, --by {options.by}: sites have one rank, importance: omit --ranks")
     if options.good_share is not None:
         raise InputRefused(f"--good-share, --by {options.by}: sites have no spam mass: omit it")
-    others = {"--start": how.start, "--workers": how.workers > 1, "--runner": how.runner}
-    for option, is_given in others.items():
-        if is_given:
-            raise InputRefused(f"{option}, --by {options.by}: sites are ranked by one process, from the start: omit it")
+    if how.start:
+        raise InputRefused(f"--start, --by {options.by}: sites are ranked from the start: omit it")
     if how.settings.gauss_seidel and how.settings.dangling != "teleport":
         raise InputRefused(f"--gauss-seidel, --by {options.by}: it goes with --dangling teleport: omit one")
     rules = SiteRules(options.by, options.site_links or "links", options.internal or 0.0)
@@ -312,19 +289,6 @@ def _harmonic_options(options: argparse.Namespace) -> HarmonicOptions:
         1 if options.seed is None else options.seed,
         options.exact,
     )
-
-
-def _check(options: argparse.Namespace) -> None:
-    if options.chaotic and options.workers < 2:
-        raise InputRefused("--chaotic: a single worker waits for no other: give --workers 2 or more")
-    if options.runner is None:
-        for name in ("job_server", "worker_command", "beam_option"):
-            if getattr(options, name) and name not in options.configured:
-                raise InputRefused(f"--{name.replace('_', '-')}: it is for Beam jobs: give --runner too")
-        if options.iterations_per_job != options.defaults_of_pagerank["iterations_per_job"]:
-            raise InputRefused("--iterations-per-job: it is for Beam jobs: give --runner too")
-    elif options.workers > 1:
-        raise InputRefused("--workers: with --runner, the runner has the workers: omit it")
 
 
 @contextmanager
@@ -402,18 +366,7 @@ def _show_folding(options: argparse.Namespace) -> Iterator[Callable[[int, int], 
 
 _OF_IMPORTANCE = ("damping", "dangling", "tolerance", "gauss_seidel", "site_links", "internal")
 """Options of importance, of pages and of sites."""
-_OF_PAGES = (
-    "ranks",
-    "good_share",
-    "start",
-    "workers",
-    "chaotic",
-    "runner",
-    "job_server",
-    "worker_command",
-    "iterations_per_job",
-    "beam_option",
-)
+_OF_PAGES = ("ranks", "good_share", "start")
 """Options of ranks that pages alone have, and harmonic centrality has not."""
 _OF_BUILDS = (
     "input_format",

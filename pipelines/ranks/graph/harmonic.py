@@ -31,9 +31,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from opicflow.pipelines.ranks.graph.csr import Graph
-from opicflow.pipelines.ranks.graph.equations import pieces
 from opicflow.pipelines.ranks.graph.slices import BlockLinks
-from opicflow.pipelines.ranks.graph.store import GraphRefused, LinkBlock
+from opicflow.pipelines.ranks.graph.store import GraphRefused, LinkBlock, pieces
 from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints
 from opicflow.schemas.kernel import kernel, lean_kernel
 

@@ -18,11 +18,10 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from opicflow.pipelines.ranks.graph.csr import ORDINARY_LINK_WEIGHT, Graph, group
-from opicflow.pipelines.ranks.graph.equations import pieces
 from opicflow.pipelines.ranks.graph.harmonic import LinksInMemory
 from opicflow.pipelines.ranks.graph.oracle import IncomingLinks, rank_links
 from opicflow.pipelines.ranks.graph.solver import Rank, Settings
-from opicflow.pipelines.ranks.graph.store import GraphRefused, StoredGraph
+from opicflow.pipelines.ranks.graph.store import GraphRefused, StoredGraph, pieces
 from opicflow.schemas.arrays import Floats, Ints, Words
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 from opicflow.schemas.sites import SiteKind, SiteNumbering, SiteNumbers

@@ -7,7 +7,7 @@ slices. With M what pages pay along their links (a column of a dangling page is 
 
 is the rank of a web where dangling pages pay all pages as the virtual page does, `"teleport"`, as in oracle.py: what
 they lose only changes the sum. So each slice is computed from the others alone, in any order: Gauss-Seidel over slices
-(2.3.3), or workers that use the newest values there are (2.5). And there is a proven bound of the residual. One sweep
+(2.3.3) needs no norm. And there is a proven bound of the residual. One sweep
 moves a vector from y to y'; then |d M y' + (1 - d) v - y'| is at most d |y' - y|, in L1, in Jacobi's order and in
 Gauss-Seidel's: a change after a slice was computed moves that slice by d times the change at most. Before a sweep y is
 scaled such that the sum of the residual is 0; otherwise the sum alone would take hundreds of sweeps to converge where
@@ -30,26 +30,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import xxhash
 
 from opicflow.pipelines.ranks.graph import scans
-from opicflow.pipelines.ranks.graph.equations import (
-    NOTHING,
-    RankKind,
-    Sums,
-    digest_of,
-    distribution,
-    measure,
-    normalise,
-    paying_weights,
-    pieces,
-)
-from opicflow.pipelines.ranks.graph.store import GraphRefused, LinkBlock, StoredGraph
-from opicflow.schemas.arrays import Array, Floats
+from opicflow.pipelines.ranks.graph.store import GraphRefused, LinkBlock, StoredGraph, pieces
+from opicflow.schemas.arrays import Array, Floats, Ints
+
+RankKind = Literal["importance", "interest", "hubs"]
+"""`hubs` are hubs and authorities: two ranks, found together."""
 
 HUBS, AUTHORITIES = "hubs", "authorities"
+_NOTHING = np.empty(0)
 _STATE = "ranks.json"
 _ROUNDINGS = 1e-12
 _MOST_FRUITLESS_SWEEPS = 20
@@ -124,6 +118,22 @@ class Vectors:
         return np.memmap(path, np.float64, mode="r+")
 
 
+class _Sums(NamedTuple):
+    """Sums of a vector: its L1 distance from the previous one, its sum, the sum over dangling pages."""
+
+    change: float
+    total: float
+    held: float
+
+    def scale(self, damping: float) -> float:
+        """Return the factor for this vector that makes the residual of the next one sum to 0, with "teleport"."""
+        return (1.0 - damping) / (self.total - damping * (self.total - self.held))
+
+    def residual_bound(self, damping: float) -> float:
+        """Return a bound of |f(x) - x| in L1, x being this vector scaled to sum 1, with "teleport"."""
+        return 2.0 * damping * self.change / self.total
+
+
 class _Iteration(ABC):
     """The computation of one rank: it receives every block of links in every scan."""
 
@@ -138,7 +148,7 @@ class _Iteration(ABC):
         self.sides = [vectors(f"{wanted.name}-{side}", state is not None) for side in "ab"]
         self.side = 0
         self.uniform = 1.0 / graph.pages
-        self.paid = NOTHING if wanted.paid is None else distribution(f"{wanted.name}: personalisation", wanted.paid)
+        self.paid = _NOTHING if wanted.paid is None else _distribution(f"{wanted.name}: personalisation", wanted.paid)
         self.first = self.end = 0
         self.buffer = np.empty(graph.slice_pages)
         if state is not None:
@@ -198,7 +208,7 @@ class _Iteration(ABC):
 
     def finish(self) -> None:
         """Scale the result, after the last scan and before its state is written: no older state names this vector."""
-        normalise(self.now)
+        _normalise(self.now)
 
     @abstractmethod
     def ranks(self) -> list[Rank]:
@@ -207,7 +217,7 @@ class _Iteration(ABC):
     def state(self) -> dict[str, Any]:
         """Return everything but the vectors, as plain values: what an interrupted computation continues from."""
         kept = {name: getattr(self, name) for name in self._stored_names()}
-        return {**kept, "digests": [digest_of(vector) for vector in self._vectors()]}
+        return {**kept, "digests": [_digest_of(vector) for vector in self._vectors()]}
 
     def _stored_names(self) -> list[str]:
         return ["iterations", "done", "residual", "side", "best", "best_at"]
@@ -223,7 +233,7 @@ class _Iteration(ABC):
         return vector[self.first : self.end]
 
     def _paid(self, first: int, end: int) -> Floats:
-        return self.paid[first:end] if len(self.paid) else NOTHING
+        return self.paid[first:end] if len(self.paid) else _NOTHING
 
 
 class _Linear(_Iteration):
@@ -232,7 +242,7 @@ class _Linear(_Iteration):
     def __init__(
         self, graph: StoredGraph, wanted: RankRequest, settings: Settings, vectors: Vectors, state: Any
     ) -> None:
-        self.sums = paying_weights(graph, wanted.kind)
+        self.sums = graph.out_weights if wanted.kind == "importance" else graph.in_weights
         self.teleports = settings.dangling == "teleport"
         self.scale = self.scale_next = 1.0
         self.total = self.held = 0.0
@@ -245,11 +255,11 @@ class _Linear(_Iteration):
 
     def _begin(self) -> None:
         if self.wanted.start is not None:
-            self.now[:] = distribution(f"{self.wanted.name}: start", self.wanted.start)
+            self.now[:] = _distribution(f"{self.wanted.name}: start", self.wanted.start)
         else:
             for first, end in pieces(self.graph.pages):
                 scans.begin(self._paid(first, end), self.uniform, 1.0, self.now[first:end])
-        _, self.total, self.held = measure(self.now, self.now, 1.0, 1.0, self.sums)
+        _, self.total, self.held = _measure(self.now, self.now, 1.0, 1.0, self.sums)
         self._set_scales()
 
     def _stored_names(self) -> list[str]:
@@ -259,14 +269,14 @@ class _Linear(_Iteration):
         self.iterations += 1
         damping, tolerance = self.settings.damping, self.settings.tolerance
         if self.teleports:
-            swept = measure(self.next, self.now, 1.0, self.scale, self.sums)
+            swept = _measure(self.next, self.now, 1.0, self.scale, self.sums)
             self.residual = swept.residual_bound(damping)
             self.done = self.residual <= tolerance
         else:
-            swept = measure(self.next, self.next, 1.0, 1.0, self.sums)
+            swept = _measure(self.next, self.next, 1.0, 1.0, self.sums)
             if swept.total == 0.0:
                 raise GraphRefused(f"{self.wanted.name}: all rank is lost at dangling pages: nothing is left to share")
-            change = measure(self.next, self.now, 1.0 / swept.total, 1.0 / self.total, self.sums).change
+            change = _measure(self.next, self.now, 1.0 / swept.total, 1.0 / self.total, self.sums).change
             self.left = change
             if self.exact or not self.in_order:
                 self.residual = change  # of the vector that the sweep started from
@@ -282,7 +292,7 @@ class _Linear(_Iteration):
         """Set the factors of the old vector, and of slices that are computed already."""
         damping, total, held = self.settings.damping, self.total, self.held
         if self.teleports:
-            self.scale, self.scale_next = Sums(0.0, total, held).scale(damping), 1.0
+            self.scale, self.scale_next = _Sums(0.0, total, held).scale(damping), 1.0
         else:
             self.scale, self.scale_next = 1.0 / total, 1.0 / (1.0 - damping * held / total)
 
@@ -396,7 +406,7 @@ class _Hubs(_Iteration):
         if graph.links == 0:
             raise GraphRefused(f"{graph.path}: it has no links: there are no hubs and authorities")
         if state is None:
-            self.now[:] = self.uniform if wanted.start is None else distribution("hubs: start", wanted.start)
+            self.now[:] = self.uniform if wanted.start is None else _distribution("hubs: start", wanted.start)
 
     def _vectors(self) -> list[Floats]:
         return [self.now] if self.goes_on else [self.now, self.authorities]  # every scan computes all authorities again
@@ -420,7 +430,7 @@ class _Hubs(_Iteration):
 
     def end_scan(self) -> None:
         self.iterations += 1
-        normalise(self.next)
+        _normalise(self.next)
         self.residual = sum(
             float(np.abs(self.next[first:end] - self.now[first:end]).sum()) for first, end in pieces(self.graph.pages)
         )
@@ -434,11 +444,41 @@ class _Hubs(_Iteration):
 
     def finish(self) -> None:
         super().finish()
-        normalise(self.authorities)
+        _normalise(self.authorities)
 
     def ranks(self) -> list[Rank]:
         found = (self.residual, None, self.iterations, self.done)
         return [Rank(HUBS, self.now, *found), Rank(AUTHORITIES, self.authorities, *found)]
+
+
+def _measure(new: Floats, old: Floats, scale_new: float, scale_old: float, weights: Ints) -> _Sums:
+    """Measure `scale_new * new` against `scale_old * old`; pages whose `weights` are 0 are dangling."""
+    out = np.zeros(3)
+    for first, end in pieces(len(new)):
+        scans.measure(new[first:end], old[first:end], scale_new, scale_old, weights[first:end], out)
+    return _Sums(*out.tolist())
+
+
+def _distribution(name: str, given: Floats) -> Floats:
+    """Return the vector scaled to sum 1; refuse one that cannot be."""
+    if not (np.isfinite(given).all() and (given >= 0.0).all() and given.max(initial=0.0) > 0.0):
+        raise GraphRefused(f"{name}: it must hold finite numbers that are not negative, and not only 0")
+    scaled = given / given.max()  # so that no sum overflows
+    found: Floats = scaled / scaled.sum()
+    return found
+
+
+def _normalise(vector: Floats) -> None:
+    """Scale a vector to sum 1, in place."""
+    largest = float(vector.max())
+    if not largest > 0.0:
+        raise GraphRefused("nothing is left of a rank: it is 0 for every page")
+    vector /= largest  # so that no sum overflows
+    vector /= float(vector.sum())
+
+
+def _digest_of(vector: Floats) -> str:
+    return xxhash.xxh64_hexdigest(np.ascontiguousarray(vector).data)
 
 
 def memory_bytes(graph: StoredGraph, wanted: Sequence[RankRequest]) -> int:
@@ -460,7 +500,7 @@ def solve(
     bytes; `identity` names its input. `after_scan` is called with the number of scans so far, and the residuals.
     """
     vectors = vectors or Vectors(graph.pages)
-    states = read_states(vectors, identity, [one.name for one in wanted])
+    states = _read_states(vectors, identity, [one.name for one in wanted])
     under_way = [_iteration_of(one, settings)(graph, one, settings, vectors, states.get(one.name)) for one in wanted]
     for one in under_way:
         stored = states.get(one.wanted.name)
@@ -473,7 +513,7 @@ def solve(
         for one in running:
             if not one.goes_on:
                 one.finish()
-        write_states(vectors, identity, {one.wanted.name: one.state() for one in under_way})
+        _write_states(vectors, identity, {one.wanted.name: one.state() for one in under_way})
         after_scan(scan, {one.wanted.name: one.residual for one in running})
     return [rank for one in under_way for rank in one.ranks()]
 
@@ -509,7 +549,7 @@ def _scan(graph: StoredGraph, running: Sequence[_Iteration]) -> None:
         one.note_residual()
 
 
-def read_states(vectors: Vectors, identity: str, names: Sequence[str]) -> dict[str, Any]:
+def _read_states(vectors: Vectors, identity: str, names: Sequence[str]) -> dict[str, Any]:
     """Read the states of interrupted ranks; empty if there are none, or those of another input."""
     if vectors.folder is None:
         return {}
@@ -523,7 +563,7 @@ def read_states(vectors: Vectors, identity: str, names: Sequence[str]) -> dict[s
     return ranks
 
 
-def write_states(vectors: Vectors, identity: str, states: dict[str, Any]) -> None:
+def _write_states(vectors: Vectors, identity: str, states: dict[str, Any]) -> None:
     """Write the states of ranks, atomically."""
     if vectors.folder is None:
         return

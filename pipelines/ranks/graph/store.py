@@ -46,6 +46,7 @@ _MOST = (1 << 62) - 1
 _WORDS_OF_A_BLOCK = 4
 _MULTIPLIER = 0x9E3779B97F4A7C15
 _BYTES_AT_ONCE = 16 << 20
+_PAGES_AT_ONCE = 1 << 16
 
 
 class GraphRefused(UserError, ValueError):
@@ -149,11 +150,6 @@ class StoredGraph:
     def bounds(self, slice_: int) -> tuple[int, int]:
         """Return the first page of a slice, and the one after its last."""
         return slice_ * self.slice_pages, min((slice_ + 1) * self.slice_pages, self.pages)
-
-    def ranges_in(self, slice_: int) -> tuple[int, int]:
-        """Return the first range of sources in a slice, and the one after the last."""
-        first, end = self.bounds(slice_)
-        return int(np.searchsorted(self.ranges, first)), int(np.searchsorted(self.ranges, end))
 
     def blocks(self, slice_: int, ranges: tuple[int, int] | None = None) -> Iterator[LinkBlock]:
         """Return the links to a slice in blocks, in the order of their sources: of all ranges, or of some.
@@ -265,6 +261,11 @@ class StoredGraph:
 
     def _damaged(self, name: str) -> GraphRefused:
         return GraphRefused(f"{self.path / name}: missing or damaged: build the graph again")
+
+
+def pieces(pages: int) -> Iterator[tuple[int, int]]:
+    """Return ranges of pages that are summed on their own: sums of sums lose fewer digits."""
+    return ((first, min(first + _PAGES_AT_ONCE, pages)) for first in range(0, pages, _PAGES_AT_ONCE))
 
 
 def ranges_of(pages: int, slice_pages: int, block_sources: int) -> Ints:

@@ -1,12 +1,9 @@
-"""Ranks of a graph on disk are those of the oracle, in every order, by however many workers, interrupted or not."""
+"""Ranks of a graph on disk are those of the oracle, in every order, interrupted or not."""
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable
 from contextlib import suppress
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +12,6 @@ import pytest
 
 from opicflow.pipelines.ranks.graph.csr import Graph
 from opicflow.pipelines.ranks.graph.oracle import pagerank
-from opicflow.pipelines.ranks.graph.parallel import (
-    PartSolver,
-    RankProgress,
-    Sums,
-    WorkerProcesses,
-    divide_slices,
-    iterate,
-    solve_with_workers,
-)
 from opicflow.pipelines.ranks.graph.solver import AUTHORITIES, HUBS, Rank, RankRequest, Settings, Vectors, solve
 from opicflow.pipelines.ranks.graph.store import GraphRefused, StoredGraph
 from support.stored_graphs import nasty_webs, random_web, stored
@@ -318,18 +306,6 @@ def test_ranks_that_could_not_be_written_are_there_at_once_when_the_command_runs
     assert [rank.values.tobytes() for rank in found[0]] == [rank.values.tobytes() for rank in found[1]]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("chaotic, dangling", [(False, "teleport"), (True, "teleport"), (False, "normalise")])
-def test_ranks_of_workers_that_could_not_be_written_are_there_when_the_command_runs_again(
-    graphs, tmp_path, chaotic, dangling
-) -> None:
-    graph, vectors = graphs("at random", 100), Vectors(900, tmp_path / "v")
-    settings, wanted = Settings(dangling=dangling), RankRequest("a", "importance")
-    found = [solve_with_workers(graph.path, wanted, settings, vectors, 2, chaotic, 0, "this") for _ in range(2)]
-    assert found[0].values.tobytes() == found[1].values.tobytes()
-    assert found[0].values.sum() == pytest.approx(1.0, abs=1e-14)
-
-
 def test_vectors_that_were_damaged_meanwhile_are_refused_and_those_of_others_are_not_used(graphs, tmp_path) -> None:
     graph, wanted = graphs("at random", 100), [RankRequest("a", "importance")]
 
@@ -348,179 +324,3 @@ def test_vectors_that_were_damaged_meanwhile_are_refused_and_those_of_others_are
         file.write_bytes(bytes(900 * 8))
     with pytest.raises(GraphRefused, match="damaged since the ranks were interrupted: remove it"):
         solve(graph, wanted, Settings(), Vectors(900, tmp_path / "v"), "this")
-
-
-# by workers
-
-
-def test_parts_cover_all_slices_once() -> None:
-    for slices in range(1, 40):
-        for workers in range(1, 9):
-            parts = divide_slices(slices, workers)
-            assert [slice_ for first, end in parts for slice_ in range(first, end)] == list(range(slices))
-            assert len(parts) == min(slices, workers)
-            sizes = [end - first for first, end in parts]
-            assert max(sizes) - min(sizes) <= 1
-
-
-@pytest.mark.parametrize(
-    "kind, dangling, chaotic",
-    [
-        ("importance", "teleport", False),
-        ("interest", "normalise", False),
-        ("interest", "teleport", True),
-        pytest.param("interest", "teleport", False, marks=pytest.mark.soak),
-        pytest.param("importance", "normalise", False, marks=pytest.mark.soak),
-        pytest.param("importance", "teleport", True, marks=pytest.mark.soak),
-    ],
-)
-def test_processes_find_the_oracles_ranks(graphs, tmp_path, kind, dangling, chaotic) -> None:
-    graph, wanted = graphs("at random", 100), RankRequest("a", kind, None if dangling == "normalise" else personal(900))
-    settings = Settings(tolerance=TIGHT, dangling=dangling)
-    rank = solve_with_workers(graph.path, wanted, settings, Vectors(900, tmp_path / "v"), 2, chaotic, 1 << 20)
-    hold_it_against_the_oracle(WEBS["at random"], rank, wanted, settings)
-
-
-def test_an_interrupt_of_the_terminal_does_not_reach_workers(graphs, tmp_path, monkeypatch) -> None:
-    """The process that has started them ends them: they would print tracebacks, above all while they import modules."""
-    graph, wanted = graphs("at random", 100), RankRequest("a", "importance")
-    started: list[int] = []
-    start = BaseProcess.start
-
-    def start_and_interrupt(process: BaseProcess) -> None:
-        start(process)
-        started.append(process.pid or 0)
-        os.kill(process.pid or 0, signal.SIGINT)
-
-    monkeypatch.setattr(BaseProcess, "start", start_and_interrupt)
-    vectors = Vectors(900, tmp_path / "v")
-    rank = solve_with_workers(graph.path, wanted, Settings(), vectors, 2, False, 1 << 20)
-    assert len(started) == 2
-    (alone,) = solve(graph, [wanted], Settings())
-    assert np.abs(rank.values - alone.values).sum() < 1e-14
-
-
-@pytest.mark.slow
-def test_a_killed_worker_is_reported_and_the_next_run_continues(graphs, tmp_path, monkeypatch) -> None:
-    graph, wanted = graphs("at random", 100), RankRequest("a", "importance")
-    started: list[WorkerProcesses] = []
-    make = WorkerProcesses.__init__
-
-    def remember(workers: WorkerProcesses, *arguments: Any) -> None:
-        make(workers, *arguments)
-        started.append(workers)
-
-    def kill_one(sweeps: float, residual: float) -> None:
-        if sweeps == 3 and len(started) == 1:
-            os.kill(started[0]._processes[1].pid or 0, signal.SIGKILL)
-
-    monkeypatch.setattr(WorkerProcesses, "__init__", remember)
-    vectors = Vectors(900, tmp_path / "v")
-    with pytest.raises(GraphRefused, match=r"a worker process ended \(exit code -9\): run the same command again"):
-        solve_with_workers(graph.path, wanted, Settings(), vectors, 2, identity="i", after_check=kill_one)
-    seen: list[float] = []
-    rank = solve_with_workers(
-        graph.path,
-        wanted,
-        Settings(),
-        vectors,
-        2,
-        identity="i",
-        after_check=lambda sweeps, residual: seen.append(sweeps),
-    )
-    assert seen[0] == 4
-    (alone,) = solve(graph, [wanted], Settings())
-    assert np.abs(rank.values - alone.values).sum() < 1e-14
-    assert not any(process.is_alive() for late in started for process in late._processes)
-
-
-@pytest.mark.parametrize(
-    "wanted, settings, chaotic, words",
-    [
-        (RankRequest(HUBS, "hubs"), Settings(), False, "one process computes them"),
-        (RankRequest("a", "importance"), Settings(gauss_seidel=True), False, "several workers have no order"),
-        (RankRequest("a", "importance"), Settings(dangling="normalise"), True, "no worker can go on alone"),
-    ],
-)
-def test_what_workers_cannot_do_is_refused(graphs, tmp_path, wanted, settings, chaotic, words) -> None:
-    with pytest.raises(GraphRefused, match=words):
-        solve_with_workers(graphs("at random", 100).path, wanted, settings, Vectors(900, tmp_path), 2, chaotic)
-
-
-class LateWorkers:
-    """Workers with outdated views of the vector, which sweep in an order that a seed decides."""
-
-    def __init__(
-        self, graph: StoredGraph, wanted: RankRequest, settings: Settings, seed: int, sides: list[np.ndarray]
-    ) -> None:
-        self.parts = [PartSolver(graph, wanted, settings, *some) for some in divide_slices(graph.slices, 4)]
-        self.count = len(self.parts)
-        self.random = np.random.default_rng(seed)
-        self.sides = sides
-        self.slowest = self.random.integers(self.count)
-        self.views: list[np.ndarray] = []
-        self.stale = 0
-        self.left_at_pause: list[float] = []
-
-    def sweep(self, side: int, scale: float) -> list[Sums]:
-        return [part.sweep(self.sides[side], self.sides[1 - side], scale) for part in self.parts]
-
-    def measure(self, new: int, old: int, scale_new: float, scale_old: float) -> list[Sums]:
-        return [part.measure(self.sides[new], self.sides[old], scale_new, scale_old) for part in self.parts]
-
-    def run(self, side: int) -> None:
-        self.side = side
-        self.views = [self.sides[side].copy() for _ in self.parts]
-
-    def changes(self) -> list[tuple[int, float]]:
-        worker = int(self.random.integers(self.count))
-        part, view, vector = self.parts[worker], self.views[worker], self.sides[self.side]
-        late = worker == self.slowest and self.random.random() < 0.97
-        if late or self.random.random() < 0.5:
-            self.stale += 1  # its view is old: it finds nothing to change
-        else:
-            view[:] = vector
-        swept = part.sweep(view, view, 1.0)
-        vector[part.first : part.end] = view[part.first : part.end]
-        return [(worker, swept.change)]
-
-    def pause(self) -> list[Sums]:
-        return [part.measure(self.sides[self.side], self.sides[self.side], 1.0, 1.0) for part in self.parts]
-
-    def close(self) -> None:
-        pass
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", range(6))
-def test_chaotic_iterations_with_delays_never_stop_early(graphs, kind, seed) -> None:
-    graph, wanted = graphs("at random", 100), RankRequest("a", kind)
-    settings = Settings(tolerance=1e-9, max_iterations=100_000)
-    sides = [np.full(900, 1 / 900), np.zeros(900)]
-    progress = RankProgress(settings)
-    sums = graph.out_weights if kind == "importance" else graph.in_weights
-    progress.held = float(sides[0][sums == 0].sum())
-    late = LateWorkers(graph, wanted, settings, seed, sides)
-    residuals: list[float] = []
-    iterate(progress, late, True, lambda sweeps, residual: residuals.append(residual))
-    found = sides[progress.side] / sides[progress.side].sum()
-    apart = np.abs(found - oracle(WEBS["at random"], wanted, settings)).sum()
-    assert progress.done
-    assert apart <= progress.residual / (1 - settings.damping) <= settings.tolerance / (1 - settings.damping)
-    assert late.stale > 50
-    early = [residual for residual in residuals[1:-1] if residual > settings.tolerance]
-    assert early, "the delays were not bad enough to make the workers believe that they were done"
-
-
-def test_without_the_sweep_in_step_delayed_workers_would_stop_early(graphs) -> None:
-    """The mutation that the law above must find: to believe what the workers say of their own changes."""
-    graph, wanted, settings = graphs("at random", 100), RankRequest("a", "importance"), Settings(tolerance=1e-9)
-    worst = 0.0
-    for seed in range(6):
-        sides = [np.full(900, 1 / 900), np.zeros(900)]
-        progress = RankProgress(settings)
-        late = LateWorkers(graph, wanted, settings, seed, sides)
-        progress.run_freely(late)
-        found = sides[progress.side] / sides[progress.side].sum()
-        worst = max(worst, float(np.abs(found - oracle(WEBS["at random"], wanted, settings)).sum()))
-    assert worst > 100 * settings.tolerance / (1 - settings.damping)
