@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from io import BytesIO
-from itertools import pairwise
 from typing import Any
 
 import fastavro
@@ -23,15 +22,18 @@ from opicflow.schemas.records import from_avro
 from opicflow.schemas.writer_schema import refused_for
 
 
-def decode_avro(container: Container, blocks: Sequence[AvroBlock], source: str) -> Decoded:
-    """Decode the events of blocks. The offset of an event is that of its block, plus its number in it."""
+def decode_avro(container: Container, blocks: Sequence[AvroBlock], source: str, ascii_only: bool = False) -> Decoded:
+    """Decode the events of blocks. The offset of an event is that of its block, plus its number in it.
+
+    Text that is not UTF-8 is found when URLs are checked; with `ascii_only` it is a reject here.
+    """
     others, rejects = EventWriter(), RejectWriter(source)
     for block in blocks:
         if block.detail:
             rejects.add(block.reason, block.detail, block.offset, block.damaged)
     whole = [block for block in blocks if not block.detail]
     if container.is_plain:
-        events = _decode_plain(container, whole, others, rejects)
+        events = _decode_plain(container, whole, others, rejects, ascii_only)
     else:
         for block in whole:
             _decode_others(container, block, others, rejects)
@@ -51,32 +53,34 @@ def read_record(container: Container, data: Data) -> CrawlEvent:
 
 def records_at(container: Container, blocks: Sequence[AvroBlock], offsets: Ints, source: str) -> Iterator[Item]:
     """Yield the events at the given offsets, or a reject for an event with a text that is not UTF-8."""
-    wanted = set(offsets.tolist())
+    for offset, record in raw_records(container, blocks, offsets):
+        try:
+            yield offset, read_record(container, record)
+        except UnicodeDecodeError:
+            detail, original = "a text of the record is no UTF-8", record[:MOST_REJECTED_BYTES]
+            yield offset, Reject(Reason.NOT_UTF8, detail, source, offset, original)
+
+
+def raw_records(container: Container, blocks: Sequence[AvroBlock], offsets: Ints) -> Iterator[tuple[int, bytes]]:
+    """Yield the bytes of the records at the given offsets."""
     for block in blocks:
-        before = int(offsets.searchsorted(block.end))
-        last = int(offsets[before - 1]) if before else -1
-        if last < block.offset:
+        first, last = offsets.searchsorted([block.offset, block.end]).tolist()
+        if first == last:
             continue
-        bounds = bounds_of(container, block).tolist()
-        for offset, (begin, end) in enumerate(pairwise(bounds), block.offset):
-            if offset not in wanted:
-                continue
-            record = block.data[begin:end]
-            try:
-                yield offset, read_record(container, record)
-            except UnicodeDecodeError:
-                detail, original = "a text of the record is no UTF-8", bytes(record[:MOST_REJECTED_BYTES])
-                yield offset, Reject(Reason.NOT_UTF8, detail, source, offset, original)
+        bounds, numbers = _bounds_of(container, block), offsets[first:last] - block.offset
+        spans = zip(numbers.tolist(), bounds[numbers].tolist(), bounds[numbers + 1].tolist(), strict=True)
+        for number, begin, end in spans:
+            yield block.offset + number, bytes(block.data[begin:end])
 
 
-def bounds_of(container: Container, block: AvroBlock) -> Ints:
+def _bounds_of(container: Container, block: AvroBlock) -> Ints:
     """The beginnings of the whole records of a block that have an offset, and the end of the last one."""
     walk = container.writer.walk(np.frombuffer(block.data, np.uint8), 0, len(block.data), records_with_offset(block))
     return np.concatenate((np.zeros(1, np.int64), walk.ends))
 
 
 def _decode_plain(
-    container: Container, blocks: Sequence[AvroBlock], others: EventWriter, rejects: RejectWriter
+    container: Container, blocks: Sequence[AvroBlock], others: EventWriter, rejects: RejectWriter, ascii_only: bool
 ) -> CrawlEvents:
     """Records of the published schema, all at once."""
     data = b"".join(block.data for block in blocks)
@@ -85,7 +89,7 @@ def _decode_plain(
     ends = np.cumsum(sizes)
     offsets = np.array([block.offset for block in blocks], np.int64)
     records = np.array([records_with_offset(block) for block in blocks], np.int64)
-    scan, read_to, done = scan_avro(text, ends - sizes, ends, offsets, records, ascii_only=False)
+    scan, read_to, done = scan_avro(text, ends - sizes, ends, offsets, records, ascii_only)
     plain = scan.events(text)
     for offset, begin, end in scan.odd():
         walk = container.writer.walk(text, begin, end, 1)

@@ -5,15 +5,16 @@ An odd line goes to orjson and `event_of_line` by itself: it costs only itself.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
 
 from opicflow.connectors.files.crawlers.dispatch import event_of_line
-from opicflow.connectors.files.decoded import Decoded, RejectWriter
+from opicflow.connectors.files.decoded import Decoded, Item, RejectWriter, with_rejects
 from opicflow.connectors.files.json_scan import scan_text
 from opicflow.connectors.files.reading import ANY, Reading
-from opicflow.schemas.crawl_events import CrawlEvent, EventRefused
+from opicflow.schemas.crawl_events import EventRefused
 from opicflow.schemas.event_columns import EventWriter, merge
 
 
@@ -29,10 +30,23 @@ def decode_jsonl(block: bytes, source: str, first_offset: int, reading: Reading 
     return Decoded(events, rejects.rejects, original, unlisted=rejects.unlisted)
 
 
+def items_of_lines(block: bytes, source: str, first_offset: int, reading: Reading = ANY) -> Iterator[Item]:
+    """Yield the events of whole lines one by one, and the rejects."""
+    decoded = decode_jsonl(block, source, first_offset, reading)
+
+    def events() -> Iterator[Item]:
+        for offset in decoded.events.offset.tolist():
+            event = event_of_line(line_at(block, first_offset, offset), "line", reading)
+            if event is not None:
+                yield offset, event
+
+    return with_rejects(events(), decoded)
+
+
 def take_line(
     value: bytes, offset: int, others: EventWriter, rejects: RejectWriter, called: str, reading: Reading = ANY
-) -> CrawlEvent | None:
-    """Read a line without the kernel; None if it is rejected, or about no page.
+) -> None:
+    """Read a line without the kernel. It may be rejected, or about no page.
 
     `called` is how people call it: a line, a message.
     """
@@ -42,8 +56,6 @@ def take_line(
             others.add(offset, event)
     except EventRefused as problem:
         rejects.add(problem.reason, str(problem), offset, value)
-        return None
-    return event
 
 
 def line_at(block: bytes, first_offset: int, offset: int) -> bytes:

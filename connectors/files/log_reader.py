@@ -17,8 +17,6 @@ import orjson
 
 from opicflow.connectors.files.avro import decode_avro, records_at
 from opicflow.connectors.files.avro_container import AvroBlock, Container, WrongSchema, read_blocks, read_header
-from opicflow.connectors.files.avro_encoding import encode_avro
-from opicflow.connectors.files.crawlers.dispatch import event_of_line
 from opicflow.connectors.files.csv_events import read_csv
 from opicflow.connectors.files.csv_rows import HEAD_BYTES
 from opicflow.connectors.files.decoded import (
@@ -32,11 +30,10 @@ from opicflow.connectors.files.decoded import (
     with_rejects,
 )
 from opicflow.connectors.files.edges import read_edges
-from opicflow.connectors.files.event_encoding import EncodedEvents, encode_items
+from opicflow.connectors.files.event_messages import EventMessages, encode_items, messages_of_blocks, messages_of_lines
 from opicflow.connectors.files.formats import Format, named_format, sniff
-from opicflow.connectors.files.json_encoding import encode_jsonl
 from opicflow.connectors.files.json_values import read_json_values
-from opicflow.connectors.files.jsonl import decode_jsonl, line_at
+from opicflow.connectors.files.jsonl import decode_jsonl, items_of_lines
 from opicflow.connectors.files.nutch_segment import read_nutch_segment
 from opicflow.connectors.files.opening import (
     STDIN,
@@ -128,7 +125,7 @@ class Batch(NamedTuple):
     end: int
     decode: Callable[[], Decoded]
     items: Callable[[], Iterator[Item]]
-    encode_all: Callable[[bytes], EncodedEvents] | None = None
+    copy: Callable[[bytes], EventMessages] | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -140,9 +137,9 @@ class Batch(NamedTuple):
         """A file has no partitions."""
         return ()
 
-    def encode(self, prefix: bytes) -> EncodedEvents:
-        """Return what `items` does, the events as Avro, each after `prefix`."""
-        return encode_items(self.items(), prefix) if self.encode_all is None else self.encode_all(prefix)
+    def messages(self, prefix: bytes) -> EventMessages:
+        """Return what `items` does as messages. Those in Avro begin with `prefix`."""
+        return encode_items(self.items(), prefix) if self.copy is None else self.copy(prefix)
 
 
 def format_of(file: str, reading: Reading = ANY) -> Format | None:
@@ -292,24 +289,11 @@ def _of_lines(
             begin,
             end,
             partial(decode_jsonl, *arguments, reading),
-            partial(_items_of_lines, *arguments, reading),
-            partial(encode_jsonl, *arguments, reading=reading),
+            partial(items_of_lines, *arguments, reading),
+            partial(messages_of_lines, *arguments, reading=reading),
         )
     refused = EventRefused(Reason.TOO_LARGE, f"the line is longer than {MOST_EVENT_BYTES >> 20} MiB")
     return _of_reject(begin, end, reject_of(refused, source, begin, held, end - begin))
-
-
-def _items_of_lines(block: bytes, source: str, first_offset: int, reading: Reading) -> Iterator[Item]:
-    """Read the lines again that the kernel decoded: they cannot fail."""
-    decoded = decode_jsonl(block, source, first_offset, reading)
-
-    def events() -> Iterator[Item]:
-        for offset in decoded.events.offset.tolist():
-            event = event_of_line(line_at(block, first_offset, offset), "line", reading)
-            if event is not None:
-                yield offset, event
-
-    return with_rejects(events(), decoded)
 
 
 def _avro(blocks: Iterator[Block | Damage], input_range: FileRange) -> Generator[Batch, None, bool]:
@@ -359,7 +343,7 @@ def _of_blocks(begin: int, end: int, container: Container, blocks: list[AvroBloc
         end,
         partial(decode_avro, *arguments),
         partial(_items_of_blocks, *arguments),
-        partial(encode_avro, *arguments),
+        partial(messages_of_blocks, *arguments) if container.is_plain else None,
     )
 
 

@@ -11,13 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
-from opicflow.connectors.files.json_encoding import encode_jsonl
+from opicflow.connectors.files.event_messages import messages_of_lines
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.messages import Framer
-from opicflow.connectors.kafka.publisher import Publisher
+from opicflow.connectors.kafka.publisher import Publisher, partitions_of
 from opicflow.connectors.kafka.topics import names
 from opicflow.schemas.errors import UserError
-from opicflow.schemas.shards import ShardRanges
 
 _LOGGER = logging.getLogger(__name__)
 _PAUSE_SECONDS = 1.0
@@ -106,8 +105,8 @@ class VisitSender:
             if self._publisher is None:
                 self._publisher = Publisher(self._connection, _ACKNOWLEDGED_SECONDS)
                 self._prefix = Framer(self._connection, self._topic, "CrawlEvent").prefix
-            events = encode_jsonl(lines, str(self._log), self._at, self._prefix)
-            partitions = ShardRanges.equal(self._publisher.partitions(self._topic)).of(events.hashes).tolist()
+            events = messages_of_lines(lines, str(self._log), self._at, self._prefix)
+            partitions = partitions_of(events.urls, self._publisher.partitions(self._topic)).tolist()
             times_ms = np.where(events.time_ms > 0, events.time_ms, int(1000 * self._clock()))
             too_large = self._publisher.send_many(self._topic, partitions, events.urls, events.values, times_ms)
             self._publisher.flush()

@@ -13,20 +13,19 @@ from operator import attrgetter
 import numpy as np
 
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, RejectWriter
-from opicflow.connectors.files.event_encoding import EncodedEvents
+from opicflow.connectors.files.event_messages import EventMessages
 from opicflow.connectors.files.log_reader import FileRange, known_format, read
 from opicflow.connectors.files.opening import expand
 from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.messages import Framer
-from opicflow.connectors.kafka.publisher import Publisher
+from opicflow.connectors.kafka.publisher import Publisher, partitions_of
 from opicflow.connectors.kafka.topics import names
 from opicflow.pipelines.replay.read_progress import Progress
 from opicflow.schemas.arrays import Ints
 from opicflow.schemas.crawl_events import Reason, Reject
 from opicflow.schemas.errors import Interrupted
 from opicflow.schemas.records import to_avro
-from opicflow.schemas.shards import ShardRanges
 
 _STEP_SECONDS = 0.05
 _MOST_LEAP_MS = 86_400_000
@@ -84,7 +83,7 @@ def publish_logs(
                     sender.reject(Reject(Reason.EMPTY_FILE, "the file is empty", file, 0, b""), tally)
                     continue
                 for batch in read(FileRange(file, file, format_, reading=reading)):
-                    events = batch.encode(sender.prefix)
+                    events = batch.messages(sender.prefix)
                     events = replace(events, time_ms=clock.times_ms(events.time_ms))
                     for part in events.parts(limit.events_at_once):
                         sender.publish(file, part, tally)
@@ -116,12 +115,12 @@ class _EventSender:
             )
         self._only = only
         self.prefix = events.prefix
-        """The first bytes of every event."""
+        """The first bytes of every event in Avro."""
 
-    def publish(self, file: str, events: EncodedEvents, tally: Tally) -> None:
+    def publish(self, file: str, events: EventMessages, tally: Tally) -> None:
         """Send events, whose times are those of their records, and rejects. An event that is too large is a reject."""
         if self._only is None:
-            partitions = ShardRanges.equal(self._partitions).of(events.hashes).tolist()
+            partitions = partitions_of(events.urls, self._partitions).tolist()
         else:
             partitions = [self._only] * len(events)
         rows = self._publisher.send_many(self._topic, partitions, events.urls, events.values, events.time_ms)

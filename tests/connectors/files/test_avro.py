@@ -18,11 +18,12 @@ import zstandard
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from opicflow.connectors.files import avro, avro_encoding, log_reader
+from opicflow.connectors.files import avro, log_reader
 from opicflow.connectors.files.avro import decode_avro
 from opicflow.connectors.files.avro_container import AvroBlock, Container, WrongSchema, read_blocks, read_header
 from opicflow.connectors.files.decoded import Decoded
 from opicflow.connectors.files.event_encoding import encode_event
+from opicflow.connectors.files.event_messages import messages_of_blocks
 from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.log_reader import FileRange, read
 from opicflow.connectors.files.opening import Block
@@ -39,7 +40,7 @@ from opicflow.schemas.event_columns import (
 )
 from opicflow.schemas.published_schemas import schema
 from opicflow.schemas.records import to_avro
-from support.encoded import check_encoding
+from support.encoded import check_messages
 from support.event_rows import events, rows_of
 from support.thorough import thorough
 
@@ -113,7 +114,7 @@ def in_a_file(data: bytes, folder: Path, start: int = 0, end: int | None = None)
     batches = list(read(FileRange("f", str(file), Format.AVRO, start, end)))
     assert all(first.end == second.start for first, second in pairwise(batches))
     for batch in batches:
-        check_encoding(batch)
+        check_messages(batch)
     return outcome(batch.decode() for batch in batches)
 
 
@@ -149,7 +150,9 @@ def test_the_kernel_returns_what_fastavro_returns(given: list[CrawlEvent], codec
 @given(st.lists(events, max_size=12), st.sampled_from([1, 100, 16_000]))
 @example([CrawlEvent("a", links=(Link("b", 0.1, "ugc"),), retry_after=5, quality=0.3), CrawlEvent("é")], 100)
 @example([CrawlEvent("a", status=2**31 - 1, failure="dns"), CrawlEvent("b", status=2**20, failure="dns")], 100)
-def test_records_are_encoded_as_their_events_are(tmp_path: Path, given: list[CrawlEvent], a_block: int) -> None:
+def test_the_messages_of_records_are_decoded_to_their_events(
+    tmp_path: Path, given: list[CrawlEvent], a_block: int
+) -> None:
     in_a_file(written(given, a_block=a_block), tmp_path)
 
 
@@ -158,8 +161,8 @@ def test_ordinary_records_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     given = [replace(event, fetched_at_ms=1_700_000_000_000 + n, status=200) for n, event in enumerate(some(60))]
     data = written(given, a_block=1000)
     monkeypatch.setattr(avro, "read_record", None)
-    found = avro_encoding.encode_avro(read_header(data), blocks_of(data), "f", b"")
-    assert list(found.values) == [encode_event(event) for event in given]
+    found = messages_of_blocks(read_header(data), blocks_of(data), "f", b"pre")
+    assert list(found.values) == [b"pre" + encode_event(event) for event in given]
 
 
 @pytest.mark.parametrize(
@@ -179,7 +182,7 @@ def test_ordinary_records_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
         b"\0" + b"\x02\xff" + b"\0" * 10,
     ],
 )
-def test_a_record_in_another_form_is_encoded_as_its_event_is(odd: bytes, tmp_path: Path) -> None:
+def test_a_record_in_another_form_is_a_message_of_its_event(odd: bytes, tmp_path: Path) -> None:
     data, plain = written([]), encode_event(CrawlEvent("b", links=(Link("c"),)))
     records = plain + odd + b"\0" + plain  # its quality is not reported
     in_a_file(data[: read_header(data).size] + numbers(3, len(records)) + records + SYNC, tmp_path)
@@ -461,7 +464,7 @@ def test_damaged_records_raise_nothing(seed: int) -> None:
             )
             decoded = decode_avro(*arguments)
             if plain:
-                check_encoding(log_reader._of_blocks(0, 2 * block.end, *arguments))
+                check_messages(log_reader._of_blocks(0, 2 * block.end, *arguments))
             assert len(decoded.events) >= 12
             assert rows_of(decoded.events)[-12:] == undamaged
             assert all(block.offset <= reject.offset < block.end for reject in decoded.rejects)

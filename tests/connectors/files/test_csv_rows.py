@@ -22,7 +22,7 @@ from opicflow.connectors.files.opening import Block, InputRefused
 from opicflow.connectors.files.reading import ANY, Reading, parse_fields
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, CrawlEvent, EventRefused, Link, Reason, Reject
 from support.archives import gz
-from support.encoded import check_encoding
+from support.encoded import check_messages
 from support.thorough import thorough
 
 in_a_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
@@ -35,7 +35,7 @@ def items_of(file: Path, reading: Reading = ANY, start: int = 0, may_grow: bool 
     input_range = FileRange("log", str(file), kind, start, reading=reading, may_grow=may_grow)
     found = []
     for batch in read(input_range):
-        check_encoding(batch)
+        check_messages(batch)
         items = list(batch.items())
         offsets = [offset for offset, item in items if isinstance(item, CrawlEvent)]
         assert batch.decode().events.offset.tolist() == offsets

@@ -12,8 +12,8 @@ import pytest
 import zstandard
 
 from opicflow.connectors.files.avro_container import MOST_BLOCK_BYTES, read_blocks, read_header
-from opicflow.connectors.files.avro_encoding import encode_avro
 from opicflow.connectors.files.event_encoding import encode_event
+from opicflow.connectors.files.event_messages import messages_of_blocks
 from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.log_reader import FileRange, read
 from opicflow.connectors.files.opening import Block
@@ -95,7 +95,7 @@ def outcome(data: bytes, folder: Path, memory_bytes: int = 1 << 30) -> tuple[lis
         return urls, [item.reason for item in items if isinstance(item, Reject)]
 
     def encoded() -> tuple[list[bytes], list[Reason]]:
-        batches = [batch.encode(b"") for batch in read(FileRange("f", str(path), Format.AVRO))]
+        batches = [batch.messages(b"") for batch in read(FileRange("f", str(path), Format.AVRO))]
         urls = [url for batch in batches for url in batch.urls]
         return urls, [reject.reason for batch in batches for reject in batch.rejects]
 
@@ -113,7 +113,7 @@ def read_without_a_limit() -> None:
     data = file(schema("CrawlEvent"), encode_event(CrawlEvent("a")))
     container = read_header(data)
     blocks = list(read_blocks(container, [Block(container.size, data[container.size :])], container.size))
-    encode_avro(container, blocks, "f", b"")
+    messages_of_blocks(container, blocks, "f", b"")
 
 
 # -- schemas

@@ -10,18 +10,17 @@ from dataclasses import fields
 import numpy as np
 import orjson
 import pytest
-import xxhash
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from opicflow.connectors.files import decoded as decoded_files
 from opicflow.connectors.files import json_scan, json_text, jsonl
-from opicflow.connectors.files.crawlers.dispatch import event_of_record
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Decoded
-from opicflow.connectors.files.event_encoding import EncodedEvents, encode_event
-from opicflow.connectors.files.json_encoding import _encode_plain, encode_jsonl
+from opicflow.connectors.files.event_encoding import encode_event
+from opicflow.connectors.files.event_messages import messages_of_lines
 from opicflow.connectors.files.jsonl import decode_jsonl
-from opicflow.connectors.files.reading import ANY
+from opicflow.connectors.files.log_reader import _of_lines
+from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.schemas.crawl_events import (
     LONGEST_RETRY_SECONDS,
     MOST_EVENT_BYTES,
@@ -52,6 +51,7 @@ from opicflow.schemas.event_columns import (
     quantised,
 )
 from opicflow.schemas.json_events import ANNOUNCED_BY, FIELD_NAMES, LINK_FIELD_NAMES, VISIT_WORDS, time_ms_of
+from support.encoded import PREFIX, check_messages
 from support.event_rows import Row, json_without_the_kernel, rows_of
 from support.paths import TOP
 from support.thorough import thorough
@@ -318,67 +318,29 @@ def test_the_kernel_and_the_library_agree(line: bytes) -> None:
     check(line)
 
 
-def check_messages(block: bytes, first_offset: int = 0) -> EncodedEvents:
-    """Compare the messages of lines with those of the events that orjson reads, one by one."""
-    found = encode_jsonl(block, "f", first_offset, b"pre")
-    rows, rejects = json_without_the_kernel(block, first_offset)
-    events = []
-    for row in rows:
-        begin = int(str(row[0])) - first_offset
-        line = block[begin:].partition(b"\n")[0]
-        event = event_of_record(orjson.loads(line.removeprefix(b"\xef\xbb\xbf")))
-        assert event is not None
-        events.append(event)
-    assert list(found.values) == [b"pre" + encode_event(event) for event in events]
-    assert list(found.urls) == [event.url.encode() for event in events]
-    assert found.hashes.tolist() == [xxhash.xxh64_intdigest(event.url.encode()) for event in events]
-    assert found.time_ms.tolist() == [event.fetched_at_ms or 0 for event in events]
-    assert found.offset.tolist() == [row[0] for row in rows]
-    assert [(reject.reason, reject.offset, reject.bytes) for reject in found.rejects] == rejects
-    return found
-
-
 @pytest.mark.slow
 @pytest.mark.thorough
 @settings(max_examples=thorough(150, 500))
 @given(st.lists(encoded_lines, min_size=1, max_size=4).map(b"\n".join), st.sampled_from([0, 3, 2**40]))
 @example(b'{"url":"a","links":[{"rel":"x","url":"b","nofollow":true},{"weight":0.1,"url":"c"},"d", "e" ]}\n', 0)
-@example(b'{"url":"a","links":[ {"url":"b","nofollow":true}]}', 0)
-@example(b'{"url":"a","links":["b",{"url" : "c" , "weight":63.999 , "rel":""}]}', 0)
-@example(b'{"kind":"seed","url":"a","links":[]}', 0)
-@example(b'{"url":"a","links":null,"status":404,"failure":"timeout"}', 0)
-@example(b'{"failure":"dns","links":[],"url":"a"}', 0)
-@example(b'{"url":"a","links":[{"url":"b","rel":"x"},{"url":"c","rel":" ","weight":null}]}', 0)
-@example(b'{"url":"a","status":"gone","content_type":"","redirects":["b"],"links":["c"]}', 0)
-@example(b'{"url":"a","content_type":"text/html; \\u0061"}\n{"url":"b","content_type":"text/html;a"}', 0)
+@example(b'{"url":"a","status":"gone","content_type":"","redirects":["b"],"links":["c"]}\r\n\n{"url":"b"}', 3)
+@example(b'\xef\xbb\xbf{"url":"\\u00e9"}\n{"url":"b","content_type":"text/html;a"}', 0)
 @example(b'{"url":"a","x":' + b"[" * 60 + b"]" * 60 + b"}", 0)
-@example(b'{"url":"a","links":[{"url":"b","x":' + b"[" * 59 + b"]" * 59 + b"}]}", 0)
-def test_messages_of_lines_equal_those_of_their_events(block: bytes, first_offset: int) -> None:
-    check_messages(block, first_offset)
+def test_lines_are_messages_as_they_are(block: bytes, first_offset: int) -> None:
+    found = check_messages(_of_lines(first_offset, first_offset + len(block), block, "f"))
+    for offset, value in zip(found.offset.tolist(), found.values, strict=True):
+        assert value == block[offset - first_offset :].partition(b"\n")[0]
 
 
-@given(st.integers(0, 63999))
-def test_a_weight_of_a_message_is_the_number_that_is_parsed(thousandths: int) -> None:
-    for weight in (f"{thousandths // 1000}.{thousandths % 1000:03}", f"{thousandths // 1000}", f"{thousandths / 1000}"):
-        check_messages(b'{"url":"a","links":[{"url":"b","weight":%s}]}' % weight.encode())
-
-
-def test_messages_of_long_texts_and_many_links() -> None:
-    links = b",".join(
-        [b'{"url":"%s","weight":1.25,"nofollow":true}' % (b"u" * (number % 300)) for number in range(9000)]
-    )
-    plain = b",".join([b'"https://a.example/%d"' % number for number in range(9000)])
-    line = b'{"url":"%s","digest":"%s","links":[%s]}\n'
-    check_messages(line % (b"u" * 5000, b"d" * 70000, links) + line % (b"", b"", b"") + line % (b"v", b"d", plain))
-
-
-def test_plain_lines_need_no_object() -> None:
-    """Otherwise every line could be encoded one by one, with the same result and ten times the time."""
-    lines = [OURS, '{"url":"https://a.b/","status":404,"failure":"gone","links":["c",{"href":"d","nofollow":true}]}']
-    block = "\n".join(lines).encode()
-    text = np.frombuffer(block, np.uint8)
-    plain, left = _encode_plain(json_scan.scan_text(text, 0), text, 0, b"", *json_text.tables_of(ANY))
-    assert (len(plain), len(left)) == (2, 0)
+@pytest.mark.parametrize(
+    ("prefix", "reading"),
+    [(b"\0\0\0\0\7", ANY), (PREFIX, Reading(fields=(("url", "page"),))), (PREFIX, Reading("jsonl"))],
+)
+def test_lines_become_avro_for_a_registry_and_if_users_say_how_they_are_read(prefix: bytes, reading: Reading) -> None:
+    block = b'{"url":"a","page":"a","hop_path":"L","status":404}\n{broken\n'
+    found = messages_of_lines(block, "f", 0, prefix, reading)
+    assert list(found.values) == [prefix + encode_event(CrawlEvent("a", status=404))]
+    assert [(reject.reason, reject.offset) for reject in found.rejects] == [(Reason.NOT_JSON, 51)]
 
 
 OURS = json.dumps(

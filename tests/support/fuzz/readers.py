@@ -63,7 +63,7 @@ from opicflow.schemas.records import RECORDS
 from opicflow.schemas.urls import Canonicaliser
 from support import archives
 from support.canonical_urls import RULES, form_of, in_a_batch
-from support.encoded import check_encoding
+from support.encoded import check_messages
 from support.event_rows import json_without_the_kernel, rows_of
 from support.fuzz import corpus, stored_inputs
 from support.fuzz.fuzzed_reader import Counts, FuzzedReader
@@ -127,7 +127,7 @@ def _check_json_lines(data: bytes, draw: random.Random) -> Counts:
     """The kernel and orjson agree on every line, which is an event or a reject."""
     batch = _of_lines(7, 7 + len(data), data, "f")
     decoded = batch.decode()
-    check_encoding(batch)
+    check_messages(batch)
     rows, rejects = json_without_the_kernel(data, 7)
     assert rows_of(decoded.events) == rows
     assert [(reject.reason, reject.offset, reject.bytes) for reject in decoded.rejects] == rejects
@@ -163,7 +163,7 @@ def _check_log(data: bytes, format: Format) -> Counts:
         assert batch.start == end < batch.end, (batch.start, end, batch.end)
         end = batch.end
         decoded = batch.decode()
-        check_encoding(batch)
+        check_messages(batch)
         counts = _counts(decoded)
         offsets = decoded.events.offset
         assert (np.diff(offsets) > 0).all()

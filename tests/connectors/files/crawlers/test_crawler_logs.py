@@ -21,7 +21,7 @@ from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.schemas.crawl_events import CrawlEvent, Link, Reason, Reject
 from support.archives import gz, zst
-from support.encoded import check_encoding
+from support.encoded import check_messages
 from support.paths import TOP
 from support.thorough import crossed
 
@@ -47,7 +47,7 @@ def items_of(file: Path, reading: Reading = ANY, start: int = 0) -> list[Item]:
     assert kind is not None
     found: list[Item] = []
     for batch in read(FileRange("log", str(file), kind, start, reading=reading)):
-        check_encoding(batch)
+        check_messages(batch)
         items = list(batch.items())
         decoded = batch.decode()
         events = [offset for offset, item in items if isinstance(item, CrawlEvent)]
