@@ -17,24 +17,6 @@ def owner(file: Path) -> str:
 
 
 TWINS = {
-    "catalogue": {
-        "pipelines/lab/experiments",
-        "pipelines/lab/experiments/communities",
-        "pipelines/lab/experiments/discovery",
-        "pipelines/lab/experiments/importance",
-        "pipelines/lab/experiments/loop",
-        "pipelines/lab/experiments/manipulation",
-        "pipelines/lab/experiments/refresh",
-        "pipelines/lab/experiments/sites",
-    },
-    "claims": {
-        "pipelines/lab/experiments/communities",
-        "pipelines/lab/experiments/discovery",
-        "pipelines/lab/experiments/importance",
-        "pipelines/lab/experiments/loop",
-        "pipelines/lab/experiments/manipulation",
-        "pipelines/lab/experiments/refresh",
-    },
     "errors": {"pipelines/ledger", "schemas"},
     "pipeline": {"pipelines/replay", "pipelines/stream"},
 }

@@ -16,8 +16,7 @@ from opicflow.pipelines.cli.text import print_lines
 from opicflow.schemas.errors import interrupted_after
 
 if TYPE_CHECKING:  # they need matplotlib
-    from opicflow.pipelines.lab.experiments.experiment import Experiment
-    from opicflow.pipelines.lab.experiments.markdown_report import Scale
+    from opicflow.pipelines.lab.experiments.experiment import Experiment, Scale
     from opicflow.pipelines.lab.experiments.task_runner import MeasureTask
 
 EXAMPLES = """examples:
@@ -83,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
         if problem.name != "matplotlib":
             raise
         raise InputRefused("plots are drawn by matplotlib, which is missing: pip install 'opicflow[lab]'") from None
-    from opicflow.pipelines.lab.experiments.markdown_report import summary, write_report
+    from opicflow.pipelines.lab.experiments.experiment import summary, write_report
     from opicflow.pipelines.lab.experiments.task_runner import run as run_tasks
 
     if options.pages is not None and options.pages < LEAST_PAGES:
@@ -133,8 +132,8 @@ class _TaskDisplay(ProgressDisplay):
 
 def _loops_of(options: argparse.Namespace) -> dict[str, Experiment]:
     """The experiments of closed loops with other days or bandwidths. Raises `InputRefused` for other experiments."""
-    from opicflow.pipelines.lab.experiments.loop.catalogue import loop
-    from opicflow.pipelines.lab.experiments.refresh.catalogue import DAYS, PERCENTS, loop_refresh
+    from opicflow.pipelines.lab.experiments.loop.loop_experiment import loop
+    from opicflow.pipelines.lab.experiments.refresh.loop_refresh import DAYS, PERCENTS, loop_refresh
 
     if options.bandwidths is not None and not {"all", "loop-refresh"} & set(options.name):
         raise InputRefused("--bandwidths: it is for loop-refresh alone: omit it, or name loop-refresh")
@@ -163,7 +162,7 @@ def _percents(text: str) -> list[float]:
 
 def _scale(options: argparse.Namespace, one: Experiment) -> Scale:
     """How large the webs of an experiment are, and the seeds."""
-    from opicflow.pipelines.lab.experiments.markdown_report import Scale
+    from opicflow.pipelines.lab.experiments.experiment import Scale
 
     runs = options.runs or one.runs
     return Scale(options.pages or one.pages, range(options.seed, options.seed + runs), options.edges)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -12,6 +13,8 @@ import numpy as np
 Value: TypeAlias = "str | float | int"
 Row: TypeAlias = "dict[str, Value]"
 Rows: TypeAlias = "Sequence[Row]"
+Cell: TypeAlias = "Callable[[Rows], str]"
+"""Makes the text of a cell from the rows that the cell is about."""
 
 
 def to_csv(rows: Sequence[Row]) -> str:
@@ -49,6 +52,36 @@ def distinct(rows: Iterable[Row], name: str) -> list[Value]:
     return list(dict.fromkeys(row[name] for row in rows))
 
 
+def lines_by(rows: Rows, columns: Sequence[str], cells: Sequence[Cell]) -> Iterator[tuple[Value, ...]]:
+    """Return a line for each combination of the values of some columns: these values, and cells of their rows."""
+    for values in dict.fromkeys(tuple(row[name] for name in columns) for row in rows):
+        chosen = where(rows, **dict(zip(columns, values, strict=True)))
+        yield *values, *(cell(chosen) for cell in cells)
+
+
+def means(*names: str) -> list[Cell]:
+    """Return a cell for each of these columns: its mean."""
+    return [partial(_mean_of, name) for name in names]
+
+
+def _mean_of(name: str, rows: Rows) -> str:
+    return short(mean(rows, name))
+
+
+def each(name: str, values: Iterable[Value], *cells: Cell) -> list[Cell]:
+    """Return cells of the rows that have each of these values in a column."""
+    return [partial(_where, cell, {name: value}) for value in values for cell in cells]
+
+
+def _where(cell: Cell, wanted: Row, rows: Rows) -> str:
+    return cell(where(rows, **wanted))
+
+
+def pair(one: str, other: str) -> Cell:
+    """Return a cell of the means of two columns."""
+    return lambda rows: f"{short(mean(rows, one))} / {short(mean(rows, other))}"
+
+
 def markdown(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
     """A table for people."""
 
@@ -63,6 +96,3 @@ def short(value: float) -> str:
     if np.isnan(value):
         return "-"
     return f"{value:.3f}" if abs(value) < 0.0995 else f"{value:.2f}" if abs(value) < 0.995 else f"{value:.3g}"
-
-
-Measure: TypeAlias = "Callable[..., list[Row]]"

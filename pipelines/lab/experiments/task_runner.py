@@ -6,50 +6,20 @@ import hashlib
 import json
 import multiprocessing
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from itertools import product
 from multiprocessing import resource_tracker
 from pathlib import Path
+from typing import TypeAlias
 
 from opicflow.connectors.files.whole_file import write_atomically
-from opicflow.pipelines.lab.experiments.communities.accuracy import communities, influences
-from opicflow.pipelines.lab.experiments.discovery.crawls import discovery
-from opicflow.pipelines.lab.experiments.discovery.followed_orders import discovery_by_command, discovery_by_ledger
-from opicflow.pipelines.lab.experiments.importance.convergence import convergence, convergence_certified, off_line
-from opicflow.pipelines.lab.experiments.importance.extensions import growing, moved, stated, trends, trouble
-from opicflow.pipelines.lab.experiments.importance.windows import windows, windows_certified
-from opicflow.pipelines.lab.experiments.manipulation.gains import manipulation_gains
-from opicflow.pipelines.lab.experiments.manipulation.ordered_pages import manipulation_orders
-from opicflow.pipelines.lab.experiments.refresh.closed_loop import loop_refresh
-from opicflow.pipelines.lab.experiments.sites.site_measures import site_growth, site_ledger, site_ranks
-from opicflow.pipelines.lab.experiments.tables import Measure, Row, Value
+from opicflow.pipelines.lab.experiments.tables import Row, Value
 from opicflow.schemas.interrupts import WithoutSignals
 
-MEASURES: dict[str, Measure] = {
-    one.__name__: one
-    for one in (
-        *(convergence, convergence_certified, off_line, windows, windows_certified),
-        *(
-            growing,
-            moved,
-            trouble,
-            stated,
-            trends,
-            discovery,
-            discovery_by_ledger,
-            discovery_by_command,
-            manipulation_gains,
-            manipulation_orders,
-            communities,
-            influences,
-            loop_refresh,
-            site_growth,
-            site_ledger,
-            site_ranks,
-        ),
-    )
-}
+Measure: TypeAlias = "Callable[..., list[Row]]"
+
 EDITION = 1
 EDITIONS = {
     "discovery": 5,
@@ -69,21 +39,28 @@ others, are measured again."""
 class MeasureTask:
     """A call of a measure, which alone determines its rows."""
 
-    measure: str
+    measure: Measure
     arguments: tuple[tuple[str, Value], ...]
 
     @classmethod
-    def of(cls, measure: str, **arguments: Value) -> MeasureTask:
+    def of(cls, measure: Measure, **arguments: Value) -> MeasureTask:
         return cls(measure, tuple(arguments.items()))
 
     def run(self) -> list[Row]:
-        return MEASURES[self.measure](**dict(self.arguments))
+        return self.measure(**dict(self.arguments))
 
     @property
     def file_name(self) -> str:
         """The file that stores its rows."""
-        key = json.dumps([EDITIONS.get(self.measure, EDITION), self.measure, self.arguments])
-        return f"{self.measure}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
+        name = self.measure.__name__
+        key = json.dumps([EDITIONS.get(name, EDITION), name, self.arguments])
+        return f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
+
+
+def grid(measure: Measure, **arguments: Value | Iterable[Value]) -> list[MeasureTask]:
+    """Return a task for every combination of these arguments; the first one changes slowest."""
+    choices = ([one] if isinstance(one, str | float | int) else one for one in arguments.values())
+    return [MeasureTask.of(measure, **dict(zip(arguments, chosen, strict=True))) for chosen in product(*choices)]
 
 
 def run(

@@ -24,7 +24,7 @@ from opicflow.pipelines.lab.experiments.communities.accuracy import (
     pace,
     selection_named,
 )
-from opicflow.pipelines.lab.experiments.communities.claims import correlations, of_seeds, share_of_gain
+from opicflow.pipelines.lab.experiments.communities.community_experiments import correlations, of_seeds, share_of_gain
 from opicflow.pipelines.lab.experiments.communities.domains import (
     FEWEST_PAGES,
     LARGEST_SHARE,

@@ -16,13 +16,15 @@ from scipy.stats import spearmanr
 from opicflow.pipelines.lab.commands import experiment as experiment_command
 from opicflow.pipelines.lab.experiments import task_runner
 from opicflow.pipelines.lab.experiments.catalogue import EXPERIMENTS
-from opicflow.pipelines.lab.experiments.discovery import claims, crawls, followed_orders
-from opicflow.pipelines.lab.experiments.discovery.catalogue import SHOWN
+from opicflow.pipelines.lab.experiments.discovery import crawls, discovery_experiment, followed_orders
+from opicflow.pipelines.lab.experiments.discovery.discovery_experiment import SHOWN
+from opicflow.pipelines.lab.experiments.importance.convergence import off_line
+from opicflow.pipelines.lab.experiments.importance.extensions import growing
 from opicflow.pipelines.lab.experiments.importance.windows import by_importance, changed
 from opicflow.pipelines.lab.experiments.measures import correlation, errors, exact_importance, imbalance
 from opicflow.pipelines.lab.experiments.plots import Curve, Plot
 from opicflow.pipelines.lab.experiments.tables import Row, distinct, markdown, mean, short, spread, to_csv
-from opicflow.pipelines.lab.experiments.task_runner import MEASURES, MeasureTask, run
+from opicflow.pipelines.lab.experiments.task_runner import MeasureTask, grid, run
 from opicflow.pipelines.lab.web.webs import power_law_web
 from support.commands import CommandResult, command
 from support.paths import TOP
@@ -60,6 +62,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "influences": {"domain": "subtopic 1", "moment": "half way"},
 }
 MOST_PINNED = 40
+MEASURES = {task.measure.__name__: task.measure for one in EXPERIMENTS.values() for task in one.tasks(1000, [1])}
 
 
 # Measures
@@ -111,7 +114,7 @@ def test_every_measure_has_its_pinned_figures(measure: str, monkeypatch: pytest.
     """Figures of small webs, pinned. Renew them on purpose only: OPICFLOW_RENEW_GOLDEN=1."""
     if measure.startswith("discovery_by"):
         monkeypatch.setattr(followed_orders, "ROUNDS", 20)  # a day is a cycle of a ledger, or a replay
-    rows = MeasureTask.of(measure, seed=1, **{"pages": PAGES, **SMALL[measure]}).run()
+    rows = MeasureTask.of(MEASURES[measure], seed=1, **{"pages": PAGES, **SMALL[measure]}).run()
     rows = rows[:: -(-len(rows) // MOST_PINNED)]
     pinned: dict[str, list[Row]] = json.loads(GOLDEN.read_text(encoding="utf-8")) if GOLDEN.exists() else {}
     if os.environ.get("OPICFLOW_RENEW_GOLDEN"):
@@ -130,7 +133,7 @@ def test_every_measure_has_its_pinned_figures(measure: str, monkeypatch: pytest.
 
 
 def test_another_seed_gives_other_figures() -> None:
-    one, other = (MeasureTask.of("off_line", pages=PAGES, seed=seed, web="poisson").run() for seed in (1, 2))
+    one, other = (MeasureTask.of(off_line, pages=PAGES, seed=seed, web="poisson").run() for seed in (1, 2))
     assert one[0]["everywhere"] != other[0]["everywhere"]
 
 
@@ -162,27 +165,32 @@ def test_plots_are_the_same_bytes_for_the_same_figures(tmp_path: Path) -> None:
 
 
 def tasks(count: int) -> list[MeasureTask]:
-    return [MeasureTask.of("off_line", pages=50, seed=seed, web="poisson") for seed in range(1, count + 1)]
+    return [MeasureTask.of(off_line, pages=50, seed=seed, web="poisson") for seed in range(1, count + 1)]
 
 
-def test_stored_measures_are_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = run(tasks(3), tmp_path, 1, lambda task: None)
+def test_stored_measures_are_not_repeated(tmp_path: Path) -> None:
     measured: list[int] = []
 
-    def count(pages: int, seed: int, web: str) -> list[Row]:
+    def count(pages: int, seed: int) -> list[Row]:
         measured.append(seed)
         return [{"seed": seed}]
 
-    monkeypatch.setitem(task_runner.MEASURES, "off_line", count)
+    four = grid(count, pages=50, seed=(1, 2, 3, 4))
+    found = run(four[:3], tmp_path, 1, lambda task: None)
     done: list[MeasureTask] = []
-    (tmp_path / tasks(3)[1].file_name).write_bytes(b"half a pa")  # truncated, as on a full disk
-    again = run(tasks(4), tmp_path, 1, done.append)
-    assert measured == [2, 4] and len(done) == 4
-    assert again[tasks(1)[0]] == found[tasks(1)[0]]
+    (tmp_path / four[1].file_name).write_bytes(b"half a pa")  # truncated, as on a full disk
+    again = run(four, tmp_path, 1, done.append)
+    assert measured == [1, 2, 3, 2, 4] and len(done) == 4
+    assert again[four[0]] == found[four[0]]
+
+
+def test_a_grid_has_every_combination_and_the_first_name_changes_slowest() -> None:
+    found = [dict(task.arguments) for task in grid(off_line, pages=50, seed=range(2), web=("a", "b"))]
+    assert found == [{"pages": 50, "seed": seed, "web": web} for seed in (0, 1) for web in ("a", "b")]
 
 
 def test_a_measure_that_changed_is_measured_again_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    one, other = tasks(1)[0], MeasureTask.of("growing", pages=50, seed=1, history="all", newcomers=False)
+    one, other = tasks(1)[0], MeasureTask.of(growing, pages=50, seed=1, history="all", newcomers=False)
     before = one.file_name, other.file_name
     monkeypatch.setitem(task_runner.EDITIONS, "growing", 3)
     assert one.file_name == before[0] and other.file_name != before[1]
@@ -207,7 +215,7 @@ def test_a_stopped_run_keeps_its_measures(tmp_path: Path, monkeypatch: pytest.Mo
     ],
 )
 def test_no_certificate_is_below_the_true_distance(measure: str) -> None:
-    rows = MeasureTask.of(measure, seed=2, **{**SMALL[measure], "pages": 200}).run()
+    rows = MeasureTask.of(MEASURES[measure], seed=2, **{**SMALL[measure], "pages": 200}).run()
     assert all(0 <= float(row["distance"]) <= float(row["certificate"]) <= 200 for row in rows)
 
 
@@ -218,10 +226,10 @@ def test_two_processes_give_the_figures_of_one(tmp_path: Path) -> None:
     assert one == two and list(one) == list(two)
 
 
-def test_every_task_of_an_experiment_has_a_known_measure() -> None:
+def test_every_measure_is_pinned_and_every_task_has_a_seed() -> None:
+    assert sorted(MEASURES) == sorted(SMALL)
     for one in EXPERIMENTS.values():
-        for task in one.tasks(1000, [1, 2]):
-            assert task.measure in MEASURES and dict(task.arguments)["seed"] in (1, 2)
+        assert {dict(task.arguments)["seed"] for task in one.tasks(1000, [1, 2])} == {1, 2}
 
 
 # The command
@@ -242,7 +250,7 @@ def small_webs() -> Iterator[None]:
         for module in (crawls, followed_orders):
             patch.setattr(module, "ROUNDS", 4)
             patch.setattr(module, "MARKS", SHOWN)
-        patch.setattr(claims, "_MARKS", [mark for mark in SHOWN if mark >= 10])
+        patch.setattr(discovery_experiment, "_MARKS", [mark for mark in SHOWN if mark >= 10])
         yield
 
 

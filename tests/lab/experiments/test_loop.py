@@ -14,9 +14,16 @@ from opicflow.pipelines.lab.experiments.discovery import crawls, followed_orders
 from opicflow.pipelines.lab.experiments.discovery.crawled_webs import crawled_web
 from opicflow.pipelines.lab.experiments.discovery.followed_orders import BY_COMMAND, BY_COMMANDS, ReplayOrders
 from opicflow.pipelines.lab.experiments.discovery.reading_orders import OMNISCIENT
-from opicflow.pipelines.lab.experiments.loop import catalogue
-from opicflow.pipelines.lab.experiments.loop.catalogue import ORDERS, PERCENT, READ_WEBS, SCHEDULERS, loop
-from opicflow.pipelines.lab.experiments.loop.claims import MARKS, of_loop
+from opicflow.pipelines.lab.experiments.loop import loop_experiment
+from opicflow.pipelines.lab.experiments.loop.loop_experiment import (
+    MARKS,
+    ORDERS,
+    PERCENT,
+    READ_WEBS,
+    SCHEDULERS,
+    loop,
+    of_loop,
+)
 from opicflow.pipelines.lab.experiments.refresh.closed_loop import crawl, scheduler_named
 from opicflow.pipelines.lab.experiments.refresh.command_orders import CommandOrders
 from opicflow.pipelines.lab.experiments.refresh.crawler import Crawler
@@ -80,7 +87,7 @@ def test_a_refresh_strategy_keeps_its_bandwidth_on_a_web_of_directories(tmp_path
 
 
 def test_every_order_reads_every_web_and_every_scheduler_crawls_every_living_one() -> None:
-    tasks = [(task.measure, dict(task.arguments)) for task in loop(30).tasks(20_000, [1, 2])]
+    tasks = [(task.measure.__name__, dict(task.arguments)) for task in loop(30).tasks(20_000, [1, 2])]
     assert len(tasks) == 2 * (len(READ_WEBS) * len(ORDERS) + len(LIVING) * len(SCHEDULERS))
     living = [found for measure, found in tasks if measure == "loop_refresh"]
     assert {(found["pages"], found["percent"], found["days"]) for found in living} == {(1_000, PERCENT, 30)}
@@ -133,8 +140,8 @@ def test_a_claim_that_is_broken_does_not_hold(values: dict[str, float], broken: 
 def test_the_command_writes_tables_plots_and_claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experiment_command, "LEAST_PAGES", 200)
     monkeypatch.setattr(experiment_command, "LEAST_DAYS", 8)
-    monkeypatch.setattr(catalogue, "READ_WEBS", ("hosted",))
-    monkeypatch.setattr(catalogue, "LIVING", ("news",))
+    monkeypatch.setattr(loop_experiment, "READ_WEBS", ("hosted",))
+    monkeypatch.setattr(loop_experiment, "LIVING", ("news",))
     for module in (crawls, followed_orders):
         monkeypatch.setattr(module, "ROUNDS", 10)
     options = ("--pages", 200, "--days", 8, "--processes", 1, "--quiet")

@@ -12,7 +12,8 @@ import pytest
 
 from opicflow.pipelines.lab.commands import experiment as experiment_command
 from opicflow.pipelines.lab.experiments.measures import exact_importance
-from opicflow.pipelines.lab.experiments.refresh import claims, closed_loop
+from opicflow.pipelines.lab.experiments.refresh import closed_loop
+from opicflow.pipelines.lab.experiments.refresh import loop_refresh as bounds
 from opicflow.pipelines.lab.experiments.refresh.adaptive_schedules import (
     NUTCH,
     NutchAdaptive,
@@ -22,7 +23,6 @@ from opicflow.pipelines.lab.experiments.refresh.adaptive_schedules import (
     adapted,
     rescheduled,
 )
-from opicflow.pipelines.lab.experiments.refresh.catalogue import loop_refresh as experiment
 from opicflow.pipelines.lab.experiments.refresh.closed_loop import (
     LONGEST_DAYS,
     SCHEDULERS,
@@ -66,6 +66,7 @@ from opicflow.pipelines.lab.experiments.refresh.living_web import (
     contents_of,
     living_web,
 )
+from opicflow.pipelines.lab.experiments.refresh.loop_refresh import loop_refresh as experiment
 from opicflow.pipelines.lab.experiments.tables import Row
 from opicflow.pipelines.ranks.graph.csr import Graph
 from opicflow.pipelines.refresh.strategies import STRATEGIES, Demand, solve
@@ -593,7 +594,7 @@ def rows_of(**of_freshness: float) -> list[Row]:
     ],
 )
 def test_a_bound_that_is_broken_does_not_hold(values: dict[str, float], broken: list[str]) -> None:
-    found = claims.of_loop_refresh(rows_of(**values))
+    found = bounds.of_loop_refresh(rows_of(**values))
     assert len(found) == 9
     failed = [claim.statement for claim in found if not claim.holds]
     assert len(failed) == len(broken)
@@ -603,7 +604,7 @@ def test_a_bound_that_is_broken_does_not_hold(values: dict[str, float], broken: 
 
 def test_bounds_need_their_bandwidth() -> None:
     elsewhere = [row for row in rows_of() if row["percent"] != 5.0]
-    assert len(claims.of_loop_refresh(elsewhere)) == 3
+    assert len(bounds.of_loop_refresh(elsewhere)) == 3
 
 
 def test_every_scheduler_runs_at_every_bandwidth() -> None:
@@ -664,7 +665,7 @@ def test_wrong_options_give_one_line_of_error(more: tuple[str, ...], why: str, t
 
 @pytest.mark.soak
 def test_a_year_at_five_per_cent_a_day_keeps_every_bound(seed: int) -> None:
-    tasks = experiment(percents=(claims.PERCENT,)).tasks(1_000, [seed + 1])
+    tasks = experiment(percents=(bounds.PERCENT,)).tasks(1_000, [seed + 1])
     rows = [row for task in tasks for row in task.run()]
-    broken = [claim for claim in claims.of_loop_refresh(rows) if not claim.holds]
+    broken = [claim for claim in bounds.of_loop_refresh(rows) if not claim.holds]
     assert not broken, "\n".join(f"{claim.statement} {claim.measured}" for claim in broken)

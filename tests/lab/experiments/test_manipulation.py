@@ -7,7 +7,6 @@ from functools import cache
 import numpy as np
 import pytest
 
-from opicflow.pipelines.lab.experiments.manipulation.claims import of_manipulation
 from opicflow.pipelines.lab.experiments.manipulation.gains import (
     CERTIFIED,
     EXACT,
@@ -16,6 +15,7 @@ from opicflow.pipelines.lab.experiments.manipulation.gains import (
     LIMITED_UNREAD,
     manipulation_gains,
 )
+from opicflow.pipelines.lab.experiments.manipulation.manipulation_experiment import of_manipulation
 from opicflow.pipelines.lab.experiments.manipulation.ordered_pages import (
     DEFAULT,
     DISCOVERY_OF_DOMAINS,

@@ -1,14 +1,24 @@
-"""Claims about discovery, and the rules that decide whether they hold."""
+"""The experiment on discovery: its tasks, tables, plots, claims, and the rules that decide whether these hold."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from opicflow.pipelines.lab.experiments.discovery.crawled_webs import HOSTILE, WEBS
-from opicflow.pipelines.lab.experiments.discovery.crawls import MARKS
-from opicflow.pipelines.lab.experiments.discovery.followed_orders import BY_COMMAND, LEARNT, RECOMPUTED
-from opicflow.pipelines.lab.experiments.experiment import Claim
-from opicflow.pipelines.lab.experiments.tables import Rows, distinct, mean, short, where
+from opicflow.pipelines.lab.experiments.discovery.crawls import MARKS, discovery
+from opicflow.pipelines.lab.experiments.discovery.followed_orders import (
+    BY_COMMAND,
+    BY_LEDGER,
+    LEARNT,
+    RECOMPUTED,
+    discovery_by_command,
+    discovery_by_ledger,
+)
+from opicflow.pipelines.lab.experiments.discovery.reading_orders import ORDERS
+from opicflow.pipelines.lab.experiments.experiment import Claim, Experiment, ResultTable
+from opicflow.pipelines.lab.experiments.plots import Plot, curve_of
+from opicflow.pipelines.lab.experiments.tables import Rows, Value, distinct, each, lines_by, mean, means, short, where
+from opicflow.pipelines.lab.experiments.task_runner import MeasureTask, grid
 
 LARGE_SITES = ("archive", "portal", "shop")
 """The webs whose sites have directories; those of `homes` have a few pages."""
@@ -136,3 +146,86 @@ def _command_claim(rows: Rows) -> Claim:
         "; ".join(f"{web}: from {min(found):+.1f} to {max(found):+.1f}" for web, found in away.items()),
         all(abs(value) <= FROM_COMMAND for found in away.values() for value in found),
     )
+
+
+PAGES, RUNS = 10_000, 10
+COMMAND_WEBS = ("archive", "portal", "archive with traps")
+SHOWN = (1, 5, 10, 20, 40, 60)
+_LATE = (10, 20, 40)
+_PLOTTED = ("breadth-first", "Nutch's OPIC", "RankMass", "fractional", "cash", "recomputed", "learnt")
+_REFERENCE = ("learnt at first", "greedy by truth")
+
+
+def _tasks(pages: int, seeds: Sequence[int]) -> list[MeasureTask]:
+    return [
+        task
+        for seed in seeds
+        for web in WEBS
+        for task in (
+            *grid(discovery, pages=pages, seed=seed, web=web, order=ORDERS),
+            *grid(discovery_by_ledger, pages=pages, seed=seed, web=web, order=BY_LEDGER),
+        )
+    ] + grid(discovery_by_command, pages=pages, seed=seeds[0], web=COMMAND_WEBS)
+
+
+def _plots(rows: Rows) -> list[Plot]:
+    made = []
+    for web in distinct(rows, "web"):
+        orders = (*_PLOTTED, *_REFERENCE)
+        lines = [curve_of(where(rows, web=web, order=order), order, "mark", "read") for order in orders]
+        name = "discovery-" + str(web).replace(" ", "-")
+        title = f"Importance of the pages read, by order ({web})"
+        made.append(Plot(name, title, "pages read, % of all", "of all importance, %", lines))
+    return made
+
+
+def _tables(rows: Rows) -> list[ResultTable]:
+    marks = [f"{mark} %" for mark in SHOWN]
+
+    def at_marks(chosen: Rows, measure: str) -> Iterable[Sequence[Value]]:
+        return lines_by(chosen, ("web", "order"), each("mark", SHOWN, *means(measure)))
+
+    made = [
+        ResultTable(
+            f"{web}: importance of the pages read, in per cent of all, after so many per cent of the pages",
+            ("order", *marks),
+            [line[1:] for line in at_marks(where(rows, web=web), "read")],
+        )
+        for web in distinct(rows, "web")
+    ]
+    compared = ("RankMass", "recomputed", "learnt", "greedy by truth")
+    by_order = [row for web in distinct(rows, "web") for order in compared for row in where(rows, web=web, order=order)]
+    for measure, part in (("best", "hundredth"), ("top", "thousandth")):
+        title = f"Of the most important {part} of the pages, per cent read"
+        made.append(ResultTable(title, ("web", "order", *marks), at_marks(by_order, measure)))
+    hostile = [row for web in HOSTILE for row in where(rows, web=web)]
+    title = "Hostile pages among those read, in per cent"
+    made.append(ResultTable(title, ("web", "order", *marks), at_marks(hostile, "hostile")))
+    learnt = [cell for order in ("learnt at first", "learnt") for cell in each("order", (order,), *_LEARNT)]
+    heads = ("web", *(f"{order}, {mark} %" for order in ("at first", "learnt") for mark in _LATE))
+    title = "Learnt values: the share of orders that explore / the weight of siblings, in per cent"
+    made.append(ResultTable(title, heads, lines_by(rows, ("web",), learnt)))
+    return made
+
+
+_LEARNT = each("mark", _LATE, lambda rows: f"{mean(rows, 'share'):.0f} / {mean(rows, 'siblings'):.0f}")
+
+
+DISCOVERY = Experiment(
+    "discovery",
+    "Which unread page first",
+    "A crawl begins at ten random pages that link, finds the others by links, and reads each page once, a hundredth of "
+    "the pages a round. *Recomputed* is the PageRank of the graph seen, every round; *by the ledger* the same by the "
+    "orders of a certified ledger, event by event; *learnt* is the rule of opicflow, by such orders. *Siblings* and "
+    "*learnt at first* are the rule that was tried first, without and with exploring. *RankMass* is the PageRank of "
+    "the graph seen personalised to the seeds (Cho and Schonfeld 2007), *fractional* that of Alam, Ha and Lee (2012) "
+    "with hosts, *Nutch's OPIC* hands out scores without a virtual page. *Greedy by truth* has the exact importance "
+    "of the pages found. On webs with traps hostile pages have no importance.",
+    "discovery",
+    _tasks,
+    _tables,
+    of_discovery,
+    plots=_plots,
+    pages=PAGES,
+    runs=RUNS,
+)

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from opicflow.pipelines.lab.experiments.experiment import Claim, Experiment, ResultTable, no_plots
-from opicflow.pipelines.lab.experiments.sites.site_measures import BY_LINKS, GROWN, HISTORIES, KINDS, PAGES, READ, SUM
-from opicflow.pipelines.lab.experiments.tables import Rows, markdown, mean, short, where
-from opicflow.pipelines.lab.experiments.task_runner import MeasureTask
+from opicflow.pipelines.lab.experiments.experiment import Claim, Experiment, ResultTable
+from opicflow.pipelines.lab.experiments.sites.site_measures import (
+    BY_LINKS,
+    GROWN,
+    HISTORIES,
+    KINDS,
+    PAGES,
+    READ,
+    SUM,
+    site_growth,
+    site_ledger,
+    site_ranks,
+)
+from opicflow.pipelines.lab.experiments.tables import Rows, each, lines_by, mean, pair, short, where
+from opicflow.pipelines.lab.experiments.task_runner import MeasureTask, grid
 
 WEBS = ("hosted", "archive", "portal", "shop", "homes")
 CLOSE = 0.1
@@ -20,9 +31,9 @@ def _tasks(pages: int, seeds: Sequence[int]) -> list[MeasureTask]:
         for seed in seeds
         for web in WEBS
         for task in (
-            MeasureTask.of("site_ranks", pages=pages, seed=seed, web=web),
-            *(MeasureTask.of("site_growth", pages=pages, seed=seed, web=web, times=times) for times in GROWN),
-            *(MeasureTask.of("site_ledger", pages=pages, seed=seed, web=web, history=name) for name in HISTORIES),
+            *grid(site_ranks, pages=pages, seed=seed, web=web),
+            *grid(site_growth, pages=pages, seed=seed, web=web, times=GROWN),
+            *grid(site_ledger, pages=pages, seed=seed, web=web, history=HISTORIES),
         )
     ]
 
@@ -45,30 +56,23 @@ def _tables(rows: Rows) -> list[ResultTable]:
         ]
         sites = mean(chosen, "sites", one=SUM)
         title = f"{web}, {sites:.0f} hosts: Kendall's tau / of the best twenty in common, in per cent"
-        made.append(ResultTable(title, markdown(("", *KINDS[1:]), lines)))
+        made.append(ResultTable(title, ("", *KINDS[1:]), lines))
     lines = [
         (web, *(short(mean(rows, "gain", web=web, times=times, kind=kind)) for times in GROWN for kind in KINDS[:-1]))
         for web in WEBS
     ]
     heads = ("web", *(f"{times} times, {kind}" for times in GROWN for kind in KINDS[:-1]))
     title = "A host of average size adds so many times its pages: its share of all, over that before"
-    made.append(ResultTable(title, markdown(heads, lines)))
-    lines = [
-        (str(web), str(history), *(_both(where(rows, web=web, history=history, percent=percent)) for percent in READ))
-        for web in WEBS
-        for history in HISTORIES
-    ]
+    made.append(ResultTable(title, heads, lines))
+    of_ledgers = [row for web in WEBS for history in HISTORIES for row in where(rows, web=web, history=history)]
     heads = ("web", "history policy", *(f"{percent} %" for percent in READ))
     title = (
         "A ledger of hosts, after so many visits in per cent of the pages: L1 distance from the exact ranks of the "
         "graph of hosts as seen / of the whole graph of hosts, in per cent"
     )
-    made.append(ResultTable(title, markdown(heads, lines)))
+    cells = each("percent", READ, pair("seen", "distance"))
+    made.append(ResultTable(title, heads, lines_by(of_ledgers, ("web", "history"), cells)))
     return made
-
-
-def _both(rows: Rows) -> str:
-    return f"{short(mean(rows, 'seen'))} / {short(mean(rows, 'distance'))}"
 
 
 def _claims(rows: Rows) -> list[Claim]:
@@ -119,9 +123,8 @@ SITES = Experiment(
     "last seen.",
     "sites",
     _tasks,
-    no_plots,
     _tables,
     _claims,
-    10_000,
-    5,
+    pages=10_000,
+    runs=5,
 )
