@@ -33,6 +33,7 @@ from opicflow.pipelines.ledger.pages import layout as at
 from opicflow.pipelines.ledger.plan.choice import WHY
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.shards import ShardRanges
+from support.same_bytes import assert_same_bytes
 from support.shards import Shards
 from support.written_crawls import Crawl, with_refresh
 
@@ -220,31 +221,10 @@ def test_the_books_balance_after_every_entry(seed: int) -> None:
 
 
 @pytest.mark.parametrize("history", ["certified", "interpolation"])
-def test_a_ledger_that_was_stored_goes_on_with_the_same_bytes(history: str) -> None:
+def test_the_same_log_gives_the_same_bytes_in_any_pieces_and_after_restarts(history: str) -> None:
     limits = LIMITS if history == "certified" else replace(LIMITS, most_share=None)
     config = LedgerConfig(HISTORIES[history](), domains=limits)
-    whole, restored = Ledger(config), Ledger(config)
-    for entry in mixed_log(3):
-        whole.apply(entry)
-        restored.apply(entry)
-        restored = Ledger.restore([chunk.data for chunk in restored.snapshot()])
-        assert restored.snapshot() == whole.snapshot()
-
-
-def test_rows_apply_alike_in_any_pieces() -> None:
-    config = LedgerConfig(Certified(), domains=LIMITS)
-    whole, pieces = Ledger(config), Ledger(config)
-    for entry in mixed_log(5):
-        whole.apply(entry)
-        if isinstance(entry, CrawlEntry):
-            for row in range(len(entry.items)):
-                start = entry.start if row == 0 else LogPosition(int(entry.items.offset[row]), 0)
-                last = row + 1 == len(entry.items)
-                end = entry.end if last else LogPosition(int(entry.items.offset[row + 1]), 0)
-                pieces.apply(CrawlEntry(entry.source, start, end, entry.items.rows(row, row + 1)))
-        else:
-            pieces.apply(entry)
-    assert whole.snapshot() == pieces.snapshot()
+    assert_same_bytes(lambda: Ledger(config), [*mixed_log(3)], seed=3)
 
 
 @pytest.mark.parametrize("history", ["certified", "interpolation"])

@@ -15,6 +15,7 @@ from opicflow.pipelines.ledger.shards import snapshot as snapshots
 from opicflow.schemas.arrays import Floats
 from opicflow.schemas.event_columns import BEST_QUALITY, NO_QUALITY, UNKNOWN_QUALITY, quality_of, quality_step
 from opicflow.schemas.records import Policy
+from support.same_bytes import assert_same_bytes
 from support.thorough import crossed
 from support.written_crawls import DAY, T0, Crawl, url_of, with_refresh
 
@@ -168,18 +169,12 @@ def test_cash_and_importance_know_nothing_of_it() -> None:
 
 
 def test_the_same_log_in_any_entries_gives_the_same_bytes() -> None:
-    def written(crawl: Crawl, at_once: int) -> list[bytes]:
-        log = crawl.writer()
-        for number in range(24):
-            step = (number * 53) % (BEST_QUALITY + 1)
-            crawl.add_visit(log, number % 7, T0 + number % 5, links=(1, 2), quality=step)
-            if number % at_once == 0:
-                crawl.apply(log)
-                log = crawl.writer()
-        crawl.apply(log)
-        return crawl.bytes()
-
-    assert written(Crawl(), 1) == written(Crawl(), 5) == written(Crawl(), 100)
+    crawl = Crawl()
+    log = crawl.writer()
+    for number in range(24):
+        step = (number * 53) % (BEST_QUALITY + 1)
+        crawl.add_visit(log, number % 7, T0 + number % 5, links=(1, 2), quality=step)
+    assert_same_bytes(lambda: Crawl().ledger, [log.entry()])
 
 
 # -- stored quality ----------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opicflow.pipelines.recorder.inbox import ANNOUNCEMENT, INBOX_NAME, VISIT, Inbox, InboxRefused, InboxWriter, Report
+from support.same_bytes import Killed
 
 REPORTS = st.lists(
     st.builds(
@@ -67,8 +68,6 @@ def test_a_report_whose_reader_was_killed_is_taken_again(tmp_path: Path) -> None
 def test_a_report_whose_writer_was_killed_before_it_was_appended_is_not_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Killed(Exception): ...
-
     class Marks:
         def __setitem__(self, mark: int, value: int) -> None:
             raise Killed

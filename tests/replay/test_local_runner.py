@@ -6,7 +6,7 @@ import gzip
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,12 @@ import pytest
 
 from opicflow.connectors.files import log_reader
 from opicflow.pipelines.lab.web.webs import power_law_web
-from opicflow.pipelines.replay.read_progress import Progress
 from opicflow.pipelines.replay.runner import ReplayRequest, replayed
 from opicflow.pipelines.replay.segment_steps import SHARD
 from opicflow.pipelines.replay.segments import DIRECT_RUNNER, LOCAL
 from opicflow.pipelines.stages.keep_ledger import KeepLedger
 from support.logs import WebLog, jsonl, run, state_files, without_times
+from support.same_bytes import Kill, Killed
 
 IMPORTS = """
 import json, sys
@@ -27,10 +27,6 @@ from opicflow.pipelines.cli.main import main
 assert main(["replay", {!r}, "--state", {!r}, "--out", {!r}, "--quiet", *{!r}]) == 0
 print(json.dumps(sorted(sys.modules)), file=sys.stderr)
 """
-
-
-class Stopped(Exception):
-    pass
 
 
 @pytest.fixture(scope="module")
@@ -74,20 +70,12 @@ def test_what_one_way_began_the_other_one_ends(
     runners: tuple[str, ...], log: Path, small_batches: None, tmp_path: Path
 ) -> None:
     run([log], tmp_path / "alone.out", state=tmp_path / "alone", segment_bytes=60_000, publications=True)
-    for runner, segments in zip(runners, (3, 1000), strict=True):
+    for runner, kill in zip(runners, (Kill(4), Kill(0)), strict=True):
         options: dict[str, Any] = {"segment_bytes": 60_000, "publications": True, "runner": runner}
         request = ReplayRequest((str(log),), tmp_path / "out", state=tmp_path / "state", **options)
-        left = iter(range(segments))
-
-        def stop(progress: Progress, left: Iterator[int] = left) -> None:
-            if next(left, None) is None:
-                raise Stopped
-
-        try:
-            with replayed(request, stop):
-                assert segments > 3
-        except Stopped:
-            assert segments == 3
+        with pytest.raises(Killed) if runner == runners[0] else nullcontext(), replayed(request, kill):
+            pass
+    assert kill.calls
     assert state_files(tmp_path / "state") == state_files(tmp_path / "alone")
     assert results_of(tmp_path / "out") == results_of(tmp_path / "alone.out")
 

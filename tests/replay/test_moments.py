@@ -16,13 +16,14 @@ from opicflow.pipelines.replay.runner import ReplayRequest, replayed
 from opicflow.pipelines.replay.state_reader import read_ledger
 from support.hostile_values import altered
 from support.logs import WebLog, json_line, run
+from support.same_bytes import Kill, Killed, bytes_of
 from support.thorough import thorough
 
 URL_BITS = (1 << 48) - 1
 
 
 def files(state: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted((state / "moments").iterdir())}
+    return bytes_of(state / "moments")
 
 
 def put(folder: Path, name: str, data: bytes) -> None:
@@ -86,11 +87,7 @@ def test_a_replay_that_was_stopped_and_goes_on_has_the_same_moments(tmp_path: Pa
     run([log], state=tmp_path / "whole", samples=True)
     request = ReplayRequest((str(log),), state=tmp_path / "stopped", samples=True, segment_bytes=100_000)
 
-    def stop(_: object) -> None:
-        if len(files(tmp_path / "stopped")) > 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt), replayed(request, stop):
+    with pytest.raises(Killed), replayed(request, Kill(lambda *_: len(files(tmp_path / "stopped")) > 2)):
         pass
     whole, before = files(tmp_path / "whole"), files(tmp_path / "stopped")
     assert 0 < len(before) < len(whole)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import apache_beam as beam
@@ -49,6 +50,7 @@ from opicflow.pipelines.stages.settings import LedgerOptions
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.urls import UrlRules
 from support.logs import FIRST_MS, WebLog, avro, json_line, jsonl, records_of, run, state_files, url, without_times
+from support.same_bytes import Killed, bytes_of, kill_process, killed_at
 from support.thorough import crossed
 
 COMMAND = [sys.executable, "-m", "opicflow.pipelines.cli.main"]
@@ -309,13 +311,11 @@ def test_a_folder_that_lost_its_state_is_refused_and_not_taken_for_a_new_one(
     assert {file: file.read_bytes() for file in state.rglob("*") if file.is_file()} == before != {}
 
 
-def test_a_replay_that_was_killed_within_its_first_checkpoint_begins_again(
-    lines: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_replay_that_was_killed_within_its_first_checkpoint_begins_again(lines: list[bytes], tmp_path: Path) -> None:
     path, state = write(tmp_path / "log.jsonl", b"".join(lines[:500])), tmp_path / "state"
     replay([path], tmp_path / "alone", tmp_path / "expected")
-    with monkeypatch.context() as patched, pytest.raises(Stopped):
-        patched.setattr(state_module, "sync_folder", stopping)  # behind the chunks of the snapshot
+    behind_the_chunks: Callable[..., bool] = lambda call, folder: any(folder.glob("*-*"))  # noqa: E731
+    with pytest.raises(Killed), killed_at(state_module, "sync_folder", behind_the_chunks):
         replay([path], state)
     assert any((state / "snapshot-000001").iterdir())
     with pytest.raises(StateRefused, match="no ledger yet"):
@@ -324,18 +324,12 @@ def test_a_replay_that_was_killed_within_its_first_checkpoint_begins_again(
     assert Ledger.restore(state_files(state).values()).config.history == Variable()
 
 
-def stopping(folder: Path) -> None:
-    if next(folder.glob("*-*"), None):
-        raise Stopped
-
-
 def test_the_rejects_of_a_replay_whose_parts_are_lost_are_not_half_of_its_results(
     lines: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, state = write(tmp_path / "log.jsonl", b"".join(lines)), tmp_path / "state"
-    with monkeypatch.context() as patched, pytest.raises(Stopped):
+    with monkeypatch.context() as patched, pytest.raises(Killed), killed_at(StateFolder, "write", 3):
         patched.setattr(log_reader, "BATCH_BYTES", 30_000)
-        patched.setattr(StateFolder, "write", stopping_after(2))
         replay([path], state, segment_bytes=200_000)
     shutil.rmtree(state / "work")
     result = run([path], tmp_path / "out", state=state)
@@ -379,17 +373,14 @@ def finish(arguments: list[str]) -> None:
 
 def is_killed(arguments: list[str], state: Path, checkpoints: int, seconds: float) -> bool:
     """Kill a command so many seconds after so many more steps of its state. Returns False if it ended before."""
-    enough = steps(state) + checkpoints
-    with subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert wait_until(lambda: process.poll() is not None or steps(state) >= enough, 120)
-        try:
-            _, errors = process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            print(f"killed {seconds:.2f} s after step {enough}, at step {steps(state)}")
-            return True
-    assert process.returncode == 0, errors
-    return False
+    enough, there = steps(state) + checkpoints, list[float]()
+
+    def is_time(process: subprocess.Popen[str]) -> bool:
+        if not there and steps(state) >= enough:
+            there.append(monotonic())
+        return bool(there) and monotonic() - there[0] >= seconds
+
+    return kill_process([*COMMAND, *arguments], is_time)
 
 
 def steps(state: Path) -> int:
@@ -429,7 +420,7 @@ def kill_and_compare(tmp_path: Path, seed: int, visits: int, kills: int) -> None
         return ["replay", *map(str, logs), *folders, *urls, "--publications", "--segment-mb", "1", "--quiet"]
 
     finish(arguments("alone"))
-    assert len(moments_of(tmp_path / "alone")) > 3
+    assert len(bytes_of(tmp_path / "alone" / "moments")) > 3
     met = number = 0
     while met < kills or number < 2:
         name = f"{('on-disk', 'in-memory')[number % 2]}-{number}"
@@ -452,13 +443,9 @@ def assert_same_results(first: Path, second: Path) -> None:
 def assert_alike(tmp_path: Path, alone: str, killed: str) -> None:
     assert_same_results(tmp_path / f"{alone}.out", tmp_path / f"{killed}.out")
     assert state_files(tmp_path / alone) == state_files(tmp_path / killed)
-    assert moments_of(tmp_path / alone) == moments_of(tmp_path / killed)
+    assert bytes_of(tmp_path / alone / "moments") == bytes_of(tmp_path / killed / "moments")
     left = {path.name for path in (tmp_path / killed).iterdir()} - {"moments"}
     assert len(left) == 4 and left > {"lock", "state.json", "work"}
-
-
-def moments_of(state: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in state.glob("moments/*")}
 
 
 @pytest.fixture(scope="module", params=["log.jsonl", "-"])
@@ -482,12 +469,9 @@ def go(
 
 
 @pytest.mark.parametrize("checkpoints", [pytest.param(0, marks=pytest.mark.soak), 5])
-def test_a_replay_that_stopped_after_any_checkpoint_continues(
-    checkpoints: int, go: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_replay_that_stopped_after_any_checkpoint_continues(checkpoints: int, go: Callable[[str], Path]) -> None:
     name = f"stopped after {checkpoints}"
-    with monkeypatch.context() as patched, pytest.raises(Stopped):
-        patched.setattr(StateFolder, "write", stopping_after(checkpoints))
+    with pytest.raises(Killed), killed_at(StateFolder, "write", checkpoints + 1):
         go(name)
     assert_alike(go(name), "alone", name)
 
@@ -503,32 +487,11 @@ class Unseekable(io.BytesIO):
         return False
 
 
-class Stopped(BaseException):
-    pass
-
-
-def stopping_after(checkpoints: int) -> Any:
-    """Return a replacement of `StateFolder.write` that writes so many checkpoints and then stops."""
-    original = StateFolder.write
-    left = checkpoints
-
-    def write(self: StateFolder, *values: Any) -> int:
-        nonlocal left
-        if left == 0:
-            raise Stopped
-        left -= 1
-        return original(self, *values)
-
-    return write
-
-
-def test_another_log_after_a_stopped_replay_is_counted_alone(
-    lines: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_log_after_a_stopped_replay_is_counted_alone(lines: list[bytes], tmp_path: Path) -> None:
     first = write(tmp_path / "1.jsonl", b"".join(lines[:1500]))
     second = write(tmp_path / "2.jsonl", b"".join(lines[1500:]))
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(StateFolder, "write_state", interrupted_at_its_end(StateFolder.write_state))
+    at_its_end: Callable[..., bool] = lambda call, folder, state: bool(state.run["finished"])  # noqa: E731
+    with pytest.raises(Killed), killed_at(StateFolder, "write_state", at_its_end):
         replay([first], tmp_path / "state", segment_bytes=200_000)
     result = run([second], tmp_path / "out", state=tmp_path / "state")
     assert result.notes[0] == (
@@ -538,15 +501,6 @@ def test_another_log_after_a_stopped_replay_is_counted_alone(
     summary = result.summary
     assert summary["events_read"] == len(lines) - 1500
     assert len(records_of(tmp_path / "out/rejects.jsonl")) == summary["rejects"]
-
-
-def interrupted_at_its_end(original: Any) -> Any:
-    def write_state(self: StateFolder, state: Any) -> None:
-        if state.run["finished"]:
-            raise KeyboardInterrupt
-        original(self, state)
-
-    return write_state
 
 
 # -- the ledger in Beam's state

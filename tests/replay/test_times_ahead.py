@@ -23,6 +23,7 @@ from opicflow.pipelines.replay.state import StateFolder
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from support.commands import command
 from support.logs import FIRST_MS, adds_up, avro, json_line, jsonl, records_of, run, state_files, url
+from support.same_bytes import Killed, killed_at
 
 DAY_MS = 86_400_000
 YEAR_2099 = "2099-01-01T00:00:00Z"
@@ -100,7 +101,7 @@ def test_nothing_of_a_mixed_log_is_lost_and_nothing_counts_twice(
         number += 1
         latest += chance.choice((0, DAY_MS // 2, DAY_MS, 2 * DAY_MS)) + chance.randrange(600_000)
         if chance.random() < 0.4:
-            killed_after(chance.randrange(3), [log], state, latest, monkeypatch)
+            killed_after(chance.randrange(3), [log], state, latest)
         result = run([log], tmp_path / "out", state=state, latest_ms=latest, segment_bytes=9_000)
         assert adds_up(result.summary), result.summary
         assert len(records_of(tmp_path / "out/rejects.jsonl")) == result.summary["rejects"]
@@ -111,27 +112,10 @@ def test_nothing_of_a_mixed_log_is_lost_and_nothing_counts_twice(
     assert visits_of(tmp_path / "out") == visits_in(events)
 
 
-def killed_after(
-    checkpoints: int, logs: Sequence[Path], state: Path, latest_ms: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def killed_after(checkpoints: int, logs: Sequence[Path], state: Path, latest_ms: int) -> None:
     """Replay until so many checkpoints are written, or to the end."""
-    original, left = StateFolder.write, checkpoints
-
-    def write(self: StateFolder, *values: Any) -> int:
-        nonlocal left
-        if left == 0:
-            raise Killed
-        left -= 1
-        return original(self, *values)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(StateFolder, "write", write)
-        with suppress(Killed):
-            run(logs, None, state=state, latest_ms=latest_ms, segment_bytes=9_000)
-
-
-class Killed(BaseException):
-    pass
+    with killed_at(StateFolder, "write", checkpoints + 1), suppress(Killed):
+        run(logs, None, state=state, latest_ms=latest_ms, segment_bytes=9_000)
 
 
 def test_a_log_that_grows_and_is_renamed_is_read_on_and_again(tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ from opicflow.schemas.records import Audit, CrawlOrder, Policy, RefreshSchedule,
 from support.commands import command, create_topics, output_of
 from support.logs import FIRST_MS, WebLog, adds_up, json_line, jsonl, records_of, run, url, without_times
 from support.paths import TOP
+from support.same_bytes import Kill, run_to_end
 from support.services import OUTSIDE, LocalKafka, raw_records
 
 STREAMS = ("importance", "site-importance", "refresh-schedule", "crawl-orders")
@@ -286,20 +287,6 @@ def test_poison_between_good_events_is_rejected_with_its_offset_and_the_rest_is_
 # -- states
 
 
-class Stopped(Exception):
-    pass
-
-
-def stop_after(segments: int) -> Callable[[Progress], None]:
-    left = iter(range(segments))
-
-    def progress(progress: Progress) -> None:
-        if next(left, None) is None:
-            raise Stopped
-
-    return progress
-
-
 @pytest.fixture(scope="module")
 def scattered(published: Published) -> Topic:
     """The published log in three partitions."""
@@ -313,14 +300,9 @@ def test_a_replay_that_is_stopped_repeatedly_ends_with_the_same_bytes(
     published: Published, scattered: Topic, small_batches: None, tmp_path: Path
 ) -> None:
     options: dict[str, Any] = {"state": tmp_path / "state", "segment_bytes": 50_000}
-    stops = 0
-    while True:
-        try:
-            result = replay(scattered, tmp_path / "out", progress=stop_after(2), **options)
-            break
-        except Stopped:
-            stops += 1
-    assert stops >= 2
+    kill = Kill(lambda call, progress: call % 3 == 0)
+    result = run_to_end(lambda: replay(scattered, tmp_path / "out", progress=kill, **options))
+    assert kill.kills >= 2
     assert adds_up(result.summary)
     assert result.summary["events_read"] == published.summary["events_read"] - 3
     assert same_results(tmp_path / "out", published.out)

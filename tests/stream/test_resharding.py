@@ -31,15 +31,12 @@ from support.commands import command
 from support.guides import LOG
 from support.memory_folder import MemoryFolder
 from support.memory_kafka import MemoryCluster, MemoryConnection
+from support.same_bytes import Kill, Killed
 from support.services import LocalKafka
 from support.stream_logs import StreamLogs, example_logs
 
 INTERPOLATION = LedgerConfig(Interpolation())
 CERTIFIED = LedgerConfig(Certified())
-
-
-class Killed(Exception):
-    """The process ended."""
 
 
 class Stopped:
@@ -108,13 +105,8 @@ def test_an_interrupted_run_goes_on_and_makes_the_same(kafka: LocalKafka, topic_
     assert [one.step for one in steps] == ["old ledgers"] * 2 + ["new ledgers"] * 3 + ["snapshots"] * 3
 
     for last in range(len(steps)):
-
-        def kill(progress: ReshardProgress, last: int = last) -> None:
-            if progress == steps[last]:
-                raise Killed
-
         with pytest.raises(Killed):
-            stream.to(3).run(kill)
+            stream.to(3).run(Kill(last + 1))
         assert sums(stream.ledgers(stream.topic))["drift"] == 0, "the old logs are as they were"
     made = stream.to(3).run()
     assert made.origin == whole.origin and made.pages == whole.pages

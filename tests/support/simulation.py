@@ -69,6 +69,7 @@ from support.logs import FIRST_MS
 from support.memory_folder import MemoryFolder
 from support.memory_kafka import Hangs, MemoryCluster, MemoryConnection, MemoryTopic
 from support.ranges import any_ranges
+from support.same_bytes import Killed
 from support.simulated_crawl import EVENTS, POLICIES, SimulatedCrawl
 from support.stream_state import POISON, Bag, Value
 
@@ -90,10 +91,6 @@ States = dict[tuple[str, int], tuple[bytes | None, tuple[bytes, ...]]]
 
 
 # -- a process ---------------------------------------------------------------------------------------------------------
-
-
-class Killed(Exception):
-    """A process ended in a bundle."""
 
 
 @dataclass

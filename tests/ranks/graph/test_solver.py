@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from opicflow.pipelines.ranks.graph.csr import Graph
 from opicflow.pipelines.ranks.graph.oracle import pagerank
 from opicflow.pipelines.ranks.graph.solver import AUTHORITIES, HUBS, Rank, RankRequest, Settings, Vectors, solve
 from opicflow.pipelines.ranks.graph.store import GraphRefused, StoredGraph
+from support.same_bytes import Kill, Killed, run_to_end
 from support.stored_graphs import nasty_webs, random_web, stored
 from support.thorough import crossed
 
@@ -239,30 +240,15 @@ def test_personalisations_that_make_no_sense_are_refused(graphs, paid) -> None:
 # interrupted
 
 
-class Killed(Exception):
-    pass
-
-
 @pytest.mark.parametrize("dangling", ["teleport", "normalise"])
 @pytest.mark.parametrize("gauss_seidel", [False, True])
 def test_a_computation_that_is_killed_ends_with_the_same_bytes(graphs, tmp_path, gauss_seidel, dangling) -> None:
     graph, settings = graphs("at random", 100), Settings(gauss_seidel=gauss_seidel, dangling=dangling)
     wanted = [RankRequest("a", "importance"), RankRequest("b", "interest"), RankRequest(HUBS, "hubs")]
     whole = solve(graph, wanted, settings)
-    scans = []
-
-    def kill_now_and_then(scan: int, residuals: dict[str, float]) -> None:
-        scans.append(scan)
-        if scan % 4 == 0:
-            raise Killed
-
-    for _ in range(100):
-        try:
-            found = solve(graph, wanted, settings, Vectors(900, tmp_path / "v"), "this", kill_now_and_then)
-            break
-        except Killed:
-            continue
-    assert scans == list(range(1, len(scans) + 1))  # none was made twice
+    kill = Kill(lambda call, scan, residuals: scan % 4 == 0)
+    found = run_to_end(lambda: solve(graph, wanted, settings, Vectors(900, tmp_path / "v"), "this", kill))
+    assert [scan for scan, _ in kill.calls] == list(range(1, len(kill.calls) + 1))  # none was made twice
     assert [rank.values.tobytes() for rank in found] == [rank.values.tobytes() for rank in whole]
     assert [rank.residual for rank in found] == [rank.residual for rank in whole]
 
@@ -276,23 +262,17 @@ def test_a_computation_that_is_killed_within_scans_ends_with_the_same_bytes(
     wanted = [RankRequest("a", "importance"), RankRequest("b", "interest"), RankRequest(HUBS, "hubs")]
     whole = solve(graph, wanted, settings)
     of_a_scan = sum(1 for slice_ in range(graph.slices) for _ in graph.blocks(slice_))
-    read, killed, blocks = 0, 0, type(graph).blocks
+    # Four scans that read twice, and some: each time to another place.
+    kill, blocks = Kill({*accumulate(9 * of_a_scan + 5 * kills + 1 for kills in range(200))}), type(graph).blocks
 
     def blocks_of(stored: Any, slice_: int) -> Any:
-        nonlocal read, killed
         for block in blocks(stored, slice_):
-            read += 1
-            if read > 9 * of_a_scan + 5 * killed:  # four scans that read twice, and some: each time to another place
-                read, killed = 0, killed + 1
-                raise Killed
+            kill()
             yield block
 
     monkeypatch.setattr(type(graph), "blocks", blocks_of)
-    for _ in range(200):
-        with suppress(Killed):
-            found = solve(graph, wanted, settings, Vectors(900, tmp_path / "v"), "this")
-            break
-    assert killed >= 4
+    found = run_to_end(lambda: solve(graph, wanted, settings, Vectors(900, tmp_path / "v"), "this"))
+    assert kill.kills >= 4
     assert [rank.values.tobytes() for rank in found] == [rank.values.tobytes() for rank in whole]
 
 
@@ -309,12 +289,9 @@ def test_ranks_that_could_not_be_written_are_there_at_once_when_the_command_runs
 def test_vectors_that_were_damaged_meanwhile_are_refused_and_those_of_others_are_not_used(graphs, tmp_path) -> None:
     graph, wanted = graphs("at random", 100), [RankRequest("a", "importance")]
 
-    def kill(scan: int, residuals: dict[str, float]) -> None:
-        raise Killed
-
     def begin() -> None:
         with pytest.raises(Killed):
-            solve(graph, wanted, Settings(), Vectors(900, tmp_path / "v"), "this", kill)
+            solve(graph, wanted, Settings(), Vectors(900, tmp_path / "v"), "this", Kill(1))
 
     begin()
     (other,) = solve(graph, wanted, Settings(), Vectors(900, tmp_path / "v"), "another")

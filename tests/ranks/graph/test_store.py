@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
-import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -22,13 +20,9 @@ from opicflow.pipelines.ranks.graph.csr import Graph
 from opicflow.pipelines.ranks.graph.slices import DecodeBuffers, decode, encode, key_of
 from opicflow.pipelines.ranks.graph.store import GraphRefused, StoredGraph, mixed, write_manifest
 from support.paths import TOP
+from support.same_bytes import Killed, bytes_of, kill_process, killed_at
 from support.stored_graphs import fill, ids_of, links_in_memory, links_on_disk, nasty_webs, random_web, stored
 from support.thorough import crossed
-
-
-def bytes_of(folder: Path) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in folder.iterdir()}
-
 
 # blocks
 
@@ -138,31 +132,13 @@ def test_both_ways_every_link_counts_once_in_either_direction(tmp_path: Path) ->
 # interrupted
 
 
-class Killed(Exception):
-    pass
-
-
 @pytest.mark.parametrize(("kill_at", "when"), crossed([0, 1, 2, 5, 6, 9, 10, 13, 14, 17, 18], ["before", "after"]))
-def test_a_build_that_is_killed_goes_on_and_makes_the_same_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kill_at: int, when: str
-) -> None:
+def test_a_build_that_is_killed_goes_on_and_makes_the_same_bytes(tmp_path: Path, kill_at: int, when: str) -> None:
     graph = random_web()
     plan = BuildPlan(categories=("zero", "one", "two"), buckets=4, slice_pages=250)
     stored(tmp_path / "whole", graph, buckets=4, slice_pages=250)
-    write, calls = builder_module._write_whole, 0
-
-    def killed(path: Path, data: bytes) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == kill_at + 1 and when == "before":
-            raise Killed
-        write(path, data)
-        if calls == kill_at + 1:
-            raise Killed
-
-    monkeypatch.setattr(builder_module, "_write_whole", killed)
-    builder = GraphBuilder(tmp_path / "g", plan)
-    with pytest.raises(Killed):
+    with pytest.raises(Killed), killed_at(builder_module, "_write_whole", kill_at + 1, when == "after"):
+        builder = GraphBuilder(tmp_path / "g", plan)
         fill(builder, graph)
         builder.checkpoint("all")
         builder.finish()
@@ -170,7 +146,6 @@ def test_a_build_that_is_killed_goes_on_and_makes_the_same_bytes(
         if not (tmp_path / "g" / "graph.json").exists():
             with open(file, "ab") as more:
                 more.write(b"half-writt")  # what a process that dies may leave behind
-    monkeypatch.undo()
     if (tmp_path / "g" / "graph.json").exists():  # it was killed when all was done
         with pytest.raises(GraphRefused, match="a graph already"):
             GraphBuilder(tmp_path / "g", plan)
@@ -183,7 +158,6 @@ def test_a_build_that_is_killed_goes_on_and_makes_the_same_bytes(
                 fill(again, graph)
         again.finish()
         assert bytes_of(tmp_path / "g") == bytes_of(tmp_path / "whole")
-    assert calls == kill_at + 1
 
 
 @pytest.mark.slow
@@ -201,7 +175,7 @@ if not builder.is_read:
     fill(builder, random_web(50_000, 400_000))
 builder.finish()
 """
-    command = [sys.executable, "-c", script, str(tmp_path / "g")]
+    command = [sys.executable, "-c", script, tmp_path / "g"]
     environment = {**os.environ, "PYTHONPATH": str(TOP / "tests")}
     progress = tmp_path / "g" / "work" / "progress.json"
 
@@ -210,14 +184,9 @@ builder.finish()
             return int(json.loads(progress.read_bytes())["steps"])
         return -1
 
-    for kill_at in (0, 30, 100, 180, None):
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        while kill_at is not None and process.poll() is None and steps() < kill_at:
-            os.sched_yield()
-        if kill_at is not None:
-            process.send_signal(signal.SIGKILL)
-        output = process.communicate(timeout=120)
-        assert process.returncode == (0 if kill_at is None else -signal.SIGKILL), output
+    for kill_at in (0, 30, 100, 180):
+        assert kill_process(command, lambda process, kill_at=kill_at: steps() >= kill_at, env=environment)  # type: ignore[misc]
+    assert not kill_process(command, lambda process: False, env=environment)
     assert bytes_of(tmp_path / "g") == bytes_of(tmp_path / "whole")
 
 
