@@ -13,7 +13,7 @@ from pathlib import Path
 import benchmarks
 from benchmarks import harness
 
-NO_GROUPS = {"__main__", "harness", "accuracy", "change_rates", "experiments", "keyed", "refresh_costs"}
+NO_GROUPS = {"__main__", "harness", "accuracy", "change_rates", "experiments", "keyed", "large_replay", "refresh_costs"}
 
 
 def main() -> None:
@@ -21,7 +21,13 @@ def main() -> None:
     groups = sorted({module.name for module in pkgutil.iter_modules(benchmarks.__path__)} - NO_GROUPS)
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="measure speed and memory")
     parser.add_argument("group", nargs="?", help=f"one of {', '.join(groups)}; without it all groups")
-    parser.add_argument("--tiny", action="store_true", help="run with next to nothing, to see that it runs")
+    parser.add_argument(
+        "--scale",
+        choices=[scale.value for scale in harness.Scale],
+        default=harness.Scale.USUAL.value,
+        help="tiny: next to nothing, to see that it runs; full: the sizes of the documents; %(default)s: a group takes "
+        "six minutes at most",
+    )
     parser.add_argument("--out", type=Path, default=Path("build/bench.json"), help="where the figures go (%(default)s)")
     chosen = parser.parse_args()
     if chosen.group is not None and chosen.group not in groups:
@@ -29,7 +35,7 @@ def main() -> None:
     machine = harness.machine()
     figures = []
     for group in groups if chosen.group is None else [chosen.group]:
-        figures += import_module(f"benchmarks.{group}").measure(chosen.tiny)
+        figures += import_module(f"benchmarks.{group}").measure(harness.Scale(chosen.scale))
     print("\n".join([*machine, "", *harness.table(figures)]))
     harness.write(figures, chosen.out)
 

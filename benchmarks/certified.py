@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from benchmarks.graph import library_solvers
-from benchmarks.harness import Figure, check, race, say, versus
+from benchmarks.harness import Figure, Scale, check, race, say, versus
 from opicflow.pipelines.lab.web.crawl import announcements, visits
 from opicflow.pipelines.lab.web.webs import page_ids, power_law_web
 from opicflow.pipelines.ledger import Certified, CrawlEntry, Ledger, LedgerConfig, TickEntry
@@ -43,9 +43,9 @@ _FEWEST_CHANGED = 4
 TINY = Sizes(3_000, 500, 2)
 
 
-def measure(tiny: bool) -> Iterator[Figure]:
+def measure(scale: Scale) -> Iterator[Figure]:
     """All figures of the group."""
-    sizes = TINY if tiny else Sizes()
+    sizes = scale.pick(TINY, Sizes())
     say("certified: visits beside the default of the stream")
     yield from visits_beside_default(sizes)
     for share, name in CHANGED_SHARES.items():

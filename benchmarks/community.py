@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import Figure, check, race, say, versus
+from benchmarks.harness import Figure, Scale, check, race, say, versus
 from opicflow.pipelines.lab.web.webs import hosted_web
 from opicflow.pipelines.ranks.crawled_web import crawled_in_logs
 from opicflow.pipelines.ranks.graph.community import (
@@ -31,11 +31,11 @@ SEED = 1
 DAMPING = 0.85
 
 
-def measure(tiny: bool) -> Iterator[Figure]:
+def measure(scale: Scale) -> Iterator[Figure]:
     """A round by size, against plain Python, all rounds of a domain, and what a log takes in memory."""
-    yield from _by_size((1_000, 2_000) if tiny else (10_000, 100_000, 1_000_000))
-    yield from _whole_run(1_000 if tiny else 100_000)
-    yield from _memory(2_000 if tiny else 50_000)
+    yield from _by_size(scale.pick((1_000, 2_000), (10_000, 100_000, 1_000_000)))
+    yield from _whole_run(scale.pick(1_000, 100_000))
+    yield from _memory(scale.pick(2_000, 50_000))
 
 
 def _by_size(sizes: tuple[int, ...]) -> Iterator[Figure]:

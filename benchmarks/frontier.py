@@ -10,7 +10,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 from time import process_time
 
-from benchmarks.harness import Figure, check, say, versus
+from benchmarks.harness import Figure, Scale, check, say, versus
 from opicflow.pipelines.frontier import Frontier
 
 SEED = 1
@@ -19,9 +19,9 @@ _BYTES_A_URL = 400.0
 """The limit of the design: 400 MB for a million."""
 
 
-def measure(tiny: bool) -> Iterator[Figure]:
+def measure(scale: Scale) -> Iterator[Figure]:
     """Memory of a million URLs, and the time of a fetch in all."""
-    urls = 20_000 if tiny else 1_000_000
+    urls = scale.pick(20_000, 1_000_000)
     say(f"frontier: {urls:,} URLs")
     command = [sys.executable, "-m", "benchmarks.frontier", str(urls)]
     found = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()

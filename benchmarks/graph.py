@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import Figure, check, race, say, versus
+from benchmarks.harness import Figure, Scale, check, race, say, versus
 from opicflow.pipelines.lab.web.webs import page_ids, power_law_web
 from opicflow.pipelines.ranks.graph.builder import BuildPlan, GraphBuilder
 from opicflow.pipelines.ranks.graph.csr import ORDINARY_LINK_WEIGHT, Graph
@@ -44,18 +44,18 @@ _GROUPS = (
 )
 
 
-def measure(tiny: bool) -> Iterator[Figure]:
+def measure(scale: Scale) -> Iterator[Figure]:
     """In memory against others; out of core by size and memory; by order; harmonic centrality; by host."""
-    yield from _in_memory(20_000 if tiny else 1_000_000, tiny)
+    yield from _in_memory(scale.pick(20_000, 1_000_000), scale.pick(1, 3))
     with tempfile.TemporaryDirectory(prefix="opicflow-bench-") as folder:
-        for pages in (20_000,) if tiny else (1_000_000, 5_000_000, 20_000_000):
+        for pages in scale.pick([20_000], [1_000_000, 3_000_000], [1_000_000, 5_000_000, 20_000_000]):
             yield from _out_of_core(pages, Path(folder))
-        yield from _orders(20_000 if tiny else 1_000_000, Path(folder))
-        yield from _harmonic(2_000 if tiny else 500_000, Path(folder))
-        yield from _by_host(20_000 if tiny else 1_000_000, Path(folder))
+        yield from _orders(scale.pick(20_000, 1_000_000), Path(folder))
+        yield from _harmonic(scale.pick(2_000, 200_000, 500_000), Path(folder))
+        yield from _by_host(scale.pick(20_000, 1_000_000), Path(folder))
 
 
-def _in_memory(pages: int, tiny: bool) -> Iterator[Figure]:
+def _in_memory(pages: int, rounds: int) -> Iterator[Figure]:
     """To the same true error, on a web without dangling pages: others give these another meaning."""
     web = power_law_web(pages, SEED)
     true = pagerank(web, tolerance=1e-15, max_iterations=200).values
@@ -76,7 +76,7 @@ def _in_memory(pages: int, tiny: bool) -> Iterator[Figure]:
             baseline()
             return 1.0
 
-        fast, slow = race(1 if tiny else 3, ours, theirs)
+        fast, slow = race(rounds, ours, theirs)
         how = f"PageRank of {pages:,} pages, {LINKS} links each, to its true error of {error:.1e}, conversion included"
         yield versus(f"graph.pagerank_vs_{name}", fast, "ranks/s", slow, how)
 

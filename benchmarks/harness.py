@@ -10,16 +10,37 @@ import json
 import os
 import platform
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
+from typing import TypeVar
 
 import numba
 import numpy as np
 
+from deploy.services.artifacts import ServicesMissing
+from deploy.services.supervisor import Services
+
 Work = Callable[[int], float]
 """Does the round of this number, and returns how much it has done."""
+T = TypeVar("T")
+
+
+class Scale(Enum):
+    """How large a run is: next to nothing, what takes a group six minutes at most, or the sizes of the documents."""
+
+    TINY = "tiny"
+    USUAL = "usual"
+    FULL = "full"
+
+    def pick(self, tiny: T, usual: T, full: T | None = None) -> T:
+        """Return the value for this scale. The usual one is also that of the documents, unless `full` is given."""
+        if self is Scale.TINY:
+            return tiny
+        return full if self is Scale.FULL and full is not None else usual
 
 
 @dataclass(frozen=True)
@@ -66,6 +87,23 @@ def say(what: str) -> None:
 def touch_memory(size_bytes: int) -> None:
     """Touch memory and give it back: on a virtual machine memory is slow the first time that anybody uses it."""
     np.ones(size_bytes // 8, np.int64)
+
+
+def with_services(
+    group: str, names: list[str], measured: Callable[[Services, Path], Iterator[Figure]]
+) -> Iterator[Figure]:
+    """Yield the figures of a group that needs services of its own: none, and a message, without Java or Maven."""
+    with tempfile.TemporaryDirectory(prefix="opicflow-bench-") as folder:
+        services = Services(Path(folder) / "services", say, attached=True)
+        try:
+            services.start(names)
+        except ServicesMissing as problem:
+            say(f"{group}: not measured: {problem}")
+            return
+        try:
+            yield from measured(services, Path(folder))
+        finally:
+            services.stop()
 
 
 def machine_seconds() -> float:

@@ -11,7 +11,6 @@ import math
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Figure, check, machine_seconds, say, versus
+from benchmarks.harness import Figure, Scale, check, machine_seconds, say, versus, with_services
 from benchmarks.replay import child, peak_mb, write_log
 
 
@@ -38,23 +37,12 @@ class Sizes:
 TINY = Sizes(400, 30, 200, 1_000, 200, 1)
 
 
-def measure(tiny: bool) -> Iterator[Figure]:
+def measure(scale: Scale) -> Iterator[Figure]:
     """All figures of the group."""
-    from deploy.services.artifacts import ServicesMissing
-    from deploy.services.supervisor import Services
-
-    sizes = TINY if tiny else Sizes()
-    with tempfile.TemporaryDirectory(prefix="opicflow-bench-") as folder:
-        services = Services(Path(folder) / "services", say, attached=True)
-        try:
-            services.start(["kafka"])
-        except ServicesMissing as problem:
-            say(f"kafka: not measured: {problem}")
-            return
-        try:
-            yield from _measured(services.instance("kafka").address("plain"), Path(folder), sizes)
-        finally:
-            services.stop()
+    sizes = scale.pick(TINY, Sizes())
+    yield from with_services(
+        "kafka", ["kafka"], lambda services, work: _measured(services.instance("kafka").address("plain"), work, sizes)
+    )
 
 
 def _measured(brokers: str, work: Path, sizes: Sizes) -> Iterator[Figure]:

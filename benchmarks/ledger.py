@@ -15,7 +15,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from benchmarks.harness import Figure, check, race, say, touch_memory, versus
+from benchmarks.harness import Figure, Scale, check, race, say, touch_memory, versus
 from opicflow.pipelines.lab.web.crawl import SOURCE, announcements
 from opicflow.pipelines.lab.web.webs import page_ids
 from opicflow.pipelines.ledger import (
@@ -59,9 +59,9 @@ class Sizes:
 TINY = Sizes(20_000, 5_000, 2_000, 1_000, 200, 100, 1_000, 1_000, 50, 2, 1)
 
 
-def measure(tiny: bool) -> Iterator[Figure]:
+def measure(scale: Scale) -> Iterator[Figure]:
     """All figures of the group."""
-    sizes = TINY if tiny else Sizes()
+    sizes = scale.pick(TINY, Sizes())
     say("ledger: against the obvious ledger with dicts")
     yield from against_dicts(sizes)
     for pages in (sizes.fewer_pages, sizes.pages):

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecordsBuilder
 
-from benchmarks.harness import Figure, check, say
+from benchmarks.harness import Figure, Scale, check, say
 from benchmarks.placement import PlacedPages, WebOfSites
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.messages import decode_messages, writer_of
@@ -53,11 +53,12 @@ class Sizes:
 
 
 TINY = Sizes(1_000, 4_000, (2,), (1_000,))
+USUAL = Sizes(20_000, 80_000, (1, 16), (100, 20_000))
 
 
-def measure(tiny: bool) -> Iterator[Figure]:
+def measure(scale: Scale) -> Iterator[Figure]:
     """Yield all figures of the group."""
-    sizes = TINY if tiny else Sizes()
+    sizes = scale.pick(TINY, USUAL, Sizes())
     web = WebOfSites.made_up(sizes.pages, _LINKS, _HOSTS)
     with TemporaryDirectory(prefix="opicflow-bench-") as folder:
         log = Path(folder) / "log.jsonl"

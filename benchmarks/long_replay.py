@@ -11,7 +11,7 @@ from pathlib import Path
 
 import fastavro
 
-from benchmarks.harness import Figure, check, say, versus
+from benchmarks.harness import Figure, Scale, check, say, versus
 from benchmarks.replay import child, read_rate, write_log, write_strings
 
 _SYNC = bytes(range(16))
@@ -29,11 +29,12 @@ class Sizes:
 
 
 TINY = Sizes(1_000, 30, 500, 200, 1)
+USUAL = Sizes(events=2_000_000)
 
 
-def measure(tiny: bool) -> Iterator[Figure]:
+def measure(scale: Scale) -> Iterator[Figure]:
     """All figures of the group."""
-    sizes = TINY if tiny else Sizes()
+    sizes = scale.pick(TINY, USUAL, Sizes())
     with tempfile.TemporaryDirectory(prefix="opicflow-bench-") as folder:
         work = Path(folder)
         say(f"long replay: making {sizes.events:,} events")

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from benchmarks.harness import Figure, check, race, say, versus
+from benchmarks.harness import Figure, Scale, check, race, say, versus
 from opicflow.pipelines.lab.web.crawl import START_SECOND, announcements, visits
 from opicflow.pipelines.lab.web.webs import HostedWeb, hosted_web
 from opicflow.pipelines.ledger import Certified, CrawlEntry, Ledger, LedgerConfig, LogEntry, TickEntry, TransfersEntry
@@ -48,9 +48,9 @@ class Sizes:
 TINY = Sizes(1_000, 8, 1_000, 2)
 
 
-def measure(tiny: bool) -> Iterator[Figure]:
+def measure(scale: Scale) -> Iterator[Figure]:
     """Yield all figures of the group."""
-    sizes = TINY if tiny else Sizes()
+    sizes = scale.pick(TINY, Sizes())
     web = WebOfSites.made_up(sizes.pages, LINKS)
     placed = {"url": PlacedPages.by_url(web), "site": PlacedPages.by_site(web)}
     say("placement: a crawl")

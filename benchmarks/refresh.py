@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchmarks.harness import Figure, check, race, say, touch_memory, versus
+from benchmarks.harness import Figure, Scale, check, race, say, touch_memory, versus
 from opicflow.pipelines.ledger import (
     NO_CATEGORY,
     CrawlEntry,
@@ -55,9 +55,9 @@ class Sizes:
 TINY = Sizes(40_000, 2_000, 1_000, 200, 2, 2, 1)
 
 
-def measure(tiny: bool) -> Iterator[Figure]:
+def measure(scale: Scale) -> Iterator[Figure]:
     """All figures of the group."""
-    sizes = TINY if tiny else Sizes()
+    sizes = scale.pick(TINY, Sizes())
     say("refresh: in the ledger")
     yield from in_the_ledger(sizes)
     say("refresh: change rates")

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import Figure, check, say, versus
+from benchmarks.harness import Figure, Scale, check, say, versus
 
 SEED = 1
 _START_MS = 1_767_225_600_000
@@ -45,11 +45,12 @@ class Sizes:
 
 
 TINY = Sizes(400, 30, 200, 2_000, 500, 2_000, 1_000, 200, 4, 100, 1)
+USUAL = Sizes(long_events=3_000_000, short_events=300_000, rounds=2)
 
 
-def measure(tiny: bool) -> Iterator[Figure]:
+def measure(scale: Scale) -> Iterator[Figure]:
     """All figures of the group."""
-    sizes = TINY if tiny else Sizes()
+    sizes = scale.pick(TINY, USUAL, Sizes())
     with tempfile.TemporaryDirectory(prefix="opicflow-bench-") as folder:
         work = Path(folder)
         say("replay: making the log")

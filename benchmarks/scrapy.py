@@ -23,12 +23,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.harness import Figure, check, say, versus
+from benchmarks.harness import Figure, Scale, check, say, versus
 
 _PAGES, _LINKS, _PARAGRAPHS = 50_000, 40, 40
-_WARM, _COUNTED, _STEP = 300, 1500, 20
-"""Pages that are crawled before the clock starts, those that are counted, and those between two looks at the clock."""
-_PAIRS = 4
+_STEP = 20
+"""Pages between two looks at the clock."""
 _FOLLOWS, _READS_A_LIST = "follows", "list"
 """The spiders: that of the guide, which follows all links, and one that gets a list of pages and takes their titles."""
 _ADDON, _ALONE = "addon", "alone"
@@ -39,9 +38,12 @@ _RACES = {
 _SENTENCE = "A crawler fetches pages for months, and needs to find the most important ones. "
 
 
-def measure(tiny: bool) -> Iterator[Figure]:
-    """Pages for each second of the processor, with the add-on and without."""
-    warm, counted, pairs = (20, 60, 1) if tiny else (_WARM, _COUNTED, _PAIRS)
+def measure(scale: Scale) -> Iterator[Figure]:
+    """Pages for each second of the processor, with the add-on and without.
+
+    Of each crawl the first pages come before the clock starts; then so many are counted.
+    """
+    warm, counted, pairs = scale.pick((20, 60, 1), (200, 700, 3), (300, 1500, 4))
     with _served() as root:
         for name, (spider, how) in _RACES.items():
             ours, theirs = list[_Spent](), list[_Spent]()

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import Figure, check, machine, say
+from benchmarks.harness import Figure, Scale, check, machine, say
 from benchmarks.harness import table as in_table
 from opicflow.pipelines.results.reasons import Reasons
 from opicflow.pipelines.results.record_columns import Pages
@@ -78,9 +78,9 @@ class _Given:
         return None
 
 
-def measure(tiny: bool) -> Iterator[Figure]:
+def measure(scale: Scale) -> Iterator[Figure]:
     """All figures of the group."""
-    pages = 5_000 if tiny else 1_000_000
+    pages = scale.pick(5_000, 1_000_000)
     yield from _pages(pages)
     yield from _stream(pages)
 

@@ -4,13 +4,13 @@ The crawl is that of a made-up web in which 8 of 10 links stay on their host, an
 of new streams do. `stream.scattered` is a log whose links lead anywhere, with ids by URL, as older streams have them:
 most of what a page pays goes to other shards.
 
-The stream has two shards for each of two cores, as docs/guides/operations.md advises; the last figure compares these
-with sixteen. Each job reads a published backlog, and its metrics are read every half second. The start is not
-measured, nor is the first quarter of the events, in which workers load their kernels: that takes them ten seconds,
-so a backlog is a million events. Routers run ahead of ledgers, so the measured time is from the end of that quarter
-until all events are counted. A first job warms up broker and Flink; the stream runs before and after the job without
-ledgers. Times are wall times: all processes share the cores with the broker and with Flink. Without Java or Maven
-nothing is measured, and a message is printed. With --tiny only the ledgers are measured, in this process.
+The stream has two shards for each of two cores, as docs/guides/operations.md advises. Group `few_shards` compares these
+with sixteen; group `shard` measures one alone. Each job reads a published backlog, and its metrics are read every half
+second. The start is not measured, nor is the first quarter of the events, in which workers load their kernels: that
+takes them ten seconds, so a backlog is half a million events or more. Routers run ahead of ledgers, so the measured
+time is from the end of that quarter until all events are counted. A first job warms broker and Flink; the stream runs
+before and after the job without ledgers. Times are wall times: all processes share the cores with the broker and with
+Flink. Without Java or Maven nothing is measured, and a message is printed.
 `stream.cpu_vs_replay` counts the processor time of the whole machine: nothing else may run beside it.
 """
 
@@ -19,11 +19,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
@@ -35,7 +33,7 @@ from apache_beam import typehints
 from apache_beam.coders import BytesCoder, VarIntCoder
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
-from benchmarks.harness import Figure, check, machine_seconds, say, versus
+from benchmarks.harness import Figure, Scale, check, machine_seconds, say, versus, with_services
 from benchmarks.placement import PlacedPages, WebOfSites
 from benchmarks.replay import child, write_log
 from opicflow.connectors.flink.rest import FlinkCluster, Job
@@ -44,31 +42,20 @@ from opicflow.connectors.kafka.partitions import TopicEnds
 from opicflow.connectors.kafka.polls import FindEnds, Poll, PollPartitions, PollTimer, WatchedTopic
 from opicflow.connectors.kafka.source import PartitionReader
 from opicflow.connectors.kafka.topics import TopicSpec, make, specs
-from opicflow.connectors.storage.folder import StorageFolder
 from opicflow.pipelines.cli.stream_options import default_origin
-from opicflow.pipelines.ledger import ItemWriter, LedgerConfig, LogPosition, TickEntry
-from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
-from opicflow.pipelines.ledger.shards.reshard import even_ranges, reshard
+from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.stages.keepers import KeeperFactory
 from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper, LedgerKeeperFactory
 from opicflow.pipelines.stages.log_head import LogHead
-from opicflow.pipelines.stages.log_settings import Origin
 from opicflow.pipelines.stages.metrics import count
 from opicflow.pipelines.stages.outputs import Output
 from opicflow.pipelines.stages.rules import Rules
-from opicflow.pipelines.stages.shard import Sharder, SourceState
-from opicflow.pipelines.stream.ledgers import LEAST_LOG_MB
 from opicflow.pipelines.stream.origin import begin_logs
 from opicflow.pipelines.stream.pipeline import Stream, StreamConfig
-from opicflow.pipelines.stream.sent import SentHeads
-from opicflow.pipelines.stream.snapshot_store import Snapshots, pack_chunks
-from opicflow.pipelines.stream.snapshot_writer import SnapshotWriter
 from opicflow.schemas.message_columns import MessageBatch
-from opicflow.schemas.shards import ShardRanges
 
-SHARDS, MANY_SHARDS = 4, 16
+SHARDS = 4
 _WAIT_SECONDS = 600.0
-_QUIET_SECONDS, _IDLE_SECONDS = 75.0, 30.0
 
 
 @dataclass(frozen=True)
@@ -80,189 +67,23 @@ class Sizes:
     links: int = 30
     pages: int = 100_000
     hosts: int = 500
-    turns: int = 2
     keyed_events: int = 4_000
     paced_events: int = 30_000
     paced_per_second: int = 1_000
     paced_hosts: int = 500
-    ledgers: tuple[int, ...] = (100_000, 1_000_000, 10_000_000)
+    quiet_seconds: float = 75.0
+    """Until what waits has been sent, and logs get few ticks."""
+    idle_seconds: float = 30.0
 
 
-def measure(tiny: bool) -> Iterator[Figure]:
+TINY = Sizes(20_000, 5_000, 30, 2_000, 50, 200, 500, 100, 50, 1.0, 1.0)
+USUAL = Sizes(events=500_000, warm_events=150_000, keyed_events=2_000, paced_events=15_000, idle_seconds=15.0)
+
+
+def measure(scale: Scale) -> Iterator[Figure]:
     """Yield all figures of the group."""
-    yield from _ledgers((2_000, 4_000) if tiny else Sizes().ledgers)
-    if tiny:
-        say("stream: the cluster is left out")
-        return
-    from deploy.services.artifacts import ServicesMissing
-    from deploy.services.supervisor import Services
-
-    with tempfile.TemporaryDirectory(prefix="opicflow-bench-") as folder:
-        services = Services(Path(folder) / "services", say, attached=True)
-        try:
-            services.start(["kafka", "flink"])
-        except ServicesMissing as problem:
-            say(f"stream: not measured: {problem}")
-            return
-        try:
-            yield from _measured(Cluster.of(services, Path(folder)), Sizes())
-        finally:
-            services.stop()
-
-
-# -- the ledgers alone -------------------------------------------------------------------------------------------------
-
-
-def _ledgers(sizes: Iterable[int]) -> Iterator[Figure]:
-    """Measure events per second, and bytes of state per event, of shards of several sizes."""
-    _ledger(2_000)  # compiles the kernels
-    first: tuple[float, float] | None = None
-    for pages in sizes:
-        say(f"stream: a shard of {pages:,} pages")
-        keeper, per_second, state_bytes = _ledger(pages)
-        first = first or (per_second, state_bytes)
-        yield versus(
-            f"stream.shard_of_{pages}", per_second, "events/s", first[0], "one shard, log to ledger; first size"
-        )
-        yield Figure(
-            f"stream.state_bytes_{pages}",
-            state_bytes,
-            "bytes/event",
-            "snapshots, on the average of a long run",
-            first[1],
-            state_bytes / first[1],
-        )
-        say(f"stream: its snapshot of {pages:,} pages, beside the work")
-        yield from _snapshot(keeper, pages)
-        say(f"stream: its {pages:,} pages in three shards")
-        yield _reshard(keeper, pages)
-
-
-def _reshard(keeper: LedgerKeeper, pages: int) -> Figure:
-    """Measure how long a ledger takes to become three, with their snapshots; the first figure is its own snapshot."""
-    assert keeper.ledger is not None
-    with tempfile.TemporaryFile() as file:
-        begun = time.perf_counter()
-        pack_chunks(keeper.chunks(), file)
-        one = time.perf_counter() - begun
-    begun, own, most = time.perf_counter(), _own_bytes(), 0
-    made = 0
-    for ledger in reshard([keeper.ledger], even_ranges([keeper.ledger], 3)):
-        with tempfile.TemporaryFile() as file:
-            pack_chunks((chunk.data for chunk in ledger.snapshot_chunks()), file)
-        most, made = max(most, _own_bytes() - own), made + ledger.pages
-    whole = time.perf_counter() - begun
-    check(made == keeper.ledger.pages, "every page is in one shard")
-    how = f"{pages:,} pages to three shards and their snapshots; {most / 1e6:,.0f} MB more meanwhile"
-    return Figure(f"stream.reshard_{pages}", whole, "seconds", how, one, whole / one)
-
-
-def _snapshot(keeper: LedgerKeeper, pages: int) -> Iterator[Figure]:
-    """Measure how long a shard waits for its snapshot, against writing it while the shard waits; and the memory."""
-    random = np.random.default_rng(2)
-    with tempfile.TemporaryDirectory(prefix="opicflow-bench-") as folder, tempfile.TemporaryFile() as file:
-        begun = time.perf_counter()
-        pack_chunks(keeper.chunks(), file)
-        in_place = time.perf_counter() - begun
-        store = Snapshots(StorageFolder.of(folder)).of_logs("page-ledger", "id")
-        sent = SentHeads()
-        sent.note(0, 1 << 40)
-        writer = SnapshotWriter(store, sent)
-        most_shared, own = 0, _own_bytes()
-        alone = [_timed(keeper, _visits(random, pages, 200 * batch)) for batch in range(20)]
-        beside: list[float] = []
-        begun = time.perf_counter()
-        writer.begin(keeper)
-        pause = time.perf_counter() - begun
-        while writer.is_writing or not beside:
-            beside.append(_timed(keeper, _visits(random, pages, 200 * (20 + len(beside)))))
-            most_shared = max(most_shared, _own_bytes() - own)
-        whole = time.perf_counter() - begun
-        written = writer.take_written(0)
-        check(written is not None and not written.problem, "the snapshot was written")
-        how = (
-            f"{pages:,} pages; the shard waits {1000 * pause:.0f} ms, its longest batch of 200 visits meanwhile takes "
-            f"{1000 * max(beside):.0f} ms (alone {1000 * max(alone):.0f}); {whole:.1f} s until it is stored, "
-            f"{most_shared / 1e6:,.0f} MB more meanwhile"
-        )
-        yield Figure(f"stream.snapshot_pause_{pages}", pause, "seconds", how, in_place, pause / in_place)
-
-
-def _timed(keeper: LedgerKeeper, entries: list[bytes]) -> float:
-    begun = time.perf_counter()
-    _feed(keeper, entries)
-    return time.perf_counter() - begun
-
-
-def _visits(random: np.random.Generator, pages: int, first: int) -> list[bytes]:
-    """Return an entry of 200 visits of a source of its own."""
-    writer = ItemWriter(LogPosition(first, 0))
-    for event in range(200):
-        links = [_id(page) for page in random.integers(0, pages, 30).tolist()]
-        writer.visit(_id(int(random.integers(pages))), links, time_ms=first + event + 1)
-    return [encode_entry(writer.entry("later", LogPosition(first, 0)))]
-
-
-def _own_bytes() -> int:
-    """Return the memory that this process and its copies do not share with a file, each page once."""
-    children = Path(f"/proc/self/task/{threading.main_thread().native_id}/children").read_text(encoding="ascii").split()
-    found = 0
-    for pid in ("self", *children):
-        with suppress(OSError):
-            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
-            found += int(rollup.partition("Pss_Anon:")[2].split()[0]) << 10
-    return found
-
-
-def _ledger(pages: int) -> tuple[LedgerKeeper, float, float]:
-    """Return a shard, its events per second and bytes of state per event, for entries of 200 visits of 30 links.
-
-    As many events again come before those that are measured: an index that has grown moves meanwhile.
-    """
-    keeper, random = LedgerKeeper(0), np.random.default_rng(1)
-    sharder = Sharder("events", SourceState.at(0, 1), ShardRanges())
-    _feed(keeper, [Origin(LedgerConfig(), ShardRanges.equal(1)).entry()])
-    for begin in range(0, pages, 20_000):
-        writer = ItemWriter(LogPosition(sharder.state.next, 0))
-        for page in range(begin, min(begin + 20_000, pages)):
-            writer.sighting(_id(page), url=b"https://example.org/%d" % page)
-        _feed(keeper, [entry for _, entry in sharder.crawl(writer.items(), sharder.state.next + 20_000)])
-    _feed(keeper, [encode_entry(TickEntry(0))])  # the first plan surveys all pages, as one plan per cycle does
-    warm, log = list[bytes](), list[bytes]()
-    events = 40_000 if pages > 10_000 else 400
-    for begin in range(0, 2 * events, 200):
-        writer = ItemWriter(LogPosition(sharder.state.next, 0))
-        for event in range(begin, begin + 200):
-            links = [_id(page) for page in random.integers(0, pages, 30).tolist()]
-            writer.visit(_id(int(random.integers(pages))), links, time_ms=event + 1)
-        entries = [entry for _, entry in sharder.crawl(writer.items(), sharder.state.next + 200)]
-        (warm if begin < events else log).extend(entries)
-    _feed(keeper, warm)
-    begun = time.process_time()
-    log_bytes = _feed(keeper, log)
-    per_second = events / (time.process_time() - begun)
-    ledger = keeper.ledger
-    check(
-        ledger is not None and ledger.visits == 2 * events and ledger.audit().drift == 0,
-        "all events are counted and no cash is missing",
-    )
-    snapshot = sum(map(len, keeper.chunks()))
-    return keeper, per_second, log_bytes / events * snapshot / max(2 * snapshot, LEAST_LOG_MB * (1 << 20))
-
-
-def _feed(keeper: LedgerKeeper, entries: list[bytes]) -> int:
-    """Apply entries. Returns their bytes."""
-    log_bytes = 0
-    for entry in entries:
-        batch = MessageBatch.of(keeper.head.next, [(keeper.head.next, 1_000_000 + keeper.head.next, entry)])
-        for _ in keeper.take(batch):
-            pass
-        log_bytes += len(batch.text)
-    return log_bytes
-
-
-def _id(page: int) -> int:
-    return (page * 0x9E3779B97F4A7C15 + 1) % (1 << 64)
+    sizes = scale.pick(TINY, USUAL, Sizes())
+    yield from with_services("stream", ["kafka", "flink"], lambda *at: _measured(Cluster.of(*at), sizes))
 
 
 # -- the cluster -------------------------------------------------------------------------------------------------------
@@ -313,7 +134,7 @@ class Cluster:
 
 def _measured(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
     say("stream: broker and Flink without a job")
-    without_job = _idle_cores(_IDLE_SECONDS)
+    without_job = _idle_cores(sizes.idle_seconds, sizes.idle_seconds)
     web = WebOfSites.made_up(sizes.pages, sizes.links, sizes.hosts)
     placed = PlacedPages.by_site(web, SHARDS)
     log, few, warm, scattered = (cluster.work / f"{name}.jsonl" for name in ("log", "few", "warm", "scattered"))
@@ -325,17 +146,19 @@ def _measured(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
     for prefix, file in ((f"{name}-", file) for name, file in published.items()):
         say(f"stream: publishing to {prefix}crawl-events")
         make(cluster.connection, specs(prefix, SHARDS))
-        _publish(cluster.connection, prefix, file)
+        publish(cluster.connection, prefix, file)
     make(cluster.connection, [TopicSpec("copies", 3, "delete", "CreateTime")])
     bare = _bare(cluster.connection, "ours-")
     by_replay, scattered_by_replay = (child("replay", one, cluster.work)["cpu_seconds"] for one in (log, scattered))
     say("stream: the stream")
-    _rate(cluster, "warm", _stream(cluster, "warm-", LedgerKeeperFactory(), placed), sizes.warm_events)
-    first = _rate(cluster, "first", _stream(cluster, "first-", LedgerKeeperFactory(), placed), sizes.events)
+    rate_of(cluster, "warm", stream_of(cluster, "warm-", LedgerKeeperFactory(), placed), sizes.warm_events)
+    first = rate_of(cluster, "first", stream_of(cluster, "first-", LedgerKeeperFactory(), placed), sizes.events)
     say("stream: without ledgers")
-    empty = _rate(cluster, "empty", _stream(cluster, "empty-", CountingKeeperFactory(), placed), sizes.events)
+    empty = rate_of(cluster, "empty", stream_of(cluster, "empty-", CountingKeeperFactory(), placed), sizes.events)
     say("stream: the stream, a second time")
-    second = _rate(cluster, "ours", _stream(cluster, "ours-", LedgerKeeperFactory(), placed), sizes.events, keep=True)
+    second = rate_of(
+        cluster, "ours", stream_of(cluster, "ours-", LedgerKeeperFactory(), placed), sizes.events, keep=True
+    )
     ours = 2 / (1 / first.per_second + 1 / second.per_second)
     yield versus("stream.events_vs_bare", ours, "events/s", bare, "catching up; one process that consumes and produces")
     both = (
@@ -344,10 +167,10 @@ def _measured(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
     yield versus("stream.events_vs_empty_ledger", ours, "events/s", empty.per_second, both)
     yield _cpu("stream.cpu_vs_replay", (first.cpu_seconds + second.cpu_seconds) / 2, by_replay / sizes.events)
     yield from _latency(cluster, sizes)
-    yield _idle(without_job)
+    yield _idle(without_job, sizes)
     cluster.flink.cancel(cluster.flink.find("ours").id)
     say("stream: links that lead anywhere")
-    anywhere = _rate(cluster, "scattered", _stream(cluster, "scattered-", LedgerKeeperFactory()), sizes.events)
+    anywhere = rate_of(cluster, "scattered", stream_of(cluster, "scattered-", LedgerKeeperFactory()), sizes.events)
     how = "links that lead anywhere, ids by URL; the stream above"
     yield versus("stream.scattered", anywhere.per_second, "events/s", ours, how)
     yield _cpu("stream.scattered_cpu_vs_replay", anywhere.cpu_seconds, scattered_by_replay / sizes.events)
@@ -357,11 +180,10 @@ def _measured(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
         return KeyPerPage(cluster.connection, slots)
 
     bundles = ("--max_bundle_size=1000", "--max_bundle_time_mills=250")  # a message of a link is no bundle by itself
-    keyed = _rate(cluster, "keyed", per_page, sizes.keyed_events, read="visits", options=bundles)
+    keyed = rate_of(cluster, "keyed", per_page, sizes.keyed_events, read="visits", options=bundles)
     yield versus(
         "stream.vs_key_per_page", ours, "events/s", keyed.per_second, "cash as state of a key for every page, no cuts"
     )
-    yield from few_shards(cluster, sizes, web, log)
 
 
 def _cpu(name: str, by_stream: float, by_replay: float) -> Figure:
@@ -370,37 +192,18 @@ def _cpu(name: str, by_stream: float, by_replay: float) -> Figure:
     return Figure(name, 1e6 * by_stream, "µs/event", how, 1e6 * by_replay, by_stream / by_replay)
 
 
-def few_shards(cluster: Cluster, sizes: Sizes, web: WebOfSites, log: Path) -> Iterator[Figure]:
-    """Compare few shards with many, in turns.
-
-    All read the same log of the same web. Kernels were compiled by an earlier job.
-    """
-    placed = {"few": PlacedPages.by_site(web, SHARDS), "many": PlacedPages.by_site(web, MANY_SHARDS)}
-    rates: dict[str, list[float]] = {name: [] for name in placed}
-    for number in range(sizes.turns):
-        for name, pages in placed.items():
-            run = f"{name}{number}"
-            say(f"stream: {name} shards, turn {number + 1}")
-            make(cluster.connection, specs(f"{run}-", pages.ranges.count))
-            _publish(cluster.connection, f"{run}-", log)
-            stream = _stream(cluster, f"{run}-", LedgerKeeperFactory(), pages)
-            rates[name].append(_rate(cluster, run, stream, sizes.events).per_second)
-    means = {name: len(each) / sum(1 / rate for rate in each) for name, each in rates.items()}
-    turns = "; ".join(f"{name} " + ", ".join(f"{rate:,.0f}" for rate in each) for name, each in rates.items())
-    how = f"{web.links_within:.0%} of the links within the host; {SHARDS} shards; {MANY_SHARDS} shards; {turns}"
-    yield versus("stream.few_shards", means["few"], "events/s", means["many"], how)
-
-
-def _publish(connection: Connection, prefix: str, log: Path) -> None:
+def publish(connection: Connection, prefix: str, log: Path) -> None:
+    """Publish a log to crawl-events."""
     from opicflow.pipelines.cli.main import main
 
     brokers = connection.brokers
     check(main(["publish", "events", str(log), "--brokers", brokers, "--prefix", prefix, "--quiet", "--json"]) == 0, "")
 
 
-def _stream(
+def stream_of(
     cluster: Cluster, prefix: str, factory: KeeperFactory, placed: PlacedPages | None = None
 ) -> Callable[[int], Stream]:
+    """Return the stream of a number of slots, with logs of its own; `placed` are the pages of its shards."""
     topic = f"{prefix}page-ledger"
     origin = replace(default_origin(SHARDS), rules=Rules(), sites=None)
     if placed is not None:
@@ -424,7 +227,7 @@ class Rate(NamedTuple):
     """The processor time of the machine for an event, from the time when a quarter was counted."""
 
 
-def _rate(
+def rate_of(
     cluster: Cluster,
     name: str,
     transform: Callable[[int], Any],
@@ -533,20 +336,20 @@ def _latency(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
     yield Figure("stream.latency_99th", float(np.percentile(seconds, 99)), "s", how)
 
 
-def _idle(without_job: float) -> Figure:
+def _idle(without_job: float, sizes: Sizes) -> Figure:
     """Measure the cores that the machine uses while the stream has nothing to do."""
     say("stream: nothing happens")
-    cores = _idle_cores(_QUIET_SECONDS)  # until what waits has been sent, and logs get few ticks
+    cores = _idle_cores(sizes.quiet_seconds, sizes.idle_seconds)
     how = f"{SHARDS} shards, broker, Flink and all else on this machine; the same without a job"
     return Figure("stream.idle", cores, "cores", how, without_job, cores / without_job)
 
 
-def _idle_cores(wait_seconds: float) -> float:
+def _idle_cores(wait_seconds: float, seconds: float) -> float:
     """Return the cores that the machine uses after a wait."""
     Event().wait(wait_seconds)
     before = machine_seconds()
-    Event().wait(_IDLE_SECONDS)
-    return (machine_seconds() - before) / _IDLE_SECONDS
+    Event().wait(seconds)
+    return (machine_seconds() - before) / seconds
 
 
 def _settled(cluster: Cluster) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from benchmarks.harness import Figure, check, race, say, versus
+from benchmarks.harness import Figure, Scale, check, race, say, versus
 from opicflow.pipelines.lab.web.crawl import WebCrawl
 from opicflow.pipelines.lab.web.visit_orders import CycleOrder, ExactGreedyOrder, GreedyOrder, LoggedOrder, VisitOrder
 from opicflow.pipelines.lab.web.webs import hosted_web, page_ids, poisson_web, power_law_web
@@ -18,9 +18,9 @@ from opicflow.schemas.arrays import Ints
 SEED = 1
 
 
-def measure(tiny: bool) -> Iterator[Figure]:
+def measure(scale: Scale) -> Iterator[Figure]:
     """Webs, crawls by each order against a ledger of the same visits, and Greedy against the naive one."""
-    pages = 2_000 if tiny else 200_000
+    pages = scale.pick(2_000, 200_000)
     for name, make in (("power_law", power_law_web), ("poisson", poisson_web)):
         make(1_000, SEED)
         begun = time.process_time()
@@ -44,13 +44,13 @@ def measure(tiny: bool) -> Iterator[Figure]:
         def as_logged(number: int, visited: Ints = visited) -> float:
             return float(len(_crawled(web, LoggedOrder(visited, max(1, pages // 100)), 2 * pages)))
 
-        ours, logged = race(1 if tiny else 3, by_order, as_logged)
+        ours, logged = race(scale.pick(1, 3), by_order, as_logged)
         yield versus(
             f"web.{name}_visits", ours, "visits/s", logged, "2N visits of a ledger; the same visits, known before"
         )
 
     say("web: the naive Greedy")
-    few = 200 if tiny else 1_000
+    few = scale.pick(200, 1_000)
     small = power_law_web(few, SEED)
     naive = _crawled(small, GreedyOrder(1), few)
     check(

@@ -23,6 +23,7 @@ WITHOUT_SERVICES = [
     "replay",
     "scrapy",
     "serve",
+    "shard",
     "web",
 ]
 
@@ -35,7 +36,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 def bench(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[dict[str, object]]]:
     """Return the output of the group `ledger`, and the figures in its file."""
     out = tmp_path_factory.mktemp("bench") / "build" / "bench.json"
-    done = run("-m", "benchmarks", "ledger", "--tiny", "--out", str(out))
+    done = run("-m", "benchmarks", "ledger", "--scale", "tiny", "--out", str(out))
     assert done.returncode == 0, done.stderr
     return done.stdout, json.loads(out.read_text())
 
@@ -77,7 +78,7 @@ def test_the_bench_table_has_a_line_for_every_figure(bench: tuple[str, list[dict
 @pytest.mark.slow
 def test_the_group_placement_compares_ids_by_url_with_ids_by_site(tmp_path: Path) -> None:
     out = tmp_path / "bench.json"
-    done = run("-m", "benchmarks", "placement", "--tiny", "--out", str(out))
+    done = run("-m", "benchmarks", "placement", "--scale", "tiny", "--out", str(out))
     assert done.returncode == 0, done.stderr
     figures = {figure["name"].removeprefix("placement."): figure for figure in json.loads(out.read_text())}
     assert list(figures) == [
@@ -104,7 +105,7 @@ def test_an_unknown_group_is_one_line_and_exit_code_2() -> None:
 @pytest.mark.parametrize("group", WITHOUT_SERVICES)
 def test_every_group_without_services_runs(group: str, tmp_path: Path) -> None:
     out = tmp_path / "bench.json"
-    done = run("-m", "benchmarks", group, "--tiny", "--out", str(out))
+    done = run("-m", "benchmarks", group, "--scale", "tiny", "--out", str(out))
     assert done.returncode == 0, done.stderr
     assert all(figure["name"].startswith(f"{group.removeprefix('long_')}.") for figure in json.loads(out.read_text()))
 
