@@ -1,4 +1,4 @@
-"""Shared by all tests: hypothesis profiles, the seed of simulations, services, markers, and three workers."""
+"""Shared by all tests: hypothesis profiles, the seed of simulations, services, markers, and workers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 import signal
+import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -19,7 +20,7 @@ from xdist.workermanage import WorkerController
 
 from support.browser import NO_BROWSER
 from support.real_data import NO_DATA
-from support.services import MISSING, LocalCluster, LocalKafka, running, running_cluster
+from support.services import MISSING, LocalCluster, LocalKafka, background, joined, running, running_cluster
 from support.thorough import PROFILE
 
 # Services of tests live for minutes: without the second compiler of Java they start in two thirds of the time.
@@ -45,8 +46,11 @@ def seed() -> int:
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
-    """A broker and a registry that all tests of this worker share. Use `topic_prefix`, and do not stop the broker."""
-    with running(tmp_path_factory.mktemp("services"), "kafka", "registry") as started:
+    """A broker and a registry that all tests share. Use `topic_prefix`, and do not stop the broker."""
+    if (folder := os.environ.get(SHARED_SERVICES)) is not None:
+        yield joined(Path(folder), *SHARED)
+        return
+    with running(tmp_path_factory.mktemp("services"), *SHARED) as started:
         yield started
 
 
@@ -71,8 +75,9 @@ def topic_prefix() -> str:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Three workers for all tests, as those with services often wait; none for chosen files, which are done before."""
-    return 3 if _is_everything(config) and (os.cpu_count() or 1) > 1 else 0
+    """One worker more than cores for all tests, as those with services often wait; none for chosen files."""
+    cores = os.cpu_count() or 1
+    return min(cores + 1, MOST_WORKERS) if _is_everything(config) and cores > 1 else 0
 
 
 def _is_everything(config: pytest.Config) -> bool:
@@ -113,17 +118,21 @@ LONGEST = [
 ]
 """The tests that begin first, the longest first: a worker that begins it at the end keeps the others waiting."""
 
-SERVICES = {
+OWN_SERVICES = {
     "cluster": re.compile(r"\bflink_kafka: |mark\.cluster\b"),
-    "kafka": re.compile(r"\b(mortal_)?kafka: |\btopics: Topics\b"),
+    "mortal broker": re.compile(r"\bmortal_kafka: "),
 }
-"""The fixtures of services, by which their tests are found."""
+"""The fixtures of services that tests may kill, by which these tests are found."""
+SHARED = ("kafka", "registry")
+SHARED_SERVICES = "OPICFLOW_SHARED_SERVICES"
+"""The folder of the broker that all workers share, in the environment of the workers."""
+MOST_WORKERS = 12
 
 
 class ByFile(LoadFileScheduling):
-    """Gives whole files to the workers, all with a Flink cluster to one, and all with a broker to one.
+    """Gives whole files to the workers: all with a Flink cluster to one, and all that may kill a broker to one.
 
-    So there is one of each: a start takes long, and two clusters are too much.
+    So there is one of each: a start takes long, and two clusters are too much. All workers share another broker.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -142,9 +151,9 @@ def place_of(scope: str) -> int:
 
 @cache
 def service_of(file: Path) -> str | None:
-    """The service that tests of a file use."""
+    """The service of their own that tests of a file use."""
     text = file.read_text(encoding="utf-8")
-    return next((name for name, fixtures in SERVICES.items() if fixtures.search(text)), None)
+    return next((name for name, fixtures in OWN_SERVICES.items() if fixtures.search(text)), None)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -166,6 +175,17 @@ def pytest_collection_finish() -> None:
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:
     return ByFile(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_sessionstart(session: pytest.Session) -> Iterator[None]:
+    """Start the broker that workers share while they start and find their tests, and keep it until they have ended."""
+    options = session.config.option
+    if getattr(options, "numprocesses", None) and _is_everything(session.config) and not options.keyword:
+        folder = Path(tempfile.mkdtemp(prefix="opicflow-services-"))
+        os.environ[SHARED_SERVICES] = str(folder)
+        session.config.add_cleanup(background(folder, *SHARED))
+    return (yield)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

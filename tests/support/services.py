@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any, NoReturn
 
 import pytest
@@ -146,15 +147,47 @@ def running_cluster(folder: Path) -> Iterator[LocalCluster]:
 @contextmanager
 def running(folder: Path, *names: str) -> Iterator[LocalKafka]:
     """Run services; skip the test if Java or Maven is missing."""
+    started = joined(folder, *names)
+    try:
+        yield started
+    finally:
+        started.services.stop()
+
+
+def joined(folder: Path, *names: str) -> LocalKafka:
+    """Return services that another process has started, or is about to; skip the test if Java or Maven is missing."""
     services = Services(folder, attached=True)
     try:
         services.start(names)
     except ServicesMissing as problem:
         missing(str(problem))
-    try:
-        yield LocalKafka(services)
-    finally:
-        services.stop()
+    return LocalKafka(services)
+
+
+def background(folder: Path, *names: str) -> Callable[[], None]:
+    """Start services beside other work. Returns the function that stops them and removes the folder.
+
+    A thread starts them and waits for that call: attached services end with the thread that has started them.
+    """
+    services, is_over = Services(folder, attached=True), Event()
+
+    def start_and_stop() -> None:
+        try:
+            with suppress(ServicesMissing):
+                services.start(names)
+            is_over.wait()
+        finally:
+            services.stop()
+            shutil.rmtree(folder, ignore_errors=True)
+
+    thread = Thread(target=start_and_stop, daemon=True)
+    thread.start()
+
+    def stop() -> None:
+        is_over.set()
+        thread.join()
+
+    return stop
 
 
 def missing(why: str) -> NoReturn:
