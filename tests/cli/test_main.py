@@ -43,7 +43,6 @@ from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.errors import UserError
 from support.logs import WebLog, adds_up, avro, json_line, jsonl, records_of, url, warc
 from support.paths import TOP
-from support.thorough import crossed
 
 COMMAND = [sys.executable, "-m", "opicflow.pipelines.cli.main"]
 Run = Callable[..., tuple[int, str, str]]
@@ -553,7 +552,11 @@ def long_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("signal_", "after_seconds"), [(signal.SIGHUP, 1.0), *crossed([signal.SIGINT, signal.SIGTERM], [1.0, 2.0])]
+    ("signal_", "after_seconds"),
+    [
+        (signal.SIGINT, 1.0),
+        *(pytest.param(*others, marks=pytest.mark.slow) for others in [(signal.SIGTERM, 2.0), (signal.SIGHUP, 1.0)]),
+    ],
 )
 def test_an_interrupted_replay_leaves_no_partial_file(
     signal_: signal.Signals, after_seconds: float, long_log: Path, tmp_path: Path

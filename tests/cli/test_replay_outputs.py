@@ -50,7 +50,9 @@ def test_a_reader_that_ends_early_is_no_error(log: Path, tmp_path: Path) -> None
     assert json.loads(top.out)[0]["url"] == first["url"]
 
 
-@pytest.mark.parametrize("format_", [pytest.param("avro", marks=pytest.mark.soak), "parquet"])
+@pytest.mark.parametrize(
+    "format_", [pytest.param("avro", marks=pytest.mark.soak), pytest.param("parquet", marks=pytest.mark.slow)]
+)
 def test_a_reader_of_bytes_may_end_early_too(format_: str, log: Path) -> None:
     words = [*REPLAY, str(log), "--out", "-", "--format", format_, "--quiet"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as replay:

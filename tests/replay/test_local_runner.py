@@ -50,7 +50,14 @@ def results_of(out: Path) -> dict[str, Any]:
     return {**files, "summary.json": without_times(json.loads(files["summary.json"]))}
 
 
-@pytest.mark.parametrize("options", [{}, {"publications": True, "parts": 3}, {"urls_on_disk": True}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"publications": True, "parts": 3},
+        pytest.param({}, marks=pytest.mark.slow),
+        pytest.param({"urls_on_disk": True}, marks=pytest.mark.slow),
+    ],
+)
 def test_both_ways_give_the_same_bytes(options: dict[str, Any], log: Path, small_batches: None, tmp_path: Path) -> None:
     for runner in (DIRECT_RUNNER, LOCAL):
         out, state = tmp_path / f"{runner}.out", tmp_path / runner
@@ -65,7 +72,11 @@ def test_both_ways_give_the_same_bytes(options: dict[str, Any], log: Path, small
     assert found["summary.json"]["rejects"] == 1 and len(found) >= 5
 
 
-@pytest.mark.parametrize("runners", [(DIRECT_RUNNER, LOCAL), (LOCAL, DIRECT_RUNNER)], ids=["beam first", "beam last"])
+@pytest.mark.parametrize(
+    "runners",
+    [(DIRECT_RUNNER, LOCAL), pytest.param((LOCAL, DIRECT_RUNNER), marks=pytest.mark.slow)],
+    ids=["beam first", "beam last"],
+)
 def test_what_one_way_began_the_other_one_ends(
     runners: tuple[str, ...], log: Path, small_batches: None, tmp_path: Path
 ) -> None:
@@ -108,7 +119,7 @@ def imported_by(log: Path, folder: Path, *options: str) -> list[str]:
     return names
 
 
-@pytest.mark.parametrize("options", [(), ("--runner", DIRECT_RUNNER)])
+@pytest.mark.parametrize("options", [(), pytest.param(("--runner", DIRECT_RUNNER), marks=pytest.mark.slow)])
 def test_beam_replays_a_log_of_3_kb_whether_its_runner_is_named_or_not(
     options: tuple[str, ...], log: Path, tmp_path: Path
 ) -> None:

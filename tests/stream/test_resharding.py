@@ -97,6 +97,7 @@ def test_new_logs_begin_with_what_the_old_ones_had(
     assert sums(stream.ledgers(third.topic)) == sums(new)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_and_makes_the_same(kafka: LocalKafka, topic_prefix: str, tmp_path: Path) -> None:
     stream = Stopped(kafka, topic_prefix, tmp_path, INTERPOLATION, 2)
     whole = stream.to(3, f"{stream.topic}-whole").run()

@@ -1,4 +1,4 @@
-"""The client of Flink's REST interface, with good and odd answers. The real one: project/test_flink.py."""
+"""The client of Flink's REST interface, with good and odd answers. The real one: stream/test_cluster.py."""
 
 from __future__ import annotations
 
