@@ -22,11 +22,11 @@ class Closable(Protocol):
 
 K = TypeVar("K", bound=Closable)
 
-_runs: dict[str, dict[Callable[..., Any], Any]] = {}
+_runs: dict[str, dict[Callable[..., Closable], Any]] = {}
 _lock = Lock()
 
 
-def kept(run: str, kind: Callable[..., K], *arguments: Any) -> K:
+def kept(run: str, kind: Callable[..., K], *arguments: object) -> K:
     """Return the object of this class that is kept for a run; its first use makes it with these arguments."""
     with _lock:
         objects = _runs.setdefault(run, {})

@@ -6,11 +6,12 @@ fastavro.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from opicflow.schemas.arrays import Bytes, Ints
+from opicflow.schemas.arrays import Array, Bytes, Ints
 from opicflow.schemas.columns import Columns, NumberedWords, Texts, WithNulls, row_count
 from opicflow.schemas.kernel import lean_kernel
 from opicflow.schemas.published_schemas import Schema
@@ -58,9 +59,9 @@ def encode_rows(schema: Schema, columns: Columns, prefix: bytes = b"") -> Texts:
 class _Column(NamedTuple):
     """A field of all rows, as the kernels take it. `branches`: which of a union."""
 
-    values: Any
+    values: Texts | Array
     present: Bytes
-    most_bytes: Any
+    most_bytes: Ints | int
     branches: Ints | None
 
 
@@ -108,12 +109,12 @@ def _plain(type_: Any, values: Any, present: Bytes, branches: Ints | None) -> _C
     return _Column(whole, present, branch_bytes + MOST_BYTES, branches)
 
 
-def _encoded(values: Any) -> list[bytes]:
+def _encoded(values: Iterable[str]) -> list[bytes]:
     return [value.encode("utf-8") for value in values]
 
 
 @lean_kernel
-def _write_prefix(out: Any, at: Any, prefix: Any) -> None:
+def _write_prefix(out: Bytes, at: Ints, prefix: Bytes) -> None:
     for row in range(at.shape[0]):
         for i in range(prefix.shape[0]):
             out[at[row] + i] = prefix[i]
@@ -121,14 +122,14 @@ def _write_prefix(out: Any, at: Any, prefix: Any) -> None:
 
 
 @lean_kernel
-def _write_longs(out: Any, at: Any, values: Any, present: Any) -> None:
+def _write_longs(out: Bytes, at: Ints, values: Ints, present: Bytes) -> None:
     for row in range(at.shape[0]):
         if present[row]:
             at[row] = put_signed(out, at[row], values[row])
 
 
 @lean_kernel
-def _write_doubles(out: Any, at: Any, values: Any, present: Any) -> None:
+def _write_doubles(out: Bytes, at: Ints, values: Bytes, present: Bytes) -> None:
     for row in range(at.shape[0]):
         if present[row]:
             for i in range(8):
@@ -137,7 +138,7 @@ def _write_doubles(out: Any, at: Any, values: Any, present: Any) -> None:
 
 
 @lean_kernel
-def _write_texts(out: Any, at: Any, text: Any, starts: Any, lengths: Any, present: Any) -> None:
+def _write_texts(out: Bytes, at: Ints, text: Bytes, starts: Ints, lengths: Ints, present: Bytes) -> None:
     for row in range(at.shape[0]):
         if present[row]:
             begin = put_signed(out, at[row], lengths[row])

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from opicflow.connectors.files.scan import Scan, new_scan
-from opicflow.schemas.arrays import Bytes, Ints
+from opicflow.schemas.arrays import Bytes, Int, Ints
 from opicflow.schemas.crawl_events import (
     EARLIEST_MS,
     LATEST_MS,
@@ -57,14 +55,14 @@ def scan_avro(
 
 @lean_kernel
 def scan_records(
-    text: Any,
-    block_begins: Any,
-    block_ends: Any,
-    block_offsets: Any,
-    records: Any,
-    read_to: Any,
-    done_of: Any,
-    at: Any,
+    text: Bytes,
+    block_begins: Ints,
+    block_ends: Ints,
+    block_offsets: Ints,
+    records: Ints,
+    read_to: Ints,
+    done_of: Ints,
+    at: Ints,
     out: Scan,
 ) -> None:
     """Decode records into rows. Records with unsupported values are listed; a block ends at a damaged one.
@@ -73,7 +71,7 @@ def scan_records(
     the end of the block, and whether a text of the record is not ASCII (1 = yes, -1 = not checked).
     """
     rows = np.int64(0)
-    urls = np.int64(0)
+    urls: Int = np.int64(0)
     odd = np.int64(0)
     out.counts[3] = 0
     for block in range(block_ends.shape[0]):
@@ -109,7 +107,7 @@ def scan_records(
 
 
 @inlined_kernel
-def _number(text: Any, at: Any) -> Any:
+def _number(text: Bytes, at: Ints) -> Int:
     """The next whole number; `_NO_NUMBER` if there is none, and then `at` stays the same."""
     value, end = read_signed(text, at[0], at[1])
     if end > at[1]:
@@ -119,7 +117,7 @@ def _number(text: Any, at: Any) -> Any:
 
 
 @inlined_kernel
-def _length(text: Any, at: Any) -> Any:
+def _length(text: Bytes, at: Ints) -> Int:
     """The length of the text that comes next; -1 if it does not fit."""
     length = _number(text, at)
     if length < 0 or length > at[1] - at[0]:
@@ -130,7 +128,7 @@ def _length(text: Any, at: Any) -> Any:
 
 
 @inlined_kernel
-def is_ascii(text: Any, begin: Any, end: Any) -> Any:
+def is_ascii(text: Bytes, begin: Int, end: Int) -> bool:
     bits = np.uint64(0)
     while begin + 8 <= end:
         bits |= word_at(text, begin)
@@ -138,11 +136,11 @@ def is_ascii(text: Any, begin: Any, end: Any) -> Any:
     while begin < end:
         bits |= np.uint64(byte_at(text, begin))
         begin += 1
-    return bits & np.uint64(0x8080808080808080) == 0
+    return bool(bits & np.uint64(0x8080808080808080) == 0)
 
 
 @inlined_kernel
-def _put_url(text: Any, at: Any, out: Scan, url: Any) -> Any:
+def _put_url(text: Bytes, at: Ints, out: Scan, url: Int) -> bool:
     """Read a text as a URL; False if it does not fit."""
     length = _length(text, at)
     if length < 0:
@@ -156,7 +154,7 @@ def _put_url(text: Any, at: Any, out: Scan, url: Any) -> Any:
 
 
 @inlined_kernel
-def _take_time(text: Any, at: Any) -> Any:
+def _take_time(text: Bytes, at: Ints) -> Int:
     """A time or null: its milliseconds, 0, -1 if it does not fit, -2 if it is none of the web's."""
     branch = _number(text, at)
     if branch == 0:
@@ -171,7 +169,7 @@ def _take_time(text: Any, at: Any) -> Any:
 
 
 @inlined_kernel
-def _array_block(text: Any, at: Any) -> Any:
+def _array_block(text: Bytes, at: Ints) -> Int:
     """The number of items that come next, 0 at the end of an array, -1 if it does not fit."""
     items = _number(text, at)
     if items < 0 and items != _NO_NUMBER:
@@ -182,7 +180,7 @@ def _array_block(text: Any, at: Any) -> Any:
 
 
 @lean_kernel
-def _scan_record(text: Any, at: Any, out: Scan, row: Any, first_url: Any) -> Any:
+def _scan_record(text: Bytes, at: Ints, out: Scan, row: Int, first_url: Int) -> Int:
     """Decode one record. Returns where its URLs end, or that it is damaged or odd, or that there is no room."""
     odd = False
     if first_url + FIRST_HOP > out.begins.shape[0]:
@@ -217,7 +215,7 @@ def _scan_record(text: Any, at: Any, out: Scan, row: Any, first_url: Any) -> Any
         if length < 0:
             return _DAMAGED
         status = failure_status(text, at[0], at[0] + length)
-        odd |= status > 0
+        odd |= bool(status > 0)
         out.status[row] = status
         at[0] += length
     elif branch != 0:
@@ -237,7 +235,7 @@ def _scan_record(text: Any, at: Any, out: Scan, row: Any, first_url: Any) -> Any
             if url - first_url - FIRST_HOP <= MOST_REDIRECTS:  # one too many is enough to refuse the record
                 url += 1
     hops = url - first_url - FIRST_HOP
-    odd |= hops > MOST_REDIRECTS
+    odd |= bool(hops > MOST_REDIRECTS)
     out.hops[row] = hops
     out.begins[first_url + 1] = -1
     out.ends[first_url + 1] = -1
@@ -293,7 +291,7 @@ def _scan_record(text: Any, at: Any, out: Scan, row: Any, first_url: Any) -> Any
                 odd |= state == _ODD
                 if url - first_link <= MOST_LINKS:
                     url += 1
-        odd |= url - first_link > MOST_LINKS
+        odd |= bool(url - first_link > MOST_LINKS)
     elif branch != 0:
         return _DAMAGED
     out.retry_seconds[row] = 0
@@ -311,7 +309,7 @@ def _scan_record(text: Any, at: Any, out: Scan, row: Any, first_url: Any) -> Any
     if branch == 1:
         if at[1] - at[0] < 8:
             return _DAMAGED
-        out.quality[row] = step_of_number(_as_double(word_at(text, at[0])))
+        out.quality[row] = step_of_number(word_at(text, at[0]).view(np.float64))
         at[0] += 8
     elif branch != 0:
         return _DAMAGED
@@ -319,7 +317,7 @@ def _scan_record(text: Any, at: Any, out: Scan, row: Any, first_url: Any) -> Any
 
 
 @inlined_kernel
-def _scan_link(text: Any, at: Any, out: Scan, url: Any) -> Any:
+def _scan_link(text: Bytes, at: Ints, out: Scan, url: Int) -> Int:
     """Decode a link. Returns 0, or that it is damaged or odd."""
     if not _put_url(text, at, out, url):
         return _DAMAGED
@@ -329,7 +327,7 @@ def _scan_link(text: Any, at: Any, out: Scan, url: Any) -> Any:
     if branch == 1:
         if at[1] - at[0] < 8:
             return _DAMAGED
-        weight = _as_double(word_at(text, at[0]))
+        weight = word_at(text, at[0]).view(np.float64)
         at[0] += 8
         if weight >= 0.0 and weight < np.inf:
             out.weights[url] = min(np.rint(weight * ORDINARY_WEIGHT), float(HEAVIEST_WEIGHT))
@@ -347,16 +345,3 @@ def _scan_link(text: Any, at: Any, out: Scan, url: Any) -> Any:
     elif branch != 0:
         return _DAMAGED
     return _ODD if odd else 0
-
-
-@inlined_kernel
-def _as_double(bits: Any) -> Any:
-    """The double that these bits are."""
-    sign = -1.0 if bits >> np.uint64(63) else 1.0
-    exponent = np.int64((bits >> np.uint64(52)) & np.uint64(0x7FF))
-    fraction = np.float64(bits & np.uint64(0xFFFFFFFFFFFFF))
-    if exponent == 0x7FF:
-        return np.nan if fraction != 0.0 else sign * np.inf
-    if exponent == 0:
-        return sign * fraction * 2.0**-1074
-    return sign * (1.0 + fraction * 2.0**-52) * 2.0 ** np.float64(exponent - 1023)

@@ -10,7 +10,7 @@ import csv
 from collections.abc import Callable, Iterator, Sequence
 from io import StringIO
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -76,8 +76,12 @@ def whole_rows(name: str, pieces: Iterator[bytes], divider: str) -> Iterator[Row
 
 
 def read_columns(
-    name: str, rows: RowBlock, names: Sequence[str], types: dict[str, Any], problem_of: Callable[[list[str]], str]
-) -> Any:
+    name: str,
+    rows: RowBlock,
+    names: Sequence[str],
+    types: dict[str, pa.DataType],
+    problem_of: Callable[[list[str]], str],
+) -> pa.Table:
     """Return the columns that `types` names. Raises `InputRefused` with the line and the problem of a wrong row."""
     try:
         return pa_csv.read_csv(

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from opicflow.connectors.files.crawlers.dispatch import LINKS_OF_LINES
+from opicflow.connectors.files.crawlers.dispatch import LINK_FORMATS, link_of_line
 from opicflow.connectors.files.csv_rows import HEAD_BYTES, first_rows, rows_of
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Item, reject_of
 from opicflow.connectors.files.growing_text import GrowingText
@@ -122,7 +122,7 @@ def read_edges(
 def _rows_of(
     blocks: Blocks, reading: Reading, read_from: Callable[[int], Blocks] | None, start: int
 ) -> Iterator[EdgeRow]:
-    if reading.format in LINKS_OF_LINES:
+    if reading.format in LINK_FORMATS:
         return _crawler_rows(blocks, reading.format)
     text = GrowingText(blocks)
     first = text if start == 0 or read_from is None else GrowingText(read_from(0))
@@ -133,7 +133,7 @@ def _crawler_rows(blocks: Blocks, crawler: str) -> Iterator[EdgeRow]:
     for offset, line, problem in lines_of(blocks):
         edge: list[Any] | EventRefused
         try:
-            edge = problem or list(LINKS_OF_LINES[crawler](line.strip())) if line.strip() or problem else []
+            edge = problem or link_of_line(line.strip(), crawler) if line.strip() or problem else []
         except EventRefused as refused:
             edge = refused
         if edge and not line.lstrip().startswith(b"#"):

@@ -8,7 +8,7 @@ from enum import Enum
 
 import orjson
 
-from opicflow.connectors.files.crawlers.dispatch import FORMATS, is_text_of_a_crawler
+from opicflow.connectors.files.crawlers.dispatch import FORMATS, LINK_FORMATS, is_text_of_a_crawler
 from opicflow.connectors.files.csv_events import DIVIDERS, has_other_known, header_of
 from opicflow.connectors.files.csv_rows import first_rows
 from opicflow.connectors.files.edges import edge_form
@@ -59,8 +59,7 @@ _NAMED: dict[str, Format | None] = {
     "warc": Format.WARC,
     "wat": Format.WAT,
     "edges": Format.EDGES,
-    "heritrix-links": Format.EDGES,
-    "katana-links": Format.EDGES,
+    **dict.fromkeys(LINK_FORMATS, Format.EDGES),
     **dict.fromkeys(FORMATS),
 }
 INPUT_FORMATS = tuple(_NAMED)

@@ -6,8 +6,6 @@ strict: a line that they are not sure of is listed, for a reader that takes its 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from opicflow.connectors.files.json_text import (
@@ -51,7 +49,7 @@ from opicflow.connectors.files.json_text import (
 )
 from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.connectors.files.scan import Scan, new_scan
-from opicflow.schemas.arrays import Bytes, Ints
+from opicflow.schemas.arrays import Bytes, Hashes, Int, Ints
 from opicflow.schemas.crawl_events import (
     EARLIEST_MS,
     LATEST_MS,
@@ -97,13 +95,13 @@ def _new_scan(text: Bytes) -> Scan:
 
 
 @lean_kernel
-def scan_lines(text: Any, first_offset: Any, words: Any, codes: Any, out: Scan) -> None:
+def scan_lines(text: Bytes, first_offset: Int, words: Hashes, codes: Bytes, out: Scan) -> None:
     """Read every plain line of the text into a row; list the others, without those that are blank."""
     rows = np.int64(0)
-    urls = np.int64(0)
+    urls: Int = np.int64(0)
     odd = np.int64(0)
     size = text.shape[0]
-    begin = np.int64(0)
+    begin: Int = np.int64(0)
     out.url_starts[0] = 0
     while begin < size:
         end, used = _scan_event(text, begin, size, words, codes, out, rows, urls)
@@ -131,10 +129,10 @@ def scan_lines(text: Any, first_offset: Any, words: Any, codes: Any, out: Scan) 
 
 
 @lean_kernel
-def scan_values(text: Any, begins: Any, ends: Any, offsets: Any, words: Any, codes: Any, out: Scan) -> None:
+def scan_values(text: Bytes, begins: Ints, ends: Ints, offsets: Ints, words: Hashes, codes: Bytes, out: Scan) -> None:
     """Read every plain value into a row; list the others. Each is followed by a newline, or by the end of the text."""
     rows = np.int64(0)
-    urls = np.int64(0)
+    urls: Int = np.int64(0)
     odd = np.int64(0)
     out.url_starts[0] = 0
     for value in range(offsets.shape[0]):
@@ -157,7 +155,7 @@ def scan_values(text: Any, begins: Any, ends: Any, offsets: Any, words: Any, cod
 
 
 @lean_kernel
-def _iso_ms(text: Any, begin: Any, end: Any) -> Any:
+def _iso_ms(text: Bytes, begin: Int, end: Int) -> Int:
     """Return the time of the form YYYY-MM-DDThh:mm:ss[.fff…][Z or ±hh:mm]; -1 for all other forms."""
     if end - begin < 19:
         return np.int64(-1)
@@ -189,7 +187,7 @@ def _iso_ms(text: Any, begin: Any, end: Any) -> Any:
             at += 1
         if not 1 <= at - first <= 9:
             return np.int64(-1)
-    east_minutes = np.int64(0)
+    east_minutes: Int = np.int64(0)
     if at < end and byte_at(text, at) == 90:
         at += 1
     elif end - at == 6 and byte_at(text, at + 3) == 58 and (byte_at(text, at) == 43 or byte_at(text, at) == 45):
@@ -212,14 +210,16 @@ def _iso_ms(text: Any, begin: Any, end: Any) -> Any:
 
 
 @inlined_kernel
-def _month_days(year: Any, month: Any) -> Any:
+def _month_days(year: Int, month: Int) -> Int:
     if month == 2:
         return 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28
     return 30 if month == 4 or month == 6 or month == 9 or month == 11 else 31
 
 
 @lean_kernel
-def _scan_event(text: Any, begin: Any, end: Any, words: Any, codes: Any, out: Scan, row: Any, first_url: Any) -> Any:
+def _scan_event(
+    text: Bytes, begin: Int, end: Int, words: Hashes, codes: Bytes, out: Scan, row: Int, first_url: Int
+) -> tuple[Int, Int]:
     """Read the object that begins here into a row. Returns where it ends (or -1), and where its URLs do."""
     failed = (np.int64(-1), first_url)
     out.announce[row] = 0
@@ -306,7 +306,7 @@ def _scan_event(text: Any, begin: Any, end: Any, words: Any, codes: Any, out: Sc
 
 
 @inlined_kernel
-def _put_time(time_ms: Any, code: Any, out: Scan, row: Any) -> Any:
+def _put_time(time_ms: Int, code: Int, out: Scan, row: Int) -> bool:
     """Store the time of a field; False if it is out of bounds."""
     if not EARLIEST_MS <= time_ms < LATEST_MS:
         return False
@@ -319,8 +319,8 @@ def _put_time(time_ms: Any, code: Any, out: Scan, row: Any) -> Any:
 
 @inlined_kernel
 def _take_string(
-    text: Any, begin: Any, end: Any, code: Any, words: Any, codes: Any, out: Scan, row: Any, first_url: Any
-) -> Any:
+    text: Bytes, begin: Int, end: Int, code: Int, words: Hashes, codes: Bytes, out: Scan, row: Int, first_url: Int
+) -> bool:
     """Store the string of a field; False if the library has to read it."""
     if code in (URL, CANONICAL):
         if end <= begin:
@@ -359,7 +359,7 @@ def _take_string(
 
 
 @inlined_kernel
-def _epoch_ms(text: Any, begin: Any, end: Any) -> Any:
+def _epoch_ms(text: Bytes, begin: Int, end: Int) -> Int:
     """Return the time of an epoch, in seconds or milliseconds, with or without fraction; -1 if rounding may matter."""
     point = begin
     while point < end and byte_at(text, point) != 46:
@@ -384,7 +384,7 @@ def _epoch_ms(text: Any, begin: Any, end: Any) -> Any:
 
 
 @inlined_kernel
-def _take_number(text: Any, begin: Any, end: Any, code: Any, out: Scan, row: Any) -> Any:
+def _take_number(text: Bytes, begin: Int, end: Int, code: Int, out: Scan, row: Int) -> bool:
     """Store the number of a field; False if the library has to read it."""
     if code == STATUS:
         number = digits(text, begin, end)
@@ -392,13 +392,13 @@ def _take_number(text: Any, begin: Any, end: Any, code: Any, out: Scan, row: Any
             return False
         if out.status[row] == 0:  # a failure takes precedence
             out.status[row] = number
-        return 100 <= number < 1000
+        return bool(100 <= number < 1000)
     if code in (TIME, MODIFIED):
         return _put_time(_epoch_ms(text, begin, end), code, out, row)
     if code == QUALITY:
         step = _quality_step(text, begin, end)
         out.quality[row] = step
-        return step > 0
+        return bool(step > 0)
     return False
 
 
@@ -407,7 +407,7 @@ _UNSURE = 1e-9
 
 
 @inlined_kernel
-def _quality_step(text: Any, begin: Any, end: Any) -> Any:
+def _quality_step(text: Bytes, begin: Int, end: Int) -> Int:
     """The step of a quality: 0 or 1, with or without decimals; 0 for other numbers, and where rounding may matter."""
     point = begin
     while point < end and byte_at(text, point) != 46:
@@ -431,8 +431,8 @@ def _quality_step(text: Any, begin: Any, end: Any) -> Any:
 
 @lean_kernel
 def _scan_links(
-    text: Any, at: Any, end: Any, words: Any, codes: Any, out: Scan, next_url: Any, may_be_objects: Any
-) -> Any:
+    text: Bytes, at: Int, end: Int, words: Hashes, codes: Bytes, out: Scan, next_url: Int, may_be_objects: bool
+) -> tuple[Int, Int]:
     """Read a list of links, strings or objects, into the next URLs. Returns where it ends (or -1), and the next URL."""
     failed = (np.int64(-1), next_url)
     first = next_url
@@ -466,7 +466,7 @@ def _scan_links(
 
 
 @lean_kernel
-def _scan_link(text: Any, at: Any, end: Any, words: Any, codes: Any, out: Scan, url: Any) -> Any:
+def _scan_link(text: Bytes, at: Int, end: Int, words: Hashes, codes: Bytes, out: Scan, url: Int) -> Int:
     """Read a link that is an object. Returns where it ends, or -1."""
     seen = np.int64(0)
     at = past_space(text, at + 1, end)
@@ -518,7 +518,7 @@ def _scan_link(text: Any, at: Any, end: Any, words: Any, codes: Any, out: Scan, 
 
 
 @inlined_kernel
-def _weight(text: Any, begin: Any, end: Any) -> Any:
+def _weight(text: Bytes, begin: Int, end: Int) -> Int:
     """A weight of at most two digits, and three after the point, in 1/1024; -1 for others."""
     point = begin
     while point < end and byte_at(text, point) != 46:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
 from opicflow.connectors.files.crawlers.dispatch import FORMATS, MARKS
 from opicflow.connectors.files.reading import ANY, Reading
-from opicflow.schemas.arrays import Bytes, Hashes
+from opicflow.schemas.arrays import Bytes, Hashes, Int, Word
 from opicflow.schemas.hashing import HIGHS, ONES, byte_at, hash_bytes, hash_text, word_at
 from opicflow.schemas.json_events import ANNOUNCED_BY, FIELD_NAMES, LINK_FIELD_NAMES, VISIT_WORDS
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel, trailing_zeros
@@ -71,12 +70,12 @@ NULL, TRUE, _FALSE = np.uint32(0x6C6C756E), np.uint32(0x65757274), np.uint32(0x7
 
 
 @inlined_kernel
-def is_space(c: Any) -> Any:
-    return c == 32 or c == 9 or c == 13
+def is_space(c: np.uint8) -> bool:
+    return bool(c == 32 or c == 9 or c == 13)
 
 
 @inlined_kernel
-def end_of_string(text: Any, at: Any, end: Any) -> Any:
+def end_of_string(text: Bytes, at: Int, end: Int) -> Int:
     """Return the end of the string that continues at `at`; -1 unless it is plain ASCII."""
     while at + 8 <= end:
         x = word_at(text, at)
@@ -98,20 +97,20 @@ def end_of_string(text: Any, at: Any, end: Any) -> Any:
 
 
 @inlined_kernel
-def byte_or_0(text: Any, at: Any, end: Any) -> Any:
+def byte_or_0(text: Bytes, at: Int, end: Int) -> np.uint8:
     """Return the byte here; 0, which no JSON has, if the text has ended: its last line may break off anywhere."""
     return byte_at(text, at) if at < end else np.uint8(0)
 
 
 @inlined_kernel
-def past_space(text: Any, at: Any, end: Any) -> Any:
+def past_space(text: Bytes, at: Int, end: Int) -> Int:
     while at < end and is_space(byte_at(text, at)):
         at += 1
     return at
 
 
 @inlined_kernel
-def code_of(text: Any, begin: Any, end: Any, salt: Any, words: Any, codes: Any) -> Any:
+def code_of(text: Bytes, begin: Int, end: Int, salt: Word, words: Hashes, codes: Bytes) -> Int:
     """The code of a word, 0 if it has none."""
     digest = hash_bytes(text, begin, end) ^ salt
     slot = np.int64(digest & np.uint64(_SLOTS - 1))
@@ -123,22 +122,21 @@ def code_of(text: Any, begin: Any, end: Any, salt: Any, words: Any, codes: Any) 
 
 
 @inlined_kernel
-def is_word(text: Any, at: Any, end: Any, word: Any) -> Any:
+def is_word(text: Bytes, at: Int, end: Int, word: np.uint32) -> bool:
     """Whether the four letters of null, true or fals stand here."""
-    return (
-        at + 4 <= end
-        and (
-            np.uint32(byte_at(text, at))
-            | np.uint32(byte_at(text, at + 1)) << np.uint32(8)
-            | np.uint32(byte_at(text, at + 2)) << np.uint32(16)
-            | np.uint32(byte_at(text, at + 3)) << np.uint32(24)
-        )
-        == word
+    if at + 4 > end:
+        return False
+    letters = (
+        np.uint32(byte_at(text, at))
+        | np.uint32(byte_at(text, at + 1)) << np.uint32(8)
+        | np.uint32(byte_at(text, at + 2)) << np.uint32(16)
+        | np.uint32(byte_at(text, at + 3)) << np.uint32(24)
     )
+    return bool(letters == word)
 
 
 @inlined_kernel
-def _past_number(text: Any, at: Any, end: Any) -> Any:
+def _past_number(text: Bytes, at: Int, end: Int) -> Int:
     """The end of a JSON number; -1 if it is none."""
     if at < end and byte_at(text, at) == 45:
         at += 1
@@ -161,7 +159,7 @@ def _past_number(text: Any, at: Any, end: Any) -> Any:
 
 
 @inlined_kernel
-def _hex_4(text: Any, at: Any, end: Any) -> Any:
+def _hex_4(text: Bytes, at: Int, end: Int) -> Int:
     """The number that four hexadecimal digits say; -1 if they are none."""
     if at + 4 > end:
         return np.int64(-1)
@@ -179,7 +177,7 @@ def _hex_4(text: Any, at: Any, end: Any) -> Any:
 
 
 @inlined_kernel
-def _past_escape(text: Any, at: Any, end: Any) -> Any:
+def _past_escape(text: Bytes, at: Int, end: Int) -> Int:
     """The end of the escape that begins with the backslash at `at`; -1 if it is none, or half of a pair."""
     c = byte_at(text, at + 1)
     if c == 34 or c == 92 or c == 47 or c == 98 or c == 102 or c == 110 or c == 114 or c == 116:
@@ -197,7 +195,7 @@ def _past_escape(text: Any, at: Any, end: Any) -> Any:
 
 
 @inlined_kernel
-def _past_character(text: Any, at: Any, end: Any) -> Any:
+def _past_character(text: Bytes, at: Int, end: Int) -> Int:
     """The end of a character that is not ASCII; -1 if it is no UTF-8."""
     c = byte_at(text, at)
     least, most = 0x80, 0xBF
@@ -226,7 +224,7 @@ def _past_character(text: Any, at: Any, end: Any) -> Any:
 
 
 @lean_kernel
-def past_string(text: Any, at: Any, end: Any, escapes: Any) -> Any:
+def past_string(text: Bytes, at: Int, end: Int, escapes: bool) -> Int:
     """The end of the string that goes on at `at`, its quote included; -1 if it is none or has a forbidden escape."""
     while at < end:
         plain = end_of_string(text, at, end)
@@ -252,7 +250,7 @@ def past_string(text: Any, at: Any, end: Any, escapes: Any) -> Any:
 
 
 @lean_kernel
-def past_value(text: Any, at: Any, end: Any) -> Any:
+def past_value(text: Bytes, at: Int, end: Int) -> Int:
     """The end of a string, number or word; -1 for anything else, which orjson has to check."""
     if at >= end:
         return np.int64(-1)
@@ -271,7 +269,7 @@ _DEEPEST = 60
 
 
 @lean_kernel
-def past_anything(text: Any, at: Any, end: Any) -> Any:
+def past_anything(text: Bytes, at: Int, end: Int) -> Int:
     """The end of any value, lists and objects in each other included; -1 if orjson has to check."""
     depth = 0
     objects = np.uint64(0)  # a bit a level: whether it is an object
@@ -319,7 +317,7 @@ def past_anything(text: Any, at: Any, end: Any) -> Any:
 
 
 @inlined_kernel
-def digits(text: Any, begin: Any, end: Any) -> Any:
+def digits(text: Bytes, begin: Int, end: Int) -> Int:
     """Return the number in `text[begin:end]`; -1 if it has other characters than digits, or more than 16."""
     if end - begin > 16 or end <= begin:
         return np.int64(-1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
@@ -55,10 +55,10 @@ def whole_lines(name: str, pieces: Iterator[bytes]) -> Iterator[LineBlock]:
             raise InputRefused(f"{name}, line {number}: longer than {MOST_LINE_BYTES:,} bytes: name another file")
 
 
-def json_objects(name: str, lines: LineBlock) -> list[dict[str, Any]]:
+def json_objects(name: str, lines: LineBlock) -> list[dict[str, object]]:
     """Return the objects of lines, read as one array; if that fails, line by line, to find the wrong one."""
     try:
-        rows: list[dict[str, Any]] = orjson.loads(b"[" + lines.text.removesuffix(b"\n").replace(b"\n", b",") + b"]")
+        rows: list[dict[str, object]] = orjson.loads(b"[" + lines.text.removesuffix(b"\n").replace(b"\n", b",") + b"]")
         if len(rows) == lines.text.count(b"\n") + (not lines.text.endswith(b"\n")) and set(map(type, rows)) == {dict}:
             return rows
     except orjson.JSONDecodeError:

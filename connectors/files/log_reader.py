@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
@@ -109,7 +109,7 @@ class FileRange:
         """Split the range into ranges to read in parallel."""
         return split(self, range_bytes)
 
-    def advanced_to(self, at: int, reached: Sequence[Any] = ()) -> FileRange:
+    def advanced_to(self, at: int, reached: Sequence[object] = ()) -> FileRange:
         """Return the rest of the range after a batch that ended at this offset."""
         return replace(self, start=at)
 

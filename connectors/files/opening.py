@@ -416,7 +416,7 @@ def _gzip_member(tape: _Tape, at: int) -> Generator[bytes, None, int]:
     return at
 
 
-def _salvaged(decoder: Any, piece: bytes) -> Generator[bytes, None, int]:
+def _salvaged(decoder: zlib._Decompress, piece: bytes) -> Generator[bytes, None, int]:
     """Decode the good part of a damaged piece. A call that fails returns nothing, so the calls get smaller."""
     at = 0
     for size in (4096, 64, 1):

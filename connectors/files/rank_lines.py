@@ -99,6 +99,7 @@ def _common_crawl(name: str, head: list[str], blocks: Iterator[RowBlock], rank: 
     def batches() -> Iterator[RankBatch]:
         for some in blocks:
             batch = _csv_batch(name, some, table)
+            assert batch.urls is not None
             hosts = pa.array([reversed_host(host) for host in batch.urls.to_pylist()], pa.string())
             yield batch._replace(pages=ids_of(hosts, None, len(hosts)), urls=hosts)
 

@@ -14,7 +14,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -107,7 +107,7 @@ class _UrlPart(NamedTuple):
     """The URLs of consecutive rows, compressed: few are ever shown."""
 
     rows: int
-    packed: Any
+    packed: pa.Buffer | None
 
 
 def read_ranks(name: str, rank: str) -> Ranks:
@@ -189,7 +189,7 @@ def _layout(name: str, rank: str, opened: ExitStack) -> RankLayout:
     return read_csv(name, whole_rows(name, pieces, divider), rank)
 
 
-def _packed(urls: Any) -> Any:
+def _packed(urls: pa.Array) -> pa.Buffer:
     sink = pa.BufferOutputStream()
     some = pa.record_batch([urls], names=["url"])
     with pa.ipc.new_stream(sink, some.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
@@ -197,6 +197,6 @@ def _packed(urls: Any) -> Any:
     return sink.getvalue()
 
 
-def _unpacked(packed: Any) -> Any:
+def _unpacked(packed: pa.Buffer) -> pa.Array:
     with pa.ipc.open_stream(packed) as reader:
         return reader.read_next_batch().column(0)

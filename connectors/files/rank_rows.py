@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from operator import itemgetter
 from types import NoneType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import orjson
 import pyarrow as pa
 
 from opicflow.connectors.files.opening import InputRefused
-from opicflow.schemas.arrays import Bytes, Floats, Ids, Ints
+from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints
 from opicflow.schemas.errors import printable
 from opicflow.schemas.pages import PageIds
 
@@ -34,7 +34,7 @@ class RankBatch(NamedTuple):
 
     pages: Ids
     values: Floats
-    urls: Any
+    urls: pa.Array | None
 
 
 class RankLayout(NamedTuple):
@@ -71,7 +71,7 @@ def key_of(names: Collection[str]) -> str:
     return SITE if SITE in names and not {"url", "page"} & set(names) else "url"
 
 
-def batch_of_rows(rows: list[dict[str, Any]], rank: str, key: str = "url") -> RankBatch:
+def batch_of_rows(rows: list[dict[str, object]], rank: str, key: str = "url") -> RankBatch:
     """Columns of rows with names."""
     given = _column(rows, rank)
     if not set(map(type, given)) <= {float, int, NoneType}:  # True and "1" are no ranks either
@@ -92,14 +92,14 @@ def batch_of_rows(rows: list[dict[str, Any]], rank: str, key: str = "url") -> Ra
     return checked_batch(values, say, gone, _texts(rows, key), pages, rank, key)
 
 
-def _column(rows: list[dict[str, Any]], name: str) -> list[Any]:
+def _column(rows: list[dict[str, object]], name: str) -> list[object]:
     try:
         return list(map(itemgetter(name), rows))
     except KeyError:  # of a row that is gone, or wrong
         return [row.get(name) for row in rows]
 
 
-def _texts(rows: list[dict[str, Any]], name: str) -> Any:
+def _texts(rows: list[dict[str, object]], name: str) -> pa.Array:
     texts = _column(rows, name)
     try:
         return pa.array(texts, pa.string())
@@ -109,7 +109,13 @@ def _texts(rows: list[dict[str, Any]], name: str) -> Any:
 
 
 def checked_batch(
-    values: Floats, rank_text: Callable[[int], str], gone: Any, urls: Any, pages: Any, rank: str, key: str
+    values: Floats,
+    rank_text: Callable[[int], str],
+    gone: Bools,
+    urls: pa.Array | None,
+    pages: pa.Array | None,
+    rank: str,
+    key: str,
 ) -> RankBatch:
     """Check rows and return them as a batch. `rank_text` returns the rank of a row as it was written."""
     ids = ids_of(urls, pages, len(values), "neither url nor page" if key == "url" else f"no {key}")
@@ -125,7 +131,7 @@ def no_rank(rank: str, written: str) -> str:
     return f"{rank} {shown(written) or 'is empty'}: a rank is a number from 0: mend it, or name another column"
 
 
-def ids_of(urls: Any, pages: Any, rows: int, missing: str = "") -> Ids:
+def ids_of(urls: pa.Array | None, pages: pa.Array | None, rows: int, missing: str = "") -> Ids:
     """Return the page id of every row: that of its URL by the default rules, or its own where it has none.
 
     Streams have page ids by keys of their own: so two files are compared by URLs.
@@ -142,7 +148,7 @@ def ids_of(urls: Any, pages: Any, rows: int, missing: str = "") -> Ids:
         wrong = np.concatenate((by_id[(digits > 15).any(axis=1)], wrong))
         own = (digits[:, 0::2] << 4 | digits[:, 1::2]).view(">u8")[:, 0]
         ids[by_id] = np.where(has_url[by_id], ids[by_id], own)
-    if len(wrong):
+    if pages is not None and len(wrong):
         row = int(wrong.min())
         raise BadRow(row, f"page {shown(pages[row].as_py())} is no page id: give 16 hexadecimal digits")
     empty = ~has_url & (lengths == 0)
@@ -158,7 +164,7 @@ class _Texts(NamedTuple):
     text: Bytes
 
 
-def starts_and_text(array: Any, rows: int) -> _Texts:
+def starts_and_text(array: pa.Array | None, rows: int) -> _Texts:
     """The texts of a column; empty ones if there is no column."""
     if array is None:
         return _Texts(np.zeros(rows + 1, np.int64), np.zeros(0, np.uint8))

@@ -71,11 +71,11 @@ def read_parquet(name: str, file: BinaryIO, rank: str) -> RankLayout:
     return RankLayout(FIELD_OF_RECORDS in types, batches(), types, key == SITE)
 
 
-def _teller(column: Any) -> Callable[[int], str]:
+def _teller(column: pa.Array) -> Callable[[int], str]:
     return lambda row: str(column[row])
 
 
-def _is_text(type_: Any) -> bool:
+def _is_text(type_: pa.DataType) -> bool:
     if pa.types.is_dictionary(type_):
         type_ = type_.value_type
     return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_null(type_))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from opicflow.schemas.arrays import Bytes, ColumnTuple
+from opicflow.schemas.arrays import Bytes, ColumnTuple, Hashes, Ints
 from opicflow.schemas.event_columns import CrawlEvents
 
 
@@ -18,26 +19,26 @@ class Scan(NamedTuple):
     `counts`: rows, URLs, records left to others, and whether the room for URLs was too small.
     """
 
-    offset: Any
-    announce: Any
-    time_ms: Any
-    modified_ms: Any
-    status: Any
-    digest: Any
-    media: Any
-    links_known: Any
-    hops: Any
-    url_starts: Any
-    begins: Any
-    ends: Any
-    weights: Any
-    nofollow: Any
-    retry_seconds: Any
-    quality: Any
-    odd_offsets: Any
-    odd_begins: Any
-    odd_ends: Any
-    counts: Any
+    offset: Ints
+    announce: Bytes
+    time_ms: Ints
+    modified_ms: Ints
+    status: npt.NDArray[np.int16]
+    digest: Hashes
+    media: Bytes
+    links_known: Bytes
+    hops: Ints
+    url_starts: Ints
+    begins: Ints
+    ends: Ints
+    weights: npt.NDArray[np.uint16]
+    nofollow: Bytes
+    retry_seconds: Ints
+    quality: npt.NDArray[np.int16]
+    odd_offsets: Ints
+    odd_begins: Ints
+    odd_ends: Ints
+    counts: Ints
 
     def events(self, text: Bytes) -> CrawlEvents:
         """The events that were read."""

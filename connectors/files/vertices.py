@@ -11,7 +11,7 @@ vertices are ignored. Files are plain, gzip or zstd.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ import pyarrow as pa
 from opicflow.connectors.files.csv_tables import RowBlock, read_columns, whole_rows
 from opicflow.connectors.files.line_blocks import pieces_of
 from opicflow.connectors.files.opening import InputRefused
-from opicflow.schemas.arrays import Bytes, Floats, Ints
+from opicflow.schemas.arrays import Bools, Bytes, Floats, Int, Ints
 from opicflow.schemas.errors import printable
 from opicflow.schemas.hashing import byte_at
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
@@ -128,7 +128,7 @@ def _is_whole(cell: str) -> bool:
     return cell.strip().removeprefix("-").isdecimal() and len(cell.strip()) < 19
 
 
-def _check(name: str, rows: RowBlock, wrong: Any, why: str) -> None:
+def _check(name: str, rows: RowBlock, wrong: Bools, why: str) -> None:
     if wrong.any():
         at = rows.line_of(int(np.argmax(wrong)))
         raise InputRefused(f"{name}, line {at}: {why}: correct the line, or remove it")
@@ -150,9 +150,9 @@ def _is_reversed(some: RowBlock) -> bool:
 
 
 @lean_kernel
-def _write_urls(text: Any, starts: Any, is_reversed: Any, scheme: Any, urls: Any, url_starts: Any) -> None:
+def _write_urls(text: Bytes, starts: Ints, is_reversed: bool, scheme: Bytes, urls: Bytes, url_starts: Ints) -> None:
     """Write the URL of each name; there is room for a scheme and a slash more."""
-    to = np.int64(0)
+    to: Int = np.int64(0)
     for row in range(starts.shape[0] - 1):
         begin, end = starts[row], starts[row + 1]
         if _has_scheme(text, begin, end):
@@ -170,15 +170,15 @@ def _write_urls(text: Any, starts: Any, is_reversed: Any, scheme: Any, urls: Any
 
 
 @inlined_kernel
-def _has_scheme(text: Any, begin: Any, end: Any) -> Any:
+def _has_scheme(text: Bytes, begin: Int, end: Int) -> bool:
     at = begin
     while at + 2 < end and byte_at(text, at) != 58:  # :
         at += 1
-    return at + 2 < end and byte_at(text, at + 1) == 47 and byte_at(text, at + 2) == 47
+    return bool(at + 2 < end and byte_at(text, at + 1) == 47 and byte_at(text, at + 2) == 47)
 
 
 @inlined_kernel
-def _is_all_digits(text: Any, begin: Any, end: Any) -> Any:
+def _is_all_digits(text: Bytes, begin: Int, end: Int) -> bool:
     """Return whether a name is an IP address: digits and dots, or brackets."""
     if byte_at(text, begin) == 91:  # [
         return True
@@ -189,7 +189,7 @@ def _is_all_digits(text: Any, begin: Any, end: Any) -> Any:
 
 
 @inlined_kernel
-def _write_host(text: Any, begin: Any, end: Any, is_reversed: Any, urls: Any, to: Any) -> Any:
+def _write_host(text: Bytes, begin: Int, end: Int, is_reversed: bool, urls: Bytes, to: Int) -> Int:
     """Write a host, its labels in the opposite order if `is_reversed`. Return where it ends."""
     if not is_reversed:
         for at in range(begin, end):

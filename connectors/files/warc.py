@@ -12,7 +12,6 @@ import zlib
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from email.utils import parsedate_to_datetime
-from typing import Any
 
 import orjson
 
@@ -227,8 +226,8 @@ def _visit_of_metadata(_fields_of_wat: Fields, body: bytes) -> CrawlEvent | None
         envelope = _object_at(orjson.loads(body), "Envelope")
     except orjson.JSONDecodeError as error:
         raise EventRefused(Reason.NOT_JSON, f"the metadata are not JSON: {error}") from None
-    head = {key.lower(): value for key, value in _object_at(envelope, "WARC-Header-Metadata").items()}
-    head = {key: value for key, value in head.items() if isinstance(value, str)}
+    given = {key.lower(): value for key, value in _object_at(envelope, "WARC-Header-Metadata").items()}
+    head = {key: value for key, value in given.items() if isinstance(value, str)}
     if not head:
         raise EventRefused(Reason.NOT_AN_EVENT, "the metadata have no Envelope with WARC-Header-Metadata")
     if head.get("warc-type") != "response":
@@ -244,7 +243,7 @@ def _visit_of_metadata(_fields_of_wat: Fields, body: bytes) -> CrawlEvent | None
     if status[0] == "3":
         links = _location(url, http)
     elif status[0] == "2" and isinstance(response.get("HTML-Metadata"), dict):
-        links, canonical = _links_of_metadata(response["HTML-Metadata"], url, http.get("x-robots-tag", ""))
+        links, canonical = _links_of_metadata(_object_at(response, "HTML-Metadata"), url, http.get("x-robots-tag", ""))
     return CrawlEvent(
         url,
         fetched_at_ms=fetched_at_ms,
@@ -258,7 +257,7 @@ def _visit_of_metadata(_fields_of_wat: Fields, body: bytes) -> CrawlEvent | None
     )
 
 
-def _links_of_metadata(page: dict[str, Any], url: str, robots: str) -> tuple[tuple[Link, ...], str | None]:
+def _links_of_metadata(page: dict[str, object], url: str, robots: str) -> tuple[tuple[Link, ...], str | None]:
     head = _object_at(page, "Head")
     nofollow = is_nofollow_rule(robots)
     for meta in _dicts(head.get("Metas")):
@@ -273,24 +272,24 @@ def _links_of_metadata(page: dict[str, Any], url: str, robots: str) -> tuple[tup
                 break
     base = head.get("Base")
     canonicals = (
-        link["url"]
+        href
         for link in _dicts(head.get("Link"))
-        if "canonical" in _text(link.get("rel")).lower().split() and isinstance(link.get("url"), str)
+        if "canonical" in _text(link.get("rel")).lower().split() and isinstance(href := link.get("url"), str)
     )
     return resolved_links(found, url, base if isinstance(base, str) else "", next(canonicals, ""), nofollow)
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     """Return a text or a number as text; of other values nothing: they may be nested deeper than `str` can follow."""
     return str(value) if isinstance(value, (str, int)) else ""
 
 
-def _object_at(value: Any, *path: str) -> dict[str, Any]:
+def _object_at(value: object, *path: str) -> dict[str, object]:
     """Return the object at this path of a JSON value; an empty one if there is none."""
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
     return value if isinstance(value, dict) else {}
 
 
-def _dicts(value: Any) -> list[dict[str, Any]]:
+def _dicts(value: object) -> list[dict[str, object]]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []

@@ -7,7 +7,6 @@ import os
 import re
 import zipfile
 import zlib
-from typing import Any
 
 from opicflow.schemas.errors import UserError, in_one_line
 
@@ -60,7 +59,7 @@ class ZipMember(io.RawIOBase):
         self._name = f"{path}/{member}"
         try:
             with zipfile.ZipFile(path) as archive:
-                self._file: Any = archive.open(member)
+                self._file = archive.open(member)
         except KeyError:
             raise ZipRefused(f"{self._name}: no such file: check the name") from None
         except _BROKEN as problem:
@@ -80,7 +79,7 @@ class ZipMember(io.RawIOBase):
     def read(self, size: int | None = -1) -> bytes:
         """Read at most so many bytes."""
         try:
-            data: bytes = self._file.read(size)
+            data = self._file.read(-1 if size is None else size)
         except _BROKEN as problem:
             raise self._refused(problem) from None
         return data

@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition, errors
 from kafka.errors import KafkaError
@@ -80,6 +80,7 @@ _ADVICE: tuple[tuple[type[KafkaError], str], ...] = (
     ),
 )
 
+_Client = TypeVar("_Client")
 _OTHER_LISTENER = "a listener with TLS or a login needs its security.protocol in the file of --properties"
 
 
@@ -154,22 +155,22 @@ class Connection:
             return RegistryAccess(self.registry) if self.registry else None
         return Properties.read(self.properties).registry(self.registry)
 
-    def consumer(self, **more: Any) -> Any:
+    def consumer(self, **more: object) -> KafkaConsumer:
         """Make a consumer without a group, whose caller assigns partitions and keeps offsets; it returns `Record`s."""
         return unpack_in_records(self._consumer(more))
 
-    def column_consumer(self, **more: Any) -> Any:
+    def column_consumer(self, **more: object) -> KafkaConsumer:
         """Make such a consumer, which returns `FetchedRecords`."""
         return unpack_in_columns(self._consumer(more))
 
-    def _consumer(self, more: dict[str, Any]) -> Any:
+    def _consumer(self, more: dict[str, object]) -> KafkaConsumer:
         return self._client(KafkaConsumer, {"group_id": None, "enable_auto_commit": False, **more})
 
-    def producer(self, **more: Any) -> Any:
+    def producer(self, **more: object) -> KafkaProducer:
         """Make an idempotent producer."""
         return self._client(KafkaProducer, {"enable_idempotence": True, "acks": "all", **more})
 
-    def admin(self, **more: Any) -> Any:
+    def admin(self, **more: object) -> KafkaAdminClient:
         """Make a client for topics and their settings."""
         return self._client(KafkaAdminClient, more)
 
@@ -194,7 +195,7 @@ class Connection:
             ) from None
 
     @parts_of("kafka-python", "kafka")
-    def _client(self, make: Callable[..., Any], settings: dict[str, Any]) -> Any:
+    def _client(self, make: Callable[..., _Client], settings: dict[str, object]) -> _Client:
         """Make a client that has connected to the cluster. Its requests never create topics."""
         # kafka-python logs every attempt, and at its lowest level all requests with passwords. All errors are raised.
         log = logging.getLogger("kafka")
@@ -206,7 +207,7 @@ class Connection:
             self._warn_without_tls(str(given["sasl_mechanism"]))
         networks: list[NetworkClient] = []
 
-        def network(**configs: Any) -> NetworkClient:
+        def network(**configs: object) -> NetworkClient:
             networks.append(NetworkClient(**configs))
             return networks[-1]
 

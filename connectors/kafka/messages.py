@@ -233,7 +233,7 @@ class Framer:
         self._name = name
         self._prefix = b""
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Leave out the response of the registry: it is requested again in the process that unpickles this."""
         return {**self.__dict__, "_prefix": b""}
 

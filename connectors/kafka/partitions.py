@@ -10,9 +10,8 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any
 
-from kafka import TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.errors import (
     CorruptRecordError,
     KafkaError,
@@ -26,6 +25,8 @@ from kafka.errors import (
 
 from opicflow.connectors.kafka.client import FetchedRecords
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
+
+_Offsets = dict[TopicPartition, int]
 
 PATIENCE_SECONDS = 120.0
 _MOST_WAIT_MS = 100
@@ -102,22 +103,22 @@ class TopicEnds:
     def __init__(self, connection: Connection, topics: Sequence[str]) -> None:
         self._connection = connection
         self._topics = topics
-        self._consumer: Any = None
+        self._consumer: KafkaConsumer | None = None
         self._partitions: dict[str, list[TopicPartition]] = {}
         self._counted_at = 0.0
 
     def __call__(self) -> dict[str, list[int]] | None:
         """Return the ends of each topic's partitions, as readers find them; None if the cluster does not answer."""
         try:
-            self._count_partitions()
+            consumer = self._connected()
             every = [one for of_topic in self._partitions.values() for one in of_topic]
-            ends = self._consumer.end_offsets(every, timeout_ms=_ENDS_TIMEOUT_MS)
+            ends = consumer.end_offsets(every, timeout_ms=_ENDS_TIMEOUT_MS)
         except (KafkaError, KafkaRefused, KeyError):  # KeyError: of the client, for a partition that was added just now
             self.close()
             return None
         return {topic: [ends[one] for one in of_topic] for topic, of_topic in self._partitions.items()}
 
-    def _count_partitions(self) -> None:
+    def _connected(self) -> KafkaConsumer:
         """Connect, and count the partitions from time to time: some may be added."""
         now = time.monotonic()
         if self._consumer is None or now - self._counted_at > _COUNT_SECONDS:
@@ -128,6 +129,7 @@ class TopicEnds:
             }
         if self._consumer is None:
             self._consumer = self._connection.consumer(isolation_level="read_committed")
+        return self._consumer
 
     def close(self) -> None:
         """Close the connection; the next call makes another one."""
@@ -150,7 +152,7 @@ def find_topic(connection: Connection, topic: str) -> tuple[str, int] | None:
         return described(admin, topic)
 
 
-def consumer_settings(consumers: int = 1) -> dict[str, Any]:
+def consumer_settings(consumers: int = 1) -> dict[str, object]:
     """Return settings for one of several consumers. Without a reset policy, a deleted offset raises an error."""
     return {
         "isolation_level": "read_committed",
@@ -182,10 +184,10 @@ def check_range(input_range: PartitionRange, first: int, last: int) -> None:
         )
 
 
-def poll(consumer: Any, left: PartitionRange, timeout_ms: int) -> dict[Any, list[FetchedRecords]]:
+def poll(consumer: KafkaConsumer, left: PartitionRange, timeout_ms: int) -> dict[TopicPartition, list[FetchedRecords]]:
     """Return the next records of a range; none after a failure that a retry may solve."""
     try:
-        found: dict[Any, list[FetchedRecords]] = consumer.poll(timeout_ms=timeout_ms)
+        found: dict[TopicPartition, list[FetchedRecords]] = consumer.poll(timeout_ms=timeout_ms)
     except (OffsetOutOfRangeError, LogTruncationError) as problem:
         raise _loss(consumer, left, problem) from None
     except CorruptRecordError as problem:
@@ -207,7 +209,7 @@ def no_answer(input_range: PartitionRange, seconds: float) -> KafkaRefused:
     )
 
 
-def _loss(consumer: Any, left: PartitionRange, problem: KafkaError) -> KafkaRefused:
+def _loss(consumer: KafkaConsumer, left: PartitionRange, problem: KafkaError) -> KafkaRefused:
     """Return the error for records that were lost while they were read."""
     with closing(left.connection.admin()) as admin:
         found = described(admin, left.topic)
@@ -265,7 +267,7 @@ def check_topic(topic: str, topic_id: str, found: str | None) -> None:
         )
 
 
-def described(admin: Any, topic: str) -> tuple[str, int] | None:
+def described(admin: KafkaAdminClient, topic: str) -> tuple[str, int] | None:
     """Return the id of a topic and its number of partitions, None if there is none. Errors of the client pass."""
     (found,) = admin.describe_topics([topic])
     problem = for_code(found["error_code"])
@@ -276,7 +278,7 @@ def described(admin: Any, topic: str) -> tuple[str, int] | None:
     return str(found["topic_id"]), len(found["partitions"])
 
 
-def _at_time(consumer: Any, default: dict[Any, int], last: dict[Any, int], time_ms: int | None) -> dict[Any, int]:
+def _at_time(consumer: KafkaConsumer, default: _Offsets, last: _Offsets, time_ms: int | None) -> _Offsets:
     """Return the first offsets at or after a time, or the last offsets where there are none."""
     if time_ms is None:
         return default

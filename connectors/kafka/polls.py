@@ -109,7 +109,7 @@ class _WaitOnce(beam.DoFn):
     def __init__(self, most_ms: int) -> None:
         self._most_ms = most_ms
 
-    def process(self, element: Any) -> Iterable[tuple[int, int]]:
+    def process(self, element: object) -> Iterable[tuple[int, int]]:
         wait_ms, self._most_ms = random.uniform(0, self._most_ms), 0
         Event().wait(wait_ms / 1000)
         return ((0, 0),)
@@ -140,7 +140,7 @@ class FindEnds(beam.DoFn):
     def process(
         self,
         element: tuple[int, int],
-        unused: Any = beam.DoFn.StateParam(UNUSED),  # noqa: B008  (Beam's way to declare state)
+        unused: object = beam.DoFn.StateParam(UNUSED),
     ) -> Iterator[Ends]:
         """Find the ends, at even intervals: the timers of several slots may go off together.
 

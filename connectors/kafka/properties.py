@@ -18,7 +18,7 @@ from difflib import get_close_matches
 from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from opicflow.connectors.kafka.tokens import client_tokens
@@ -203,18 +203,19 @@ class Properties:
         """The value of a name, None where it is missing or empty."""
         return self.values.get(name) or None
 
-    def client_settings(self) -> dict[str, Any]:
+    def client_settings(self) -> dict[str, object]:
         """The settings of a client of kafka-python, without the brokers."""
-        settings: dict[str, Any] = {"security_protocol": self._protocol()}
+        protocol = self._protocol()
+        settings: dict[str, object] = {"security_protocol": protocol}
         if self.get("client.id"):
             settings["client_id"] = self.get("client.id")
         for name, setting in _MILLISECONDS.items():
             if self.get(name):
                 settings[setting] = self._milliseconds(name)
-        if settings["security_protocol"].startswith("SASL"):
-            settings["sasl_mechanism"] = self._one_of("sasl.mechanism", _MECHANISMS)
-            settings.update(self._login(settings["sasl_mechanism"], settings["security_protocol"]))
-        if settings["security_protocol"].endswith("SSL"):
+        if protocol.startswith("SASL"):
+            mechanism = self._one_of("sasl.mechanism", _MECHANISMS)
+            settings |= {"sasl_mechanism": mechanism, **self._login(mechanism, protocol)}
+        if protocol.endswith("SSL"):
             settings["ssl_context"] = self.ssl_context()
         return settings
 
@@ -256,7 +257,7 @@ class Properties:
     def _mechanism(self) -> str:
         return (self.get("sasl.mechanism") or "").upper()
 
-    def _login(self, mechanism: str, protocol: str) -> dict[str, Any]:
+    def _login(self, mechanism: str, protocol: str) -> dict[str, object]:
         """The settings of a login."""
         if mechanism == _OAUTH:
             client, secret, scope, extensions = self._client()
@@ -313,7 +314,7 @@ class Properties:
             from botocore.session import Session  # type: ignore[import-untyped]
         except ImportError:
             self._refuse("sasl.mechanism", f"{_MSK} needs botocore: pip install 'opicflow[msk]'")
-        session: Any = Session()
+        session = Session()
         if session.get_credentials() is None:
             self._refuse(
                 "sasl.mechanism",

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from kafka.admin import ConfigResource, ConfigResourceType
@@ -23,7 +23,9 @@ from kafka.errors import KafkaError, for_code
 from opicflow.connectors.kafka.client import (
     MIN_RECORDS,
     BatchAppender,
+    FutureRecordMetadata,
     RecordColumns,
+    RecordMetadata,
     compressed_size,
     is_sending,
     stop_sending,
@@ -75,7 +77,7 @@ class RecordPosition(NamedTuple):
 class _Topic:
     partitions: int
     most_bytes: int
-    failed: Any
+    failed: Callable[[BaseException], None]
 
 
 class Publisher:
@@ -211,13 +213,15 @@ class Publisher:
         """Send records without keys and wait for them; returns their positions."""
         futures = [self._send(topic, None, value, partition, None) for value in values]
         self.flush()
+        positions = []
         for number, future in enumerate(futures):
             if future is None:
                 raise KafkaRefused(
                     f"{self._connection.brokers}: publishing to {topic}: record {number + 1} is larger than the topic "
                     "takes: raise its max.message.bytes"
                 )
-        return [RecordPosition(future.value.partition, future.value.offset) for future in futures]
+            positions.append(RecordPosition(future.value.partition, future.value.offset))
+        return positions
 
     def flush(self, timeout_seconds: float | None = None) -> None:
         """Wait until every record sent so far is acknowledged; raises `KafkaRefused` for the first that failed."""
@@ -246,7 +250,7 @@ class Publisher:
 
     def _send(
         self, topic: str, key: bytes | None, value: bytes | None, partition: int | None, timestamp_ms: int | None
-    ) -> Any:
+    ) -> FutureRecordMetadata | None:
         known = self._topics.get(topic) or self._describe(topic)
         # The same count as in the acknowledgement, where a missing key or value has size -1.
         size = (-1 if key is None else len(key)) + (-1 if value is None else len(value)) + _RECORD_COST_BYTES
@@ -268,14 +272,14 @@ class Publisher:
             self._check()
         return future
 
-    def _arrived(self, record: Any) -> None:
+    def _arrived(self, record: RecordMetadata) -> None:
         """Runs on the producer's thread for every record."""
         self._acknowledged_bytes += record.serialized_key_size + record.serialized_value_size + _RECORD_COST_BYTES
         self._acknowledged += 1
         if self._waiters:
             self._room.set()
 
-    def _arrived_together(self, records: int, size_bytes: int, _: Any) -> None:
+    def _arrived_together(self, records: int, size_bytes: int, _: RecordMetadata) -> None:
         """The same for the records of a chunk."""
         self._acknowledged_bytes += size_bytes
         self._acknowledged += records

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from kafka import TopicPartition
 
+from opicflow.connectors.kafka.client import Record as Message
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.late_records import LateRecords
 from opicflow.connectors.kafka.messages import describe_unread, writer_of
@@ -115,7 +116,7 @@ def batches(
                 yield arrived
 
 
-def _arrived(message: Any, decoder: Decoder, kind: type[Record]) -> Arrived:
+def _arrived(message: Message, decoder: Decoder, kind: type[Record]) -> Arrived:
     record, broken = None, ""
     try:
         if message.serialized_value_size < -1:

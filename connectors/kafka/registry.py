@@ -155,7 +155,7 @@ class SchemaRegistry:
                 f"subject {subject}: {_words(reasons[0])}: use another topic, or another registry"
             )
 
-    def _request(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+    def _request(self, method: str, path: str, body: dict[str, str] | None = None) -> Any:
         """Return the content of the response; None if the registry has no such subject, version or id."""
         headers = {"Content-Type": _CONTENT_TYPE} if body is not None else {}
         data = None if body is None else json.dumps(body).encode()
@@ -220,7 +220,7 @@ class SchemaRegistry:
         return KafkaRefused(f"schema registry {self._shown}: {reason}")
 
 
-def _body(schema: Schema) -> dict[str, Any]:
+def _body(schema: Schema) -> dict[str, str]:
     """Return the body of a request with a schema."""
     return {"schema": json.dumps(schema)}
 

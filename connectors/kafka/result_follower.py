@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kafka import OffsetAndMetadata, TopicPartition
 
+from opicflow.connectors.kafka.client import Record
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.late_records import LateRecords
 from opicflow.connectors.kafka.messages import writer_of
@@ -25,7 +26,7 @@ class ResultMessage(NamedTuple):
     """A message of a topic. `values` are those that Avro has; None for a tombstone, and if they cannot be read."""
 
     key: bytes
-    values: Mapping[str, Any] | None
+    values: Mapping[str, object] | None
     partition: int
     offset: int
     is_readable: bool = True
@@ -48,9 +49,9 @@ class ResultFollower:
         self.absent = [stream for stream, found in there.items() if found is None]
         self._ids = {stream: found[0] for stream, found in there.items() if found is not None}
         self._decoders = {stream: Decoder(SCHEMAS[stream], writer_of(connection)) for stream in self._ids}
-        self._streams: dict[Any, str] = {}
-        self._starts: dict[Any, int] = {}
-        self._goals: dict[Any, int] = {}
+        self._streams: dict[TopicPartition, str] = {}
+        self._starts: dict[TopicPartition, int] = {}
+        self._goals: dict[TopicPartition, int] = {}
         for stream in self._ids:
             for found in resolve(connection, prefix + stream, since_ms=since_ms[stream]):
                 one = TopicPartition(prefix + stream, found.partition)
@@ -142,12 +143,12 @@ class TopicReplaced(KafkaRefused):
     """A topic is not the one that was read before."""
 
 
-def _message(record: Any, decoder: Decoder, is_policy: bool) -> ResultMessage:
+def _message(record: Record, decoder: Decoder, is_policy: bool) -> ResultMessage:
     key = record.key or b""
     try:
         if record.serialized_value_size < -1:
             return ResultMessage(key, None, record.partition, record.offset, is_readable=False)
-        values: Mapping[str, Any] | None = None
+        values: Mapping[str, object] | None = None
         if is_policy and record.value is not None and frame_kind(record.value) is None:  # people write them as JSON
             values = to_avro(record_of(record.value, decoder, Policy))
         elif record.value is not None:

@@ -15,10 +15,10 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Event
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from kafka import TopicPartition
+from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import RetriableError
 
 from opicflow.connectors.files.decoded import Decoded
@@ -374,7 +374,7 @@ class _Reader:
         self._checked_at = time.monotonic()
         return True
 
-    def _poll(self, buffer: _Buffer, consumer: Any, timeout_ms: int) -> None:
+    def _poll(self, buffer: _Buffer, consumer: KafkaConsumer, timeout_ms: int) -> None:
         found = poll(consumer, buffer.unfetched, timeout_ms)
         now = time.monotonic()
         # After a pause the records may be those of a new topic: the client fetches by name.

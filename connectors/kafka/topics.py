@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from kafka import errors
+from kafka import KafkaAdminClient, errors
 from kafka.admin import ConfigResource, ConfigResourceType
 
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
@@ -77,7 +77,7 @@ class TopicSpec:
 
     def settings(self, replication: int) -> dict[str, str]:
         """Return the settings for a new topic. They do not depend on the defaults of brokers."""
-        settings: dict[str, Any] = {
+        settings: dict[str, str | int] = {
             "cleanup.policy": self.policy,
             "compression.type": "producer",
             "max.message.bytes": self.most_bytes,
@@ -329,16 +329,6 @@ def read_cluster(connection: Connection, wanted: Sequence[str]) -> Cluster:
         return _read_cluster(connection, admin, wanted)
 
 
-def topic_id(connection: Connection, topic: str) -> str:
-    """Return the id of a topic, which differs from that of a deleted topic with the same name."""
-    return str(_described(connection, topic)["topic_id"])
-
-
-def partition_count(connection: Connection, topic: str) -> int:
-    """Return the number of partitions of a topic."""
-    return len(_described(connection, topic)["partitions"])
-
-
 class Made(NamedTuple):
     """The names of the topics that were created, and the cluster after that."""
 
@@ -386,7 +376,7 @@ def make(connection: Connection, wanted: Sequence[TopicSpec], replication: int |
         return Made(frozenset(new), _read_cluster(connection, admin, names_))
 
 
-def _read_cluster(connection: Connection, admin: Any, wanted: Sequence[str]) -> Cluster:
+def _read_cluster(connection: Connection, admin: KafkaAdminClient, wanted: Sequence[str]) -> Cluster:
     there = _metadata(connection, admin, wanted)
     settings: Mapping[str, Mapping[str, Any]] = {}
     if there:
@@ -408,7 +398,7 @@ def _read_cluster(connection: Connection, admin: Any, wanted: Sequence[str]) -> 
     return Cluster(len(admin.describe_cluster()["brokers"]), topics)
 
 
-def _metadata(connection: Connection, admin: Any, wanted: Sequence[str]) -> dict[str, Any]:
+def _metadata(connection: Connection, admin: KafkaAdminClient, wanted: Sequence[str]) -> dict[str, Any]:
     """Return the metadata of the topics that exist."""
     found = {}
     for metadata in admin.describe_topics(list(wanted)):
@@ -418,11 +408,3 @@ def _metadata(connection: Connection, admin: Any, wanted: Sequence[str]) -> dict
         elif problem is not errors.UnknownTopicOrPartitionError:
             raise connection.refused(problem(), metadata["name"])
     return {name: found[name] for name in wanted if name in found}
-
-
-def _described(connection: Connection, topic: str) -> Any:
-    with connection.admin() as admin, connection.doing(f"reading {topic}"):
-        metadata = _metadata(connection, admin, [topic])
-        if topic not in metadata:
-            raise connection.refused(errors.UnknownTopicOrPartitionError(), topic)
-        return metadata[topic]

@@ -8,10 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
 from opicflow.schemas.errors import UserError, in_one_line
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
 
 _SCHEMES = ("file", "s3", "gs", "abfs", "abfss")
 _CONNECT_SECONDS, _REQUEST_SECONDS = 5.0, 30.0
@@ -106,7 +109,7 @@ class StorageFolder:
                 system.delete_file(path)
 
     @contextmanager
-    def _system(self) -> Iterator[tuple[Any, str]]:
+    def _system(self) -> Iterator[tuple[FileSystem, str]]:
         try:
             yield _file_system(self.url)
         except FileNotFoundError:
@@ -119,13 +122,13 @@ def _joined(root: str, name: str) -> str:
     return f"{root}/{name}".rstrip("/")
 
 
-def _file_system(url: str) -> tuple[Any, str]:
+def _file_system(url: str) -> tuple[FileSystem, str]:
     """Return pyarrow's file system of a URL, and the path in it. Its clients are shared by this process."""
     from pyarrow import fs
 
     parts = urlsplit(url)
     if parts.scheme != "s3":
-        found: tuple[Any, str] = fs.FileSystem.from_uri(url)
+        found: tuple[FileSystem, str] = fs.FileSystem.from_uri(url)
         return found[0], found[1].rstrip("/")
     # pyarrow would find the variables, but make the bucket a part of the server's name.
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
@@ -141,6 +144,6 @@ def _file_system(url: str) -> tuple[Any, str]:
     return _s3_systems[url, endpoint], f"{parts.netloc}{parts.path}".rstrip("/")
 
 
-_s3_systems: dict[tuple[str, str], Any] = {}
+_s3_systems: dict[tuple[str, str], FileSystem] = {}
 _ALL_SCHEMES = ", ".join(f"{scheme}://" for scheme in _SCHEMES)
 _SECRET_SETTINGS = {"access_key", "secret_key", "session_token"}

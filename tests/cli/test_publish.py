@@ -25,7 +25,8 @@ from opicflow.connectors.files.log_reader import FileRange, format_of, read
 from opicflow.connectors.files.opening import Block, decompressed
 from opicflow.connectors.kafka.client import compressed_size
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
-from opicflow.connectors.kafka.topics import TopicSpec, make, names, specs, topic_id
+from opicflow.connectors.kafka.partitions import partitions_of_topic
+from opicflow.connectors.kafka.topics import TopicSpec, make, names, specs
 from opicflow.pipelines.cli import main
 from opicflow.pipelines.cli.commands import publish
 from opicflow.pipelines.ledger import LedgerConfig
@@ -739,6 +740,6 @@ def test_a_partition_that_is_added_finds_the_rules_that_were_published(
         assert (code, err) == (0, "")
     (note,) = published_rules.StoredNotes(connection, topics.policies)()
     assert note.offsets == (0,) * 6
-    events = topic_id(connection, topics.crawl_events)
+    events, _ = partitions_of_topic(connection, topics.crawl_events)
     assert published_rules.first_rules([note], events, 6, 0, Rules()) == Rules(UrlRules(fold_www=True))
     assert published_rules.first_rules([note], events, 5, 0, Rules()) == Rules()

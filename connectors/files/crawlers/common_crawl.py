@@ -10,7 +10,7 @@ from opicflow.connectors.files.crawlers.record_format import (
     RecordFormat,
     http_status,
     number_at,
-    parsed_json,
+    parsed_object,
     signs,
     text_at,
     time_at,
@@ -32,7 +32,7 @@ _REVISIT = "warc/revisit"
 
 def _record_of(line: re.Match[bytes]) -> Record:
     """Return a line of a CDXJ index, a key, a time and an object, as an object that has the time, too."""
-    return {"timestamp": line[2].decode(), "urlkey": "", **parsed_json(line[3])}
+    return {"timestamp": line[2].decode(), "urlkey": "", **parsed_object(line[3])}
 
 
 def _read(record: Record) -> CrawlEvent:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from opicflow.connectors.files.crawlers.record_format import (
     Record,
     RecordFormat,
     number_at,
-    parsed_json,
+    object_at,
+    parsed_object,
     signs,
     text_at,
     time_at,
@@ -23,8 +22,7 @@ _DONE, _ERRORS, _SKIPPED = 4, (5, 6), 7
 def _read(record: Record) -> CrawlEvent:
     packed = record.get(_PACKED)
     if isinstance(packed, str) and packed:
-        inner = parsed_json(packed, "json: ")
-        record = {**record, **inner} if isinstance(inner, dict) else record
+        record = {**record, **parsed_object(packed, "json: ")}
     url, handled_ms, state = url_at(record, "url"), time_at(record, "handledAt"), _state_of(record)
     if handled_ms is None or state == _SKIPPED:
         return CrawlEvent(url, announce=True)
@@ -43,9 +41,7 @@ def _read(record: Record) -> CrawlEvent:
 
 def _state_of(record: Record) -> int | None:
     """Return the state that Crawlee keeps among the data of the user."""
-    data: Any = record.get("userData")
-    data = data.get("__crawlee") if isinstance(data, dict) else None
-    return number_at(data, "state") if isinstance(data, dict) else None
+    return number_at(object_at(object_at(record, "userData"), "__crawlee"), "state")
 
 
 FORMAT = RecordFormat(

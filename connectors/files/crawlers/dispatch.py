@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import orjson
 
 from opicflow.connectors.files.crawlers import (
@@ -24,6 +22,8 @@ FORMATS: dict[str, RecordFormat] = {
     module.FORMAT.name: module.FORMAT
     for module in (heritrix, stormcrawler, nutch, browsertrix, crawlee, katana, common_crawl)
 }
+LINK_FORMATS = {f"{one.name}-links": one for one in FORMATS.values() if one.link_of is not None}
+"""Formats of which users may read, instead of visits, the links by which URLs were found."""
 MARKS = tuple(mark for one in FORMATS.values() for mark in one.marks)
 """Names of fields that distinguish records of other crawlers from ours. A record with one is examined closely."""
 BOM = b"\xef\xbb\xbf"
@@ -108,22 +108,16 @@ def _record_of_line(line: bytes, name: str) -> Record:
     return _LINES[name].record_of(found)
 
 
-def _link_of_heritrix(line: bytes) -> list[str]:
-    return heritrix.link_of_record(_record_of_line(line, heritrix.FORMAT.name))
+def link_of_line(line: bytes, name: str) -> list[str]:
+    """Return the page that a URL was found on, and the URL; an empty list where none is named. Raises `EventRefused`.
 
-
-def _link_of_katana(line: bytes) -> list[str]:
-    value = _parsed(line, "line")
-    if not isinstance(value, dict) or not katana.FORMAT.recognises(value):
-        raise EventRefused(Reason.NOT_AN_EVENT, "it is no record of Katana (katana-links)")
-    return katana.link_of_record(value)
-
-
-LINKS_OF_LINES: dict[str, Callable[[bytes], list[str]]] = {
-    "heritrix-links": _link_of_heritrix,
-    "katana-links": _link_of_katana,
-}
-"""The page that a URL was found on, and the URL, in formats whose lines name both; otherwise an empty list."""
+    `name` is one of `LINK_FORMATS`.
+    """
+    named = LINK_FORMATS[name]
+    record: object = _record_of_line(line, named.name) if named.line is not None else _parsed(line, "line")
+    if not isinstance(record, dict) or not named.recognises(record) or named.link_of is None:
+        raise EventRefused(Reason.NOT_AN_EVENT, f"it is no record of {named.title} ({name})")
+    return named.link_of(record)
 
 
 def is_text_of_a_crawler(line: bytes) -> bool:

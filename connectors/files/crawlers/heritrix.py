@@ -89,7 +89,7 @@ def _fetched_at_ms(record: Record) -> int | None:
     return time_at(record, "timestamp") if begun_ms is None else begun_ms
 
 
-def link_of_record(record: Record) -> list[str]:
+def _link_of(record: Record) -> list[str]:
     """Return the page that a URL was found on, and the URL; an empty list for a seed or another lookup."""
     via, url = text_at(record, "via"), url_at(record, "url")
     return [] if via is None or url.startswith(_OTHER_LOOKUPS) else [via, url]
@@ -104,4 +104,5 @@ FORMAT = RecordFormat(
     marks=("hop_path",),
     read=_read,
     line=LineFormat("a Heritrix crawl.log", _LINE, _record_of),
+    link_of=_link_of,
 )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from opicflow.connectors.files.crawlers.record_format import (
     Record,
     RecordFormat,
     http_status,
     number_at,
+    object_at,
     signs,
     text_at,
     time_at,
@@ -18,16 +17,14 @@ from opicflow.schemas.crawl_events import CrawlEvent, EventRefused, Link, Reason
 
 
 def _fits(record: Record) -> bool:
-    request = record["request"]
-    return isinstance(request, dict) and "endpoint" in request
+    return "endpoint" in object_at(record, "request")
 
 
 def _read(record: Record) -> CrawlEvent:
-    request, response = record["request"], record.get("response")
+    request, response = object_at(record, "request"), object_at(record, "response")
     url, error, method = url_at(request, "endpoint"), text_at(record, "error"), text_at(request, "method") or "GET"
     if method != "GET":
         raise EventRefused(Reason.BAD_FIELD, f"method: a request by {method[:20]} is no fetch of a page")
-    response = response if isinstance(response, dict) else {}
     code = number_at(response, "status_code") or None
     if code is None and error is None:
         return CrawlEvent(url, announce=True)
@@ -46,15 +43,14 @@ def _read(record: Record) -> CrawlEvent:
 
 def _headers_of(response: Record) -> dict[str, str]:
     """Return the header fields by their small names, with - between words: some versions write _."""
-    found: Any = response.get("headers")
-    if not isinstance(found, dict):
-        return {}
+    found = object_at(response, "headers")
     return {name.lower().replace("_", "-"): value for name, value in found.items() if isinstance(value, str)}
 
 
-def link_of_record(record: Record) -> list[str]:
+def _link_of(record: Record) -> list[str]:
     """Return the page that an endpoint was found on, and the endpoint; an empty list where no page is named."""
-    source, url = text_at(record["request"], "source"), url_at(record["request"], "endpoint")
+    request = object_at(record, "request")
+    source, url = text_at(request, "source"), url_at(request, "endpoint")
     return [source, url] if source else []
 
 
@@ -65,4 +61,5 @@ FORMAT = RecordFormat(
     signs=signs("request"),
     read=_read,
     fits=_fits,
+    link_of=_link_of,
 )

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
 from opicflow.schemas.crawl_events import CrawlEvent, EventRefused, Reason
 from opicflow.schemas.json_events import kind_of, time_ms_of
 
-Record = dict[str, Any]
+Record = dict[str, object]
 """A record as its crawler wrote it: a JSON object, or a row of CSV by the names of the columns."""
 
 
@@ -35,7 +35,8 @@ class RecordFormat:
     `read` returns the event of a record, None if it is about no page; it raises `EventRefused`. `marks` are the names
     that distinguish a record from one of ours that also has a URL. Where users name the format, `weak_signs` are
     enough: records of other formats may have them, too. `lacks` names the data that its logs do not have. `line`: its
-    records may also be lines of text.
+    records may also be lines of text. `link_of` returns the page that the URL of a record was found on, and the URL; an
+    empty list where none is named.
     """
 
     name: str
@@ -47,6 +48,7 @@ class RecordFormat:
     fits: Callable[[Record], bool] = _fits_always
     weak_signs: tuple[frozenset[str], ...] = ()
     line: LineFormat | None = None
+    link_of: Callable[[Record], list[str]] | None = None
 
     def recognises(self, record: Record, is_named: bool = False) -> bool:
         """Whether a record is one of this format; `is_named`: users say so."""
@@ -59,12 +61,19 @@ def signs(*names: str) -> tuple[frozenset[str], ...]:
     return tuple(frozenset(one.split()) for one in names)
 
 
-def parsed_json(text: bytes | str, called: str = "") -> Any:
-    """Return a JSON value within a record; `called` is its name in messages."""
+def parsed_object(text: bytes | str, called: str = "") -> Record:
+    """Return a JSON object within a record, an empty one for another value; `called` is its name in messages."""
     try:
-        return orjson.loads(text)
+        found = orjson.loads(text)
     except orjson.JSONDecodeError as problem:
         raise EventRefused(Reason.NOT_JSON, f"{called}{json_problem(problem)}") from None
+    return found if isinstance(found, dict) else {}
+
+
+def object_at(record: Record, name: str) -> Record:
+    """Return an object of a record; an empty one if there is none."""
+    found = record.get(name)
+    return found if isinstance(found, dict) else {}
 
 
 def json_problem(problem: orjson.JSONDecodeError) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from opicflow.connectors.files.crawlers.record_format import (
     Record,
     RecordFormat,
     http_status,
     number_at,
+    object_at,
     signs,
     text_at,
     time_at,
@@ -36,7 +35,7 @@ def _fits(record: Record) -> bool:
 
 
 def _read(record: Record) -> CrawlEvent:
-    record = record.get(_DOCUMENT, record)
+    record = object_at(record, _DOCUMENT) or record
     url, word, metadata = url_at(record, "url"), text_at(record, "status"), _metadata_of(record)
     if word == _DISCOVERED:
         return CrawlEvent(url, announce=True, fetched_at_ms=time_at(metadata, "discoveryDate"))
@@ -62,9 +61,7 @@ def _read(record: Record) -> CrawlEvent:
 
 def _metadata_of(record: Record) -> Record:
     """Return the first value of each name of the metadata; in an index a point in a name is %2E."""
-    found: Any = record.get("metadata")
-    if not isinstance(found, dict):
-        return {}
+    found = object_at(record, "metadata")
     firsts = {name: value[0] if isinstance(value, list) and value else value for name, value in found.items()}
     return {name.replace("%2E", "."): None if value == [] else value for name, value in firsts.items()}
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from opicflow.schemas.arrays import Ints
+from opicflow.schemas.arrays import Bytes, Ints
 from opicflow.schemas.kernel import lean_kernel
 from opicflow.schemas.message_columns import MessageBatch, value_spans
 
@@ -149,7 +149,7 @@ def message_batch(
 
 
 @lean_kernel
-def _copy_values(source: Any, begins: Any, sizes: Any, target: Any, target_begins: Any) -> None:
+def _copy_values(source: Bytes, begins: Ints, sizes: Ints, target: Bytes, target_begins: Ints) -> None:
     for row in range(sizes.shape[0]):
         begin, to, size = begins[row], target_begins[row], max(sizes[row], 0)
         value, into = source[begin : begin + size], target[to : to + size]

@@ -1,24 +1,27 @@
 """Unpacks fetched record batches as columns: what kafka-python does record by record, in a tenth of the time.
 
 A consumer given to `unpack_in_columns` returns `FetchedRecords`, one given to `unpack_in_records` returns `Record`s
-instead of kafka-python's own records. kafka-python still decides what to fetch and when, and what a failure means. It
-also unpacks the formats before Kafka 0.11. The records unpacked at once are bounded in bytes and in number: a batch may
-hold a thousand times its own bytes.
+instead of kafka-python's own records. kafka-python still decides what to fetch and when, and what a failure means. The
+records unpacked at once are bounded in bytes and in number: a batch may hold a thousand times its own bytes. Formats
+before Kafka 0.11 are not read: brokers that give topics an id, as opicflow needs them, write none.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+from kafka import KafkaConsumer, TopicPartition
 from kafka.consumer.fetcher import Fetcher
-from kafka.errors import CorruptRecordError, KafkaError
+from kafka.errors import CorruptRecordError
 from kafka.protocol.consumer import IsolationLevel
+from kafka.record.default_records import DefaultRecordBatch
+from kafka.record.memory_records import MemoryRecords
 
 from opicflow.connectors.kafka.client.fetched_records import COLUMNS, TIMES, FetchedRecords, Record
-from opicflow.connectors.kafka.client.unpacking import UnpacksTooLarge, unpack_old, unpacked_records
+from opicflow.connectors.kafka.client.unpacking import UnpacksTooLarge, unpacked_records
+from opicflow.schemas.arrays import Bytes, Int, Ints
 from opicflow.schemas.kernel import lean_kernel
 from opicflow.schemas.libraries import parts_of
 from opicflow.schemas.varint import read_signed
@@ -26,21 +29,21 @@ from opicflow.schemas.varint import read_signed
 _MOST_RECORDS = 1 << 16
 """Records that are unpacked at once."""
 _NO_END = (1 << 63) - 1
+_FORMAT = 2
+"""The format of batches since Kafka 0.11."""
 _LEAST_BYTES = 7
 """A record without key, value and headers: length, attributes, time, offset, and three more lengths."""
 
-_Unpacks = Callable[[Any, int], Iterator[FetchedRecords]]
-
 
 @parts_of("kafka-python", "kafka")
-def unpack_in_columns(consumer: Any) -> Any:
+def unpack_in_columns(consumer: KafkaConsumer) -> KafkaConsumer:
     """Return the consumer, a new one of kafka-python, changed to return `FetchedRecords`."""
     consumer._fetcher.PartitionRecords = PartitionColumns
     return consumer
 
 
 @parts_of("kafka-python", "kafka")
-def unpack_in_records(consumer: Any) -> Any:
+def unpack_in_records(consumer: KafkaConsumer) -> KafkaConsumer:
     """Return the consumer, a new one of kafka-python, changed to return each `Record`."""
     consumer._fetcher.PartitionRecords = PartitionRows
     return consumer
@@ -64,7 +67,7 @@ class PartitionColumns(Fetcher.PartitionRecords):  # type: ignore[misc]
 
     _ready: FetchedRecords | None = None
 
-    def take(self, n: int | None = None) -> Any:
+    def take(self, n: int | None = None) -> _Taken | list[Record]:
         """Return the next records, at most `n`; a failure is raised after all records before it were returned."""
         self._maybe_raise_next_inline_exception()
         taken: list[FetchedRecords] = []
@@ -88,38 +91,37 @@ class PartitionColumns(Fetcher.PartitionRecords):  # type: ignore[misc]
             self._next_inline_exception = problem
         return self._as_returned(taken)
 
-    def _as_returned(self, taken: Sequence[FetchedRecords]) -> Any:
+    def _as_returned(self, taken: Sequence[FetchedRecords]) -> _Taken | list[Record]:
         return _Taken(taken)
 
     def _maybe_skip_record(self, records: FetchedRecords) -> bool:
         """Whether a part of a batch ends before the requested offset."""
         return bool(records.next_offset <= self.fetch_offset)
 
-    def _unpack_records(self, topic_partition: Any, records: Any, *deserializers: Any) -> Iterator[FetchedRecords]:
+    def _unpack_records(
+        self, topic_partition: TopicPartition, records: MemoryRecords, *deserializers: object
+    ) -> Iterator[FetchedRecords]:
         """Yield the records of each batch, without aborted transactions and transaction markers."""
         last = None
         while (batch := _next_batch(records)) is not None:
             last = batch
+            if batch.magic != _FORMAT:
+                raise CorruptRecordError(
+                    f"the batch at offset {batch.base_offset} has format {batch.magic}, which is not read"
+                )
             if self.check_crcs and not batch.validate_crc():
                 raise CorruptRecordError(
                     f"Record batch for partition {topic_partition} at offset {batch.base_offset} failed crc check"
                 )
-            if batch.magic < 2:
-                yield from filter(None, _unpack(batch, topic_partition.partition, _unpack_old))
-                continue
-            if batch.magic > 2:
-                raise CorruptRecordError(
-                    f"the batch at offset {batch.base_offset} has format {batch.magic}, which is not known"
-                )
             self.leader_epoch = batch.leader_epoch
             if not self._was_aborted(batch) and not batch.is_control_batch:
-                yield from filter(None, _unpack(batch, topic_partition.partition, _unpack_new))
+                yield from filter(None, _unpack(batch, topic_partition.partition))
             self.next_fetch_offset = batch.next_offset
-        if last is not None and last.magic == 2:
+        if last is not None:
             self.next_fetch_offset = last.next_offset  # compaction may have removed the last records
         self.drain()
 
-    def _was_aborted(self, batch: Any) -> bool:
+    def _was_aborted(self, batch: DefaultRecordBatch) -> bool:
         if self.isolation_level != IsolationLevel.READ_COMMITTED or not batch.has_producer_id():
             return False
         self._consume_aborted_transactions_up_to(batch.last_offset)
@@ -129,7 +131,7 @@ class PartitionColumns(Fetcher.PartitionRecords):  # type: ignore[misc]
         return bool(self._is_batch_aborted(batch))
 
 
-def _next_batch(records: Any) -> Any:
+def _next_batch(records: MemoryRecords) -> DefaultRecordBatch | None:
     """Return the next batch of a fetch; None at its end."""
     try:
         return records.next_batch()
@@ -144,37 +146,21 @@ class PartitionRows(PartitionColumns):
         return [record for part in taken for record in part.records()]
 
 
-def _unpack(batch: Any, partition: int, unpack_parts: _Unpacks) -> Iterator[FetchedRecords]:
-    """Yield the records of a batch. For one that is too large, yield a record that reports it, at its last offset."""
+def _unpack(batch: DefaultRecordBatch, partition: int) -> Iterator[FetchedRecords]:
+    """Yield the records of a batch in parts of a bounded size.
+
+    For a batch that is too large, yield a record that reports it, at its last offset.
+    """
     try:
-        yield from unpack_parts(batch, partition)
-    except UnpacksTooLarge as problem:
-        last = getattr(batch, "last_offset", batch.base_offset)
-        time_ms, epoch = getattr(batch, "max_timestamp", None), getattr(batch, "leader_epoch", -1)
-        yield FetchedRecords.unread(epoch, partition, last, -1 if time_ms is None else time_ms, problem.records)
-
-
-def _unpack_old(batch: Any, partition: int) -> Iterator[FetchedRecords]:
-    """Yield the records of a batch of a format before 0.11."""
-    unpack_old(batch)
-    try:
-        times_ms = ((one, -1 if one.timestamp is None else one.timestamp) for one in batch)
-        rows = [(one.offset, time_ms, one.key, one.value) for one, time_ms in times_ms]
-    except KafkaError:
-        raise
-    except Exception as problem:  # kafka-python compares neither lengths nor attributes with what may be
-        raise CorruptRecordError(
-            f"the batch at offset {batch.base_offset} cannot be unpacked ({type(problem).__name__})"
-        ) from None
-    yield FetchedRecords.of(partition, rows)
-
-
-def _unpack_new(batch: Any, partition: int) -> Iterator[FetchedRecords]:
-    """Yield the records of a batch of the present format, in parts of a bounded size."""
-    text, count = unpacked_records(batch), batch.records_count
+        text, count = unpacked_records(batch), batch.records_count
+    except UnpacksTooLarge:
+        yield FetchedRecords.unread(
+            batch.leader_epoch, partition, batch.last_offset, batch.max_timestamp, max(batch.records_count, 1)
+        )
+        return
     if not 0 <= count * _LEAST_BYTES <= len(text):  # before memory is taken for so many
         raise CorruptRecordError(f"the batch at offset {batch.base_offset} is too short for its {count} records")
-    data, begins = np.frombuffer(text, np.uint8), [0]
+    data, begins = np.frombuffer(text, np.uint8), list[Int]([0])
     sizes = [min(_MOST_RECORDS, count - first) for first in range(0, count, _MOST_RECORDS)]
     columns = np.empty((COLUMNS, min(count, _MOST_RECORDS)), np.int64)
     for size in sizes:
@@ -195,7 +181,7 @@ def _unpack_new(batch: Any, partition: int) -> Iterator[FetchedRecords]:
 
 
 @lean_kernel
-def _scan(data: Any, at: Any, first_offset: Any, first_time_ms: Any, columns: Any) -> Any:
+def _scan(data: Bytes, at: Int, first_offset: Int, first_time_ms: Int, columns: Ints) -> Int:
     """Fill a column per record: offset, time, begin and size of its key, begin and size of its value.
 
     Returns the end of the last record, -1 if the data are corrupt. A record consists of length, attributes (1 byte),
@@ -216,8 +202,8 @@ def _scan(data: Any, at: Any, first_offset: Any, first_time_ms: Any, columns: An
             part, at = read_signed(data, at, size)
             if part > end - at:
                 return -1
-            columns[column, row], columns[column + 1, row] = at, max(part, -1)
-            at += max(part, 0)
+            columns[column, row], columns[column + 1, row] = at, max(part, np.int64(-1))
+            at += max(part, np.int64(0))
         headers, at = read_signed(data, at, size)
         if headers < 0 or headers > end - at:
             return -1
@@ -225,7 +211,7 @@ def _scan(data: Any, at: Any, first_offset: Any, first_time_ms: Any, columns: An
             part, at = read_signed(data, at, size)
             if part > end - at:
                 return -1
-            at += max(part, 0)
+            at += max(part, np.int64(0))
         if at != end:
             return -1
     return at

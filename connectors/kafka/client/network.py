@@ -9,6 +9,7 @@ setting `kafka_client`; `NetworkClient` is one.
 from __future__ import annotations
 
 import selectors
+import socket
 import ssl
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from typing import Any
 
 from kafka import errors
 from kafka.net.compat import KafkaNetClient
+from kafka.net.connection import KafkaConnection
 from kafka.net.inet import KafkaNetSocket
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
@@ -66,7 +68,9 @@ class _Socket(KafkaNetSocket):  # type: ignore[misc]
 
     SCHEMES = ()
 
-    async def sock_connect(self, net: Any, sock: Any, sockaddr: Any, timeout_at: float | None = None) -> Any:
+    async def sock_connect(
+        self, net: NetworkSelector, sock: socket.socket, sockaddr: object, timeout_at: float | None = None
+    ) -> Any:
         try:
             return await super().sock_connect(net, sock, sockaddr, timeout_at=timeout_at)
         except BaseException:
@@ -74,7 +78,7 @@ class _Socket(KafkaNetSocket):  # type: ignore[misc]
             raise
 
 
-async def _connect_any(net: Any, node: Any, options: Any, timeout_at: float | None) -> Any:
+async def _connect_any(net: NetworkSelector, node: Any, options: object, timeout_at: float | None) -> Any:
     """Return a socket connected to the first address of the host that accepts."""
     sockets = _Socket()
     problem: errors.KafkaError | None = None
@@ -94,7 +98,7 @@ class _LargeReads:
     connection: kafka-python dropped bytes that it read together with the end, so the reason was sometimes lost.
     """
 
-    _sock: Any
+    _sock: socket.socket
 
     def _sock_recv(self) -> tuple[bytes, errors.KafkaError | None]:
         pieces: list[bytes] = []
@@ -125,19 +129,19 @@ class _TlsTransport(_LargeReads, KafkaSSLTransport):  # type: ignore[misc]
 class _Manager(KafkaConnectionManager):  # type: ignore[misc]
     """Keeps the last failure of each broker; the next request to a broker raises its permanent failure."""
 
-    def __init__(self, net: Any, **configs: Any) -> None:
+    def __init__(self, net: NetworkSelector, **configs: object) -> None:
         super().__init__(net, **configs)
         self.cluster.config["allow_auto_create_topics"] = False
         self.cluster.config["retry_backoff_ms"] = _METADATA_PAUSE_MS
         self.failures: dict[str, BaseException] = {}
 
-    def get_connection(self, node_id: Any, timeout_ms: float | None = None, **more: Any) -> Any:
+    def get_connection(self, node_id: int | str, timeout_ms: float | None = None, **more: object) -> Any:
         """Limit the time for one broker, so that a broker that does not answer leaves time for the others."""
         if timeout_ms is not None:
             timeout_ms = min(timeout_ms, self.config["socket_connection_setup_timeout_ms"] / _BROKERS_TO_TRY)
         return super().get_connection(node_id, timeout_ms=timeout_ms, **more)
 
-    def close(self, node_id: Any = None, timeout_ms: float | None = None) -> None:
+    def close(self, node_id: int | str | None = None, timeout_ms: float | None = None) -> None:
         """Close sockets at once: kafka-python waits for pending writes, which nothing completes after the close."""
         transports = [conn.transport for conn in self._conns.values()] if node_id is None else []
         super().close(node_id, timeout_ms)
@@ -165,7 +169,7 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
                     raise
         raise errors.KafkaTimeoutError("no broker can be reached at its advertised address")
 
-    async def _connect(self, node: Any, conn: Any, **more: Any) -> None:
+    async def _connect(self, node: Any, conn: KafkaConnection, **more: object) -> None:
         await super()._connect(node, conn, **more)
         address, problem = f"{node.host}:{node.port}", conn.init_future.exception
         if problem is None:
@@ -175,7 +179,7 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
         if is_permanent(problem):
             self._auth_failures[node.node_id] = problem
 
-    async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
+    async def _build_transport(self, node: Any, timeout_at: float | None = None) -> _LargeReads:
         """Limit the time of the TLS handshake too, and close the socket of a failed attempt."""
         sock = await _connect_any(self._net, node, self.config["socket_options"], timeout_at)
         if not self.ssl_enabled:
@@ -205,7 +209,7 @@ class _Selector(selectors.DefaultSelector):
 class NetworkClient(KafkaNetClient):  # type: ignore[misc]
     """The value of the setting `kafka_client`. `failures` holds the last failure of each unreachable broker."""
 
-    def __init__(self, **configs: Any) -> None:
+    def __init__(self, **configs: object) -> None:
         net = NetworkSelector(**{**configs, "selector": _Selector})
         super().__init__(net=net, manager=_Manager(net, **configs))
 

@@ -15,17 +15,18 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import kafka
 import numpy as np
 from kafka import KafkaProducer, TopicPartition
 from kafka.producer.future import FutureRecordMetadata
 from kafka.producer.producer_batch import ProducerBatch
+from kafka.producer.record_accumulator import RecordAccumulator
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecordsBuilder
 
-from opicflow.schemas.arrays import Bytes, Ints
+from opicflow.schemas.arrays import Bytes, Int, Ints
 from opicflow.schemas.columns import Texts
 from opicflow.schemas.kernel import kernel
 from opicflow.schemas.varint import put_bytes, put_signed, signed_bytes
@@ -43,7 +44,7 @@ _MAX_FRAME_BYTES = 40
 class RecordChunk(NamedTuple):
     """Records that one future acknowledges."""
 
-    future: Any
+    future: FutureRecordMetadata
     records: int
     size_bytes: int
 
@@ -77,13 +78,13 @@ class BatchAppender:
     def __init__(self, producer: KafkaProducer) -> None:
         """The producer must not use transactions."""
         self._producer = producer
-        self._accumulator: Any = producer._accumulator
+        self._accumulator: RecordAccumulator = producer._accumulator
         self._batch_bytes = int(producer.config["batch_size"])
         self._linger_seconds = producer.config["linger_ms"] / 1000
         self._woken_at = -math.inf
 
     @classmethod
-    def of(cls, producer: Any) -> BatchAppender | None:
+    def of(cls, producer: KafkaProducer) -> BatchAppender | None:
         """Return an appender, or None if the layout of the producer's batches is unknown."""
         is_tested = isinstance(producer, KafkaProducer) and kafka.__version__.startswith(TESTED_VERSIONS)
         return cls(producer) if is_tested and producer._accumulator.config["message_version"] == 2 else None
@@ -101,7 +102,7 @@ class BatchAppender:
 
     def append_one(
         self, topic: str, partition: int, key: bytes | None, value: bytes | None, timestamp_ms: int | None
-    ) -> Any:
+    ) -> FutureRecordMetadata:
         """Append one record to the batches of a partition; returns its future."""
         topic_partition = TopicPartition(topic, partition)
         future, is_full, is_new, _ = self._accumulator.append(topic_partition, timestamp_ms, key, value, [])
@@ -156,7 +157,7 @@ class BatchAppender:
         self._woken_at = now
         self._producer._sender.wakeup()
 
-    def _fill(self, batch: Any, records: RecordColumns, rows: Ints) -> int:
+    def _fill(self, batch: ProducerBatch, records: RecordColumns, rows: Ints) -> int:
         """Append as many records as fit, at least one if the batch is empty; returns how many."""
         memory = batch.records
         if memory._closed:
@@ -223,21 +224,21 @@ def _join(values: Sequence[bytes | None]) -> tuple[Bytes, Ints, Ints]:
 
 @kernel
 def _encode(
-    sizes: Any,
-    times_ms: Any,
-    keys: Any,
-    key_starts: Any,
-    key_lengths: Any,
-    values: Any,
-    value_starts: Any,
-    value_lengths: Any,
-    rows: Any,
+    sizes: Ints,
+    times_ms: Ints,
+    keys: Bytes,
+    key_starts: Ints,
+    key_lengths: Ints,
+    values: Bytes,
+    value_starts: Ints,
+    value_lengths: Ints,
+    rows: Ints,
     offset: int,
     first_ms: int,
-    out: Any,
-) -> Any:
+    out: Bytes,
+) -> tuple[Int, Int]:
     """Write the records at `rows` until one does not fit; returns how many were written, and their bytes."""
-    at: Any = np.int64(0)
+    at = np.int64(0)
     for number in range(rows.shape[0]):
         row, record_offset = rows[number], offset + number
         delta = times_ms[row] - first_ms

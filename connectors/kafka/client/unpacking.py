@@ -5,71 +5,31 @@ from __future__ import annotations
 import io
 import struct
 import zlib
-from typing import Any
 
 from kafka import codec
 from kafka.errors import CorruptRecordError
+from kafka.record.default_records import DefaultRecordBatch
 
 from opicflow.schemas.framing import MOST_MESSAGE_BYTES
 
 _GZIP, _SNAPPY, _LZ4, _ZSTD = 1, 2, 3, 4
 _XERIAL_HEAD_BYTES = 16
-_OFFSET_BYTES = 8
-MOST_OLD_RECORDS = 100_000
-"""In a compressed batch of a format before 0.11. kafka-python takes hundreds of bytes of memory for each."""
 
 
 class UnpacksTooLarge(Exception):
-    """A batch has more bytes or records than it may have, decompressed: `records` records or more."""
-
-    def __init__(self, records: int = 1) -> None:
-        super().__init__(records)
-        self.records = records
+    """A batch has more bytes than it may have, decompressed."""
 
 
-def unpacked_records(batch: Any) -> bytes:
-    """Return the bytes of the records of a batch of the present format. Raises `UnpacksTooLarge`."""
+def unpacked_records(batch: DefaultRecordBatch) -> bytes:
+    """Return the bytes of the records of a batch. Raises `UnpacksTooLarge`."""
     packed = bytes(memoryview(batch._buffer)[batch._pos :])
     if batch.compression_type == batch.CODEC_NONE:
         return packed
     batch._assert_has_codec(batch.compression_type)
-    return _unpacked(batch, packed, batch.records_count)
-
-
-def unpack_old(batch: Any) -> None:
-    """Decompress a batch of a format before 0.11, in it. Raises `UnpacksTooLarge`."""
-    if batch._decompressed or batch.compression_type == batch.CODEC_NONE:
-        return
-    batch._assert_has_codec(batch.compression_type)
-    head = batch.KEY_OFFSET_V1 if batch.magic else batch.KEY_OFFSET_V0
-    try:
-        _, packed = batch._read_key_value(head)
-    except struct.error:
-        packed = None
-    if packed is None:
-        raise CorruptRecordError(f"the batch at offset {batch.base_offset} has no value to decompress")
-    if batch.magic == 0 and batch.compression_type == batch.CODEC_LZ4:
-        packed = _with_lz4_checksum(packed)
-    unpacked = _unpacked(batch, packed, 1)
-    least_bytes = batch.RECORD_OVERHEAD_V1 if batch.magic else batch.RECORD_OVERHEAD_V0
-    at = records = 0
-    while at < len(unpacked):
-        size = int.from_bytes(unpacked[at + _OFFSET_BYTES : at + batch.LOG_OVERHEAD], "big", signed=True)
-        at, records = at + batch.LOG_OVERHEAD + size, records + 1
-        if size < least_bytes or at > len(unpacked):  # a negative size would lead back
-            raise CorruptRecordError(f"the batch at offset {batch.base_offset} has a record of a wrong length")
-        if records > MOST_OLD_RECORDS:
-            raise UnpacksTooLarge(records)
-    if records == 0:
-        raise CorruptRecordError(f"the batch at offset {batch.base_offset} is empty when decompressed")
-    batch._buffer, batch._decompressed = memoryview(unpacked), True
-
-
-def _unpacked(batch: Any, packed: bytes, records: int) -> bytes:
     try:
         return decompress(packed, batch.compression_type)
     except UnpacksTooLarge:
-        raise UnpacksTooLarge(max(records, 1)) from None
+        raise
     except Exception as problem:  # each codec has its own errors
         raise CorruptRecordError(
             f"the batch at offset {batch.base_offset} cannot be decompressed ({problem})"
@@ -92,15 +52,6 @@ def decompress(packed: bytes, kind: int, most_bytes: int = MOST_MESSAGE_BYTES) -
     if len(unpacked) > most_bytes:
         raise UnpacksTooLarge
     return bytes(unpacked)
-
-
-def _with_lz4_checksum(packed: bytes) -> bytes:
-    """Return a frame of LZ4 with the right checksum of its head: Kafka before 0.10 computed it over other bytes."""
-    end = 14 if packed[4:5] and packed[4] & 8 else 6  # bit 3: the head has the size of the content
-    if codec.xxhash is None or len(packed) <= end:
-        return packed
-    checksum: bytes = codec.xxhash.xxh32(packed[4:end]).digest()[-2:-1]
-    return packed[:end] + checksum + packed[end + 1 :]
 
 
 def _gunzip(packed: bytes, most_bytes: int) -> bytes:

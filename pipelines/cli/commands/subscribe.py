@@ -56,9 +56,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the records of a stream: those in the topic and, with --follow, those that arrive."""
     from opicflow.connectors.kafka.connection import KafkaRefused
+    from opicflow.connectors.kafka.partitions import partitions_of_topic
     from opicflow.connectors.kafka.publisher import partition_of
     from opicflow.connectors.kafka.record_reader import batches
-    from opicflow.connectors.kafka.topics import partition_count
 
     stream = options.stream
     if options.min_score is not None and stream != "importance":
@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
     partition, url = None, ""
     if options.url is not None:
         url = canonical_url(options.url)
-        partition = partition_of(url, partition_count(connection, options.prefix + stream))
+        partition = partition_of(url, partitions_of_topic(connection, options.prefix + stream)[1])
     view = _view(options, as_table, url)
     try:
         for batch in batches(

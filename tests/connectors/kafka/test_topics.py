@@ -16,6 +16,7 @@ from kafka.admin import ConfigResource, ConfigResourceType
 
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
+from opicflow.connectors.kafka.partitions import partitions_of_topic
 from opicflow.connectors.kafka.topics import (
     Described,
     Names,
@@ -23,10 +24,8 @@ from opicflow.connectors.kafka.topics import (
     findings,
     make,
     names,
-    partition_count,
     read_cluster,
     specs,
-    topic_id,
 )
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES
 from support.commands import command, output_of
@@ -208,10 +207,10 @@ def test_topics_are_created_once_and_have_no_findings(kafka: LocalKafka, topic_p
     assert created.count("created") == len(Names())
     ledger, events = names(topic_prefix).page_ledger, names(topic_prefix).crawl_events
     connection = Connection(kafka.brokers)
-    first = topic_id(connection, ledger)
-    assert (partition_count(connection, ledger), partition_count(connection, events)) == (3, 2)
+    first = partitions_of_topic(connection, ledger)
+    assert (first[1], partitions_of_topic(connection, events)[1]) == (3, 2)
     assert output_of("topics", "create", *cluster).count("existed") == len(Names())
-    assert topic_id(connection, ledger) == first
+    assert partitions_of_topic(connection, ledger) == first
     assert output_of("topics", "check", *cluster) == "all 9 topics are as they should be\n"
     code, out, _ = command("topics", "check", *cluster, "--shards", 4, "--json")
     assert code == 2
@@ -227,7 +226,7 @@ def test_topics_are_created_once_and_have_no_findings(kafka: LocalKafka, topic_p
     until(lambda: not read_cluster(connection, [ledger]).topics)
     made = make(connection, [spec])
     assert made.new == {ledger}
-    assert topic_id(connection, ledger) != first
+    assert partitions_of_topic(connection, ledger)[0] != first[0]
 
 
 def test_each_changed_setting_of_a_topic_is_a_finding(kafka: LocalKafka, topic_prefix: str) -> None:
@@ -305,7 +304,7 @@ def test_a_topic_that_cannot_be_created_is_refused(kafka: LocalKafka, topic_pref
         make(connection, specs(topic_prefix), replication=2)
     with pytest.raises(KafkaRefused, match="not a valid topic name"):
         make(connection, specs("no good "))
-    with pytest.raises(KafkaRefused, match=r"no such topic.*opicflow topics create"):
-        topic_id(connection, f"{topic_prefix}none")
+    with pytest.raises(KafkaRefused, match=r"there is no topic .*opicflow topics create"):
+        partitions_of_topic(connection, f"{topic_prefix}none")
     code, _, err = command("topics", "check")
     assert code == 2 and err.startswith("opicflow: no brokers: ")

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from kafka import TopicPartition
-from kafka.codec import gzip_encode, lz4_encode
 from kafka.errors import KafkaError
 from kafka.record import MemoryRecords
 from kafka.record.default_records import DefaultRecordBatchBuilder
@@ -69,7 +68,6 @@ from support.fuzz import corpus, stored_inputs
 from support.fuzz.fuzzed_reader import Counts, FuzzedReader
 from support.fuzz.mutations import json_text, spoilt
 from support.hostile_values import altered
-from support.old_batches import old_batch, with_old_checksum
 from support.paths import TOP
 
 
@@ -414,21 +412,7 @@ _PARTITION = TopicPartition("events", 3)
 _HEADER_BYTES, _CRC_AT = 61, 17
 
 
-def _make_old_batch(draw: random.Random) -> bytes:
-    """A batch of a format before 0.11; many are spoilt before they are compressed, or after."""
-    magic, codec = draw.choice([0, 1]), draw.choice([0, 1, 3])
-    rows = [(1_577_934_245_000, draw.choice([None, b"key"]), draw.choice([None, b"", b"{}"])) for _ in range(4)]
-    if codec == 0 or draw.random() < 0.3:
-        return with_old_checksum(spoilt(old_batch(rows[:1] if codec == 0 else rows, magic, codec), draw))
-    inner = spoilt(old_batch(rows, magic, 0), draw)
-    wrapper = bytearray(old_batch([(5, None, (gzip_encode if codec == 1 else lz4_encode)(inner))], magic, 0))
-    wrapper[17] |= codec
-    return with_old_checksum(bytes(wrapper))
-
-
 def _make_batches(draw: random.Random) -> bytes:
-    if draw.random() < 0.2:
-        return _make_old_batch(draw) + _make_old_batch(draw)
     first, batches = 0, []
     for _ in range(draw.choice([1, 1, 2])):
         builder = DefaultRecordBatchBuilder(2, draw.choice([0, 0, 1, 3, 4]), False, -1, -1, -1, 1 << 20)

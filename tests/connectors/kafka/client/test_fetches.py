@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka import TopicPartition
 from kafka.admin import NewTopic
-from kafka.codec import gzip_encode, lz4_encode
 from kafka.consumer.fetcher import Fetcher
 from kafka.errors import CorruptRecordError
 from kafka.record import MemoryRecords
@@ -25,7 +24,7 @@ from kafka.record.util import calc_crc32c
 
 from opicflow.connectors.kafka.client import FetchedRecords, Record, fetches, message_batch
 from opicflow.connectors.kafka.client.fetches import PartitionColumns, PartitionRows
-from opicflow.connectors.kafka.client.unpacking import MOST_OLD_RECORDS, UnpacksTooLarge, _snappy_bytes, decompress
+from opicflow.connectors.kafka.client.unpacking import UnpacksTooLarge, _snappy_bytes, decompress
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.messages import decode_messages
 from opicflow.connectors.kafka.record_reader import _arrived
@@ -34,7 +33,6 @@ from opicflow.schemas.framing import MOST_MESSAGE_BYTES, Decoder, published_writ
 from opicflow.schemas.message_columns import MessageBatch
 from opicflow.schemas.records import Importance
 from support.bounded import bounded
-from support.old_batches import old_batch, with_old_checksum
 from support.services import LocalKafka
 from support.thorough import crossed
 
@@ -252,14 +250,14 @@ def test_a_batch_of_an_impossible_length_is_corrupt_or_not_read(length: int, mag
         assert "\n" not in str(problem)
 
 
-@pytest.mark.parametrize("magic", [3, 127])
+@pytest.mark.parametrize("magic", [0, 1, 3, 127])
 @pytest.mark.parametrize("codec", [NONE, GZIP, ZSTD])
-def test_a_batch_of_a_format_that_is_not_known_is_corrupt(codec: int, magic: int) -> None:
+def test_a_batch_of_another_format_is_corrupt(codec: int, magic: int) -> None:
     data = bytearray(batch_of([(0, 5, None, b"x" * 200, [])], codec))
     data[16] = magic
     data[70:74] = bytes(4)
     data[17:21] = calc_crc32c(bytes(data[21:])).to_bytes(4, "big")
-    with pytest.raises(CorruptRecordError, match=f"has format {magic}, which is not known"):
+    with pytest.raises(CorruptRecordError, match=f"has format {magic}, which is not read"):
         list(fetched(PartitionRows, bytes(data)))
 
 
@@ -277,61 +275,6 @@ def test_a_batch_that_unpacks_to_too_much_is_one_record_and_the_others_follow(co
     (reject,) = decoded.rejects
     assert (reject.reason, reject.offset) == (Reason.TOO_LARGE, count)
     assert f"a compressed batch of {count} or more records ends here" in reject.detail
-
-
-old_rows = st.lists(st.tuples(st.integers(0, 10**13), parts, parts), min_size=1, max_size=12)
-
-
-@given(batches=st.lists(old_rows, min_size=1, max_size=3), data=st.data())
-def test_records_of_old_formats_equal_those_of_the_client(batches: list[Any], data: st.DataObject) -> None:
-    magic, codec = data.draw(st.sampled_from([0, 1])), data.draw(st.sampled_from([NONE, GZIP, LZ4]))
-    whole, first = b"", 0
-    for batch in batches:
-        whole += old_batch(batch, magic, codec, first)
-        first += len(batch)
-    theirs, ours = both(whole, 0, data.draw(st.integers(1, 30)))
-    assert [row for _, rows in ours for row in rows] == [row for _, rows in theirs for row in rows]
-    assert len([row for _, rows in ours for row in rows]) == first
-
-
-@pytest.mark.parametrize(
-    ("codec", "magic", "value"), crossed([GZIP, LZ4], [0, 1], [bytes(MOST_MESSAGE_BYTES // 20 + 1), None])
-)
-def test_an_old_batch_that_unpacks_to_too_much_is_one_record(value: bytes | None, magic: int, codec: int) -> None:
-    count = 20 if value else MOST_OLD_RECORDS + 1
-    data = old_batch([(5, None, b"before")], magic, codec)
-    data += old_batch([(6, None, value)] * count, magic, codec, 1)
-    data += old_batch([(7, None, b"after")], magic, codec, 1 + count)
-    assert len(data) < 1 << 20
-    found = bounded(lambda: parts_of(data), 400 << 20)
-    first, unread, last = (part.record(0) for part in found)
-    assert (first.value, unread.offset, unread.value, last.value) == (b"before", count, None, b"after")
-    assert message_batch(found[1:2], count, count + 1).unread(0) == (1 if value else count)
-
-
-@pytest.mark.parametrize("codec", [GZIP, LZ4])
-@pytest.mark.parametrize("magic", [0, 1])
-@pytest.mark.parametrize("length", [-12, -13, -1, 0, 13, 1 << 30])
-def test_a_record_of_an_impossible_length_in_an_old_batch_is_corrupt(length: int, magic: int, codec: int) -> None:
-    inner = bytearray(old_batch([(5, b"k", b"v")] * 3, magic, NONE))
-    inner[8:12] = length.to_bytes(4, "big", signed=True)
-    wrapper = bytearray(old_batch([(5, None, (gzip_encode if codec == GZIP else lz4_encode)(inner))], magic, NONE))
-    wrapper[17] |= codec
-    data = with_old_checksum(bytes(wrapper))
-    with pytest.raises(CorruptRecordError, match="has a record of a wrong length"):
-        bounded_or_raised(lambda: list(fetched(PartitionRows, data)))
-
-
-def bounded_or_raised(work: Any) -> None:
-    def caught() -> str:
-        try:
-            work()
-        except CorruptRecordError as problem:
-            return str(problem)
-        return ""
-
-    if message := bounded(caught, 200 << 20):
-        raise CorruptRecordError(message)
 
 
 def test_a_batch_of_very_many_records_is_unpacked_in_parts() -> None:
