@@ -74,8 +74,8 @@ rate for months.
 """
 
 LEARNT = """\
-`--rate-prior learnt` (the default) weighs the visits of a page by how often pages of this crawl, its category and its
-site change ([rate_prior.py](../../pipelines/refresh/rate_prior.py)). `--rate-prior fixed` is the smoothing above, the
+`rate-prior=learnt` (the default) weighs the visits of a page by how often pages of this crawl, its category and its
+site change ([rate_prior.py](../../pipelines/refresh/rate_prior.py)). `rate-prior=fixed` is the smoothing above, the
 same for all pages.
 
 Here, rates are from once an hour to once in five years, all orders of magnitude alike. The mean interval of a page is

@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--pages", type=int, default=100_000_000)
     parser.add_argument("--memory", default="20GiB")
-    parser.add_argument("--in-memory", action="store_true", help="without --urls-on-disk")
+    parser.add_argument("--in-memory", action="store_true", help="without --set urls-on-disk=true")
     parser.add_argument("--no-kill", action="store_true")
     options = parser.parse_args()
     pages, events = options.pages, options.pages * 3 // 2
@@ -72,8 +72,8 @@ def main() -> None:
     state, out = options.work / "state", options.work / "out"
     command = [sys.executable, "-m", "opicflow.pipelines.cli.main", "replay", *map(str, logs)]
     command += ["--state", str(state), "--out", str(out), "--format", "parquet", "--memory", options.memory]
-    command += ["--discovery-by", "importance", "--top", "0"]
-    command += [] if options.in_memory else ["--urls-on-disk"]
+    command += ["--set", "discovery-by=importance", "--top", "0"]
+    command += [] if options.in_memory else ["--set", "urls-on-disk=true"]
     runs = []
     if not options.no_kill:
         say("replay, killed when a checkpoint has half of the log")

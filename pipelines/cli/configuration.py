@@ -14,9 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from opicflow.pipelines.cli.settings_table import SETTINGS, Setting, dest_of
+from opicflow.pipelines.cli.values import flag, not_negative, number, positive, whole
 from opicflow.schemas.errors import UserError
 
 FILE_NAME = "opicflow.toml"
+_NUMBERS = (whole, number, positive, not_negative)
 
 _SECRET = re.compile(r"passw|secret|token|jaas|credential|api.?key|user.?info", re.IGNORECASE)
 _USER_IN_URL = re.compile(r"^[^/]*//[^/]*@|^[^/@]+:[^/@]*@")
@@ -27,33 +30,19 @@ class ConfigurationRefused(UserError, ValueError):
 
 
 @dataclass(frozen=True)
-class Setting:
-    """A setting: its meaning, its default, and whether it is a path, which is relative to the folder of the file."""
-
-    help: str
-    default: str | None = None
-    is_path: bool = False
-
-
-SETTINGS: dict[str, Setting] = {
-    "brokers": Setting("HOST:PORT of the Kafka cluster; several with commas between"),
-    "registry": Setting("the URL of a schema registry"),
-    "properties": Setting("the file of Kafka's settings, which also holds all secrets", is_path=True),
-    "prefix": Setting("text that the names of all topics begin with", default=""),
-    "state": Setting("the folder of a replay's state", is_path=True),
-    "flink-master": Setting("HOST:PORT of Flink's REST interface", default="localhost:8081"),
-    "job-server": Setting("HOST:PORT of Beam's job server"),
-    "checkpoints": Setting("the URL of a folder that all TaskManagers can access"),
-    "worker-command": Setting("opicflow-worker, as it is installed on the TaskManagers"),
-}
-
-
-@dataclass(frozen=True)
 class Value:
-    """The value of a setting, and its source; None = not set."""
+    """The texts of a setting, one for each time that it is given, and their source; none = not set."""
 
-    value: str | None
+    texts: tuple[str, ...]
     source: str
+    where: str = ""
+    """How the user has written its name."""
+
+    def __str__(self) -> str:
+        return ", ".join(self.texts)
+
+
+NOT_SET = Value((), "not set")
 
 
 @dataclass(frozen=True)
@@ -67,34 +56,45 @@ class Configuration:
     def read(cls, file: Path | None = None, variables: Mapping[str, str] = os.environ) -> Configuration:
         """Read a file, or `opicflow.toml` in the working folder if there is one, and the variables."""
         path = file if file is not None else Path(FILE_NAME)
-        in_file = _values_of(path) if file is not None or path.is_file() else None
+        in_file = _values_of(path) if file is not None or path.is_file() else {}
         values = {}
         for name, setting in SETTINGS.items():
             variable = variable_of(name)
-            if variable in variables:  # an empty one switches off what the file sets
-                value = Value(variables[variable] or setting.default, f"variable {variable}")
-                _check_value(variable, variables[variable])
-            elif in_file is not None and name in in_file:
-                text = in_file[name]
-                value = Value(str(path.parent / text) if setting.is_path else text, f"file {path}")
+            text = variables.get(variable)
+            _check_text(variable, text or "")
+            if text:
+                values[name] = Value((text,), f"variable {variable}", variable)
+            elif text is None and name in in_file:  # an empty variable switches off what the file sets
+                values[name] = in_file[name]
             else:
-                value = Value(setting.default, "default" if setting.default else "not set")
-            values[name] = value
-        return cls(values, path if in_file is not None else None)
+                values[name] = NOT_SET if setting.default is None else Value((setting.default,), "default", name)
+        return cls(values, path if in_file or path.is_file() else None)
 
     def complete(self, options: argparse.Namespace) -> None:
-        """Set every option that has a setting and was not given.
+        """Set every setting of the command that was not given.
 
-        `options.configured` becomes their names, `options.defaulted` the names of the options that keep their default.
+        `options.configured` becomes their values. Raises `ConfigurationRefused`.
         """
-        options.configured, options.defaulted = set(), set()
-        for name, value in self.values.items():
-            dest = name.replace("-", "_")
-            if dest in vars(options) and getattr(options, dest) is None and value.value is not None:
-                setattr(options, dest, Path(value.value) if name == "state" else value.value)
-                options.configured.add(dest)
-                if value.source == "default":
-                    options.defaulted.add(dest)
+        options.configured = {}
+        for name, setting in getattr(options, "settings", {}).items():
+            value, dest = self.values[name], dest_of(name)
+            if value.texts and getattr(options, dest) is None:
+                read = [read_value(setting, value.where, text) for text in value.texts]
+                setattr(options, dest, read if setting.is_many else read[0])
+                options.configured[dest] = value
+
+
+def is_default(options: argparse.Namespace, dest: str) -> bool:
+    """Return whether a setting of a command was given nowhere, and has its default."""
+    return dest in options.configured and options.configured[dest].source == "default"
+
+
+def read_value(setting: Setting, where: str, text: str) -> object:
+    """Return the value of a setting. Raises `ConfigurationRefused`."""
+    try:
+        return setting.read(text)
+    except argparse.ArgumentTypeError as problem:
+        raise ConfigurationRefused(f"{where}: {problem}") from None
 
 
 def variable_of(name: str) -> str:
@@ -106,7 +106,7 @@ def variable_of(name: str) -> str:
     return f"OPICFLOW_{name.upper().replace('-', '_')}"
 
 
-def _values_of(path: Path) -> dict[str, str]:
+def _values_of(path: Path) -> dict[str, Value]:
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -129,16 +129,36 @@ def _values_of(path: Path) -> dict[str, str]:
             from difflib import get_close_matches
 
             near = get_close_matches(name.lower().replace("_", "-"), SETTINGS, 1)
-            advice = f"do you mean {near[0]}?" if near else f"the settings are {', '.join(SETTINGS)}"
+            advice = f"do you mean {near[0]}?" if near else "opicflow config lists the settings"
             raise ConfigurationRefused(f"{path}: unknown setting {name[:60]}: {advice}")
-        if not isinstance(value, str):
-            raise ConfigurationRefused(f'{path}: {name} must be text: write {name} = "…"')
-        _check_value(f"{path}: {name}", value)
-        values[name] = value
+        texts = _texts_of(SETTINGS[name], f"{path}: {name}", value)
+        if SETTINGS[name].is_path:
+            texts = [str(path.parent / text) for text in texts]
+        values[name] = Value(tuple(texts), f"file {path}", f"{path}: {name}")
     return values
 
 
-def _check_value(where: str, value: str) -> None:
+def _texts_of(setting: Setting, where: str, value: object) -> list[str]:
+    """Return a value of TOML as it would be written on a command line."""
+    texts = []
+    for one in value if isinstance(value, list) and setting.is_many else [value]:
+        is_number = isinstance(one, int | float) and not isinstance(one, bool)
+        if setting.read in _NUMBERS and is_number:
+            text = f"{one:.17g}" if isinstance(one, float) else str(one)
+        elif setting.read is flag and isinstance(one, bool):
+            text = "true" if one else "false"
+        elif setting.read not in (*_NUMBERS, flag) and isinstance(one, str):
+            text = one
+        else:
+            kind = "a number" if setting.read in _NUMBERS else "true or false" if setting.read is flag else "text"
+            form = "…" if setting.read in (*_NUMBERS, flag) else '"…"'
+            raise ConfigurationRefused(f"{where} must be {kind}: write {where.rpartition(' ')[2]} = {form}")
+        _check_text(where, text)
+        texts.append(text)
+    return texts
+
+
+def _check_text(where: str, value: str) -> None:
     if "\0" in value:
         raise ConfigurationRefused(f"{where}: contains a NUL character: correct it")
     if _USER_IN_URL.search(value):

@@ -5,26 +5,14 @@ from __future__ import annotations
 import argparse
 import errno
 import re
+from collections.abc import Mapping
 
+from opicflow.pipelines.cli.settings_table import Setting, dest_of, shown_name
 from opicflow.schemas.errors import UserError
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_OPTIONS = {
-    "strategy": "refresh-strategy",
-    "bandwidth_per_day": "bandwidth",
-    "cycle_hours": "cycle",
-    "domain_fetches_per_day": "domain-fetches",
-    "domain_discovery_share": "domain-discovery",
-    "host_fetches_per_day": "host-fetches",
-    "crawl_delay_seconds": "crawl-delay",
-    "shortest_interval_seconds": "shortest-interval",
-    "longest_interval_days": "longest-interval",
-    "most_share of a domain": "max-share-per-domain",
-    **{name: name.replace("_", "-") for name in ("discovery_share", "discovery_by", "rate_prior")},
-    **{name: name.replace("_", "-") for name in ("host_fetches_per_hour", "window_turns", "window_days")},
-    **{name: name for name in ("damping", "tolerance", "memory")},
-}
-"""The options of settings whose values a user gives, by the names that their errors begin with."""
+_OF_COMMANDS = ("damping", "tolerance", "memory")
+"""Options that are no settings, whose values errors name."""
 _WHOLE = re.compile(r"(?<=\d)\.0(?=: )")
 """What Python appends to a whole number that it reads as a fraction: whoever has written -5 finds no -5.0."""
 _ADDED_BY_BEAM = re.compile(r" \[while running '[^']*'(?: with name '[^']*')?\]")
@@ -36,18 +24,24 @@ def one_line(problem: BaseException) -> str:
 
 
 def by_option(message: str, options: argparse.Namespace) -> str:
-    """Return the message of a setting that is not possible with the name of its option, if that was given.
+    """Return the message of a value that is not possible with the name that the user has given it, if it was given.
 
-    >>> by_option("cycle_hours is 0.0: give a number from 1", argparse.Namespace(cycle=0.0))
-    '--cycle 0: give a number from 1'
+    >>> by_option("tolerance is 2.0: give a number to 1", argparse.Namespace(tolerance=2.0, configured={}))
+    '--tolerance 2: give a number to 1'
     """
-    field, _, rest = message.partition(" is ")
-    option = _OPTIONS.get(field, "")
-    if not option or getattr(options, option.replace("-", "_"), None) is None:
+    field, is_value, rest = message.partition(" is ")
+    field = field.split(" ")[0]
+    settings: Mapping[str, Setting] = getattr(options, "settings", {})
+    own = [field] if field in _OF_COMMANDS else []
+    names = [name for name, one in settings.items() if one.field.partition(".")[2] == field]
+    (name, *_) = [*names, *own, ""]
+    if not is_value or getattr(options, dest_of(name), None) is None:
         return message
-    if field == "strategy" and options.command == "schedule":
-        option = field
-    return f"--{option} {_WHOLE.sub('', rest, count=1)}"
+    rest = _WHOLE.sub("", rest, count=1)
+    if dest_of(name) in options.configured:
+        return f"{options.configured[dest_of(name)].where} = {rest}"
+    shown = shown_name(name, settings)
+    return f"{shown}{'=' if shown.startswith('--set') else ' '}{rest}"
 
 
 def os_problem(problem: OSError, options: argparse.Namespace) -> str:

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from opicflow.pipelines.cli.commands import GROUPS
-from opicflow.pipelines.cli.configuration import SETTINGS
+from opicflow.pipelines.cli.settings_table import MAY_BE_EMPTY, TITLE
 from opicflow.pipelines.cli.text import print_lines
 from opicflow.schemas.errors import printable
 
@@ -67,8 +67,7 @@ class Parser(argparse.ArgumentParser):
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
         """Refuse an empty value, such as of a variable of a script that is not set. One switches off a setting."""
-        is_setting = action.type is not Path and action.dest.replace("_", "-") in SETTINGS
-        if action.option_strings and "" in arg_strings and not is_setting:
+        if action.option_strings and "" in arg_strings and action.dest.replace("_", "-") not in MAY_BE_EMPTY:
             raise argparse.ArgumentError(action, "it is empty: give a value, or omit the option")
         return super()._get_values(action, arg_strings)
 
@@ -132,7 +131,7 @@ def command_module(name: str) -> ModuleType:
 
 def add_config(parser: argparse.ArgumentParser, default: Any = None) -> None:
     """Add the option that names the configuration file."""
-    group = parser.add_argument_group("settings (docs/guides/configuration.md)")
+    group = parser.add_argument_group(TITLE)
     group.add_argument(
         "--config", type=Path, default=default, metavar="FILE", help="the file of settings (opicflow.toml)"
     )

@@ -7,25 +7,31 @@ import json
 import os
 import re
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from opicflow.pipelines.cli.options import (
-    add_focus_options,
     add_json,
     add_kafka_options,
-    add_ledger_options,
-    add_refresh_options,
     add_rule_options,
-    add_sites,
     connection_of,
     focus_of,
     ledger_options_of,
-    not_negative,
-    positive,
     rules_of,
     sites_of,
-    whole,
+)
+from opicflow.pipelines.cli.settings_table import (
+    DEPLOYMENT,
+    FOCUS,
+    KAFKA,
+    LEDGER,
+    REFRESH,
+    SITES,
+    OptionGroup,
+    add_settings,
+    dest_of,
+    fields_of,
 )
 from opicflow.pipelines.cli.text import counted, print_lines
 
@@ -51,37 +57,31 @@ _LEAST_CERTIFIED_MOVE = 0.01
 def add_stream_options(parser: argparse.ArgumentParser) -> None:
     """Add all that the start of a stream and a rebuild have in common."""
     add_json(parser)
-    _add_deployment_options(parser)
-    add_ledger_options(parser, "certified (the default), interpolation")
-    add_rule_options(parser)
-    add_refresh_options(parser, "--refresh-strategy")
-    add_focus_options(parser)
-    add_sites(parser)
-
-
-def _add_deployment_options(parser: argparse.ArgumentParser) -> None:
-    """Add where a stream runs, and how: all that the command which continues it needs again."""
     add_ledger(parser)
     add_kafka_options(parser)
     add_hosted(parser)
     _add_flink_options(parser)
+    add_settings(parser, LEDGER, "how importance is computed")
+    add_rule_options(parser)
+    add_settings(parser, REFRESH, "when pages are fetched again (docs/guides/refresh.md)")
+    add_settings(parser, {**FOCUS, **SITES}, "what to focus on (docs/guides/refresh.md)")
 
 
-def started_with(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of deployment that do not have their defaults, with absolute paths, in the order of --help."""
-    parser = argparse.ArgumentParser(add_help=False)
-    _add_deployment_options(parser)
-    given = {name: value for name, value in vars(options).items() if value is not None}
-    defaults = vars(parser.parse_args([]))
-    found = {name: given[name] for name, default in defaults.items() if given.get(name, default) != default}
-    for name in _PATHS & found.keys():
-        if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", found[name]):
-            found[name] = os.path.abspath(found[name])
+_OF_START = ("ledger", *KAFKA, "hosted", "name", "snapshots", *DEPLOYMENT)
+"""The options of a start that the command which continues the stream needs again."""
+_PATHS = {"properties", "checkpoints", "snapshots", "worker-logs", "job-server-jar"}
+"""Those that may be relative to the folder of the command."""
+
+
+def started_with(options: argparse.Namespace) -> dict[str, object]:
+    """Return the options of deployment that are given, by name, with absolute paths."""
+    found = {}
+    for name in _OF_START:
+        value = getattr(options, dest_of(name))
+        if value not in (None, False, ""):
+            is_relative = name in _PATHS and not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", value)
+            found[name] = os.path.abspath(value) if is_relative else value
     return found
-
-
-_PATHS = {"properties", "checkpoints", "snapshots", "worker_logs", "job_server_jar"}
-"""Options that may be relative to the folder of the command."""
 
 
 def _add_flink_options(parser: argparse.ArgumentParser) -> None:
@@ -98,63 +98,24 @@ def _add_flink_options(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="DirectRunner: the folder from which the same command continues",
     )
-    group.add_argument("--flink-master", metavar="HOST:PORT", help="Flink's REST (localhost:8081)")
-    group.add_argument(
-        "--job-server", metavar="HOST:PORT", help="Beam's job server; without it, Beam starts one of its own"
-    )
-    group.add_argument("--job-server-jar", metavar="FILE", help="the jar it starts; without it, Beam fetches it")
     group.add_argument("--name", metavar="NAME", help="of the job (opicflow)")
-    group.add_argument(
-        "--checkpoints", metavar="URL", help="a folder that all TaskManagers can access: file:///… or s3://…"
-    )
-    group.add_argument(
-        "--checkpoint-seconds", type=positive, default=10.0, metavar="S", help="between checkpoints (%(default)g)"
-    )
-    group.add_argument(
-        "--state-backend", choices=["rocksdb", "heap"], default="rocksdb", help="heap for small ledgers (%(default)s)"
-    )
-    group.add_argument("--parallelism", type=whole, metavar="N", help="slots to use (all that are free)")
-    group.add_argument(
-        "--workers", type=whole, default=2, metavar="N", help="Python workers a TaskManager (%(default)s)"
-    )
-    group.add_argument("--worker-command", metavar="FILE", help="opicflow-worker, as it is on the TaskManagers")
-    group.add_argument("--worker-logs", metavar="DIR", help="the folder of the workers' logs")
-    group.add_argument("--worker-image", metavar="IMAGE", help="a container image instead of the command")
-    group.add_argument("--tick-seconds", type=positive, default=1.0, metavar="S", help="between cuts (%(default)g)")
-    group.add_argument(
-        "--snapshot-mb",
-        type=positive,
-        default=16.0,
-        metavar="N",
-        help="of a log between two snapshots of its ledger, at least (%(default)g)",
-    )
     add_snapshots(group)
-    group.add_argument(
-        "--keep-snapshots", type=whole, default=3, metavar="N", help="of a shard, at least (%(default)s)"
-    )
-    group.add_argument(
-        "--keep-snapshot-hours",
-        type=not_negative,
-        default=24.0,
-        metavar="H",
-        help="of a log: its snapshots stay at least so long (%(default)g)",
-    )
-    group.add_argument("--beam-option", action="append", default=[], metavar="OPTION", help="for Beam; repeatable")
+    add_settings(parser, DEPLOYMENT, "deployment (docs/guides/operations.md)")
 
 
-def add_ledger(to: Any) -> None:
+def add_ledger(to: OptionGroup) -> None:
     """Add the option that names the logs."""
     to.add_argument("--ledger", metavar="TOPIC", help="the topic of the ledgers' logs (page-ledger)")
 
 
-def add_hosted(to: Any) -> None:
+def add_hosted(to: OptionGroup) -> None:
     """Add the option for clusters whose operator chooses most settings of topics."""
     to.add_argument(
         "--hosted", action="store_true", help="a hosted cluster: its operator chooses most settings of topics"
     )
 
 
-def add_snapshots(to: Any, otherwise: str = "Flink's state") -> None:
+def add_snapshots(to: OptionGroup, otherwise: str = "Flink's state") -> None:
     """Add the option that names the folder of snapshots."""
     to.add_argument(
         "--snapshots",
@@ -167,22 +128,7 @@ def flink_job_of(options: argparse.Namespace) -> FlinkJob:
     """Return the job on Flink."""
     from opicflow.pipelines.stream.submit import JOB_NAME, FlinkJob
 
-    return FlinkJob(
-        flink_master=options.flink_master,
-        name=options.name or JOB_NAME,
-        job_server=options.job_server,
-        job_server_jar=options.job_server_jar,
-        checkpoints=options.checkpoints,
-        checkpoint_seconds=options.checkpoint_seconds,
-        state_backend=options.state_backend,
-        parallelism=options.parallelism,
-        workers=options.workers,
-        worker_command=options.worker_command,
-        worker_logs=options.worker_logs,
-        worker_image=options.worker_image,
-        beam_options=tuple(options.beam_option),
-        quiet=options.json,
-    )
+    return FlinkJob(name=options.name or JOB_NAME, quiet=options.json, **fields_of(options, "job"))
 
 
 def check_action(options: argparse.Namespace) -> None:
@@ -220,9 +166,7 @@ def snapshots_of(options: argparse.Namespace) -> Snapshots | None:
 
     folder = StorageFolder.of(options.snapshots)
     folder.names()
-    if "keep_snapshots" not in options:  # of a command that only reads them
-        return Snapshots(folder)
-    return Snapshots(folder, options.keep_snapshots, options.keep_snapshot_hours)
+    return Snapshots(folder, **fields_of(options, "snapshots"))
 
 
 def ledger_topic_of(options: argparse.Namespace) -> str:
@@ -316,9 +260,8 @@ def stream_config(options: argparse.Namespace, name: str, topic: str, origin: Or
         origin.shards,
         options.prefix,
         topic,
-        options.tick_seconds,
-        f"{name} {topic}",
-        least_log_mb=options.snapshot_mb,
+        run=f"{name} {topic}",
+        **fields_of(options, "stream"),
     )
 
 
@@ -344,7 +287,7 @@ def submit_stream(
     return submit(replace(job, started_with=shown), stream, savepoint)
 
 
-def print_json(options: argparse.Namespace, values: dict[str, Any]) -> None:
+def print_json(options: argparse.Namespace, values: Mapping[str, object]) -> None:
     """Print these values as JSON, if --json is given."""
     if options.json:
         print(json.dumps(values, indent=2))

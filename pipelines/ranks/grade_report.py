@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opicflow.connectors.files.opening import STDIN, InputRefused
-from opicflow.pipelines.cli.options import natural, whole
 from opicflow.pipelines.cli.text import counted, print_lines, safe_json
+from opicflow.pipelines.cli.values import natural, whole
 from opicflow.schemas.errors import printable
 
 if TYPE_CHECKING:

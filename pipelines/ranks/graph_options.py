@@ -10,9 +10,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from opicflow.connectors.files.opening import InputRefused
-from opicflow.pipelines.cli.options import add_quiet, add_rule_options, rules_of, whole
+from opicflow.pipelines.cli.options import add_quiet, add_rule_options, rules_of
 from opicflow.pipelines.cli.progress import ProgressDisplay
+from opicflow.pipelines.cli.settings_table import CATEGORY, add_settings
 from opicflow.pipelines.cli.text import counted, print_lines
+from opicflow.pipelines.cli.values import whole
 
 if TYPE_CHECKING:
     from opicflow.pipelines.ranks.graph.store import StoredGraph
@@ -38,9 +40,7 @@ def add_graph_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--both-ways", action="store_true", help="every link counts in both directions, once, whatever its weight"
     )
-    group.add_argument(
-        "--category", action="append", default=[], metavar="PATTERN", help="a category of URLs, such as *.pdf"
-    )
+    add_settings(parser, CATEGORY, "the graph")
     add_rule_options(parser)
 
 

@@ -302,7 +302,9 @@ class _Replay:
             files = MappedFiles(self.work)
             ledger.move_urls(files)
             runner.config = replace(runner.config, space=files)
-            self.notes.append("The ledger has become so large that URLs and links are on disk, as with --urls-on-disk.")
+            self.notes.append(
+                "The ledger has become so large that URLs and links are on disk, as with urls-on-disk=true."
+            )
 
     def _record(self, report: dict[str, Any]) -> None:
         """Record the report of a segment, and how far each source was read, in the state."""
@@ -461,14 +463,14 @@ def _check_strategy(request: ReplayRequest, log: ReplayedLog) -> None:
 
 def _check_runner(request: ReplayRequest) -> None:
     if request.runner == LOCAL and request.beam_options:
-        raise ConfigRefused(f"--beam-option: --runner {LOCAL} uses no Beam: omit it, or give another runner")
+        raise ConfigRefused(f"beam-option: --runner {LOCAL} uses no Beam: omit it, or give another runner")
     if request.runner in IN_PROCESS:
         return
     here = " or ".join(IN_PROCESS)
     if request.page_ids is not None and not request.page_ids.is_public:
-        raise StateRefused(f"--id-key needs --runner {here}: with others the key would be part of a job")
+        raise StateRefused(f"id-key needs --runner {here}: with others the key would be part of a job")
     if request.urls_on_disk:
-        raise ConfigRefused(f"--urls-on-disk needs --runner {here}: the ledger is kept by this process")
+        raise ConfigRefused(f"urls-on-disk needs --runner {here}: the ledger is kept by this process")
     if request.state is not None:
         raise StateRefused(f"--state needs --runner {here}: the ledger is kept by this process")
     from apache_beam.runners.runner import create_runner
@@ -484,7 +486,7 @@ def _settings(request: ReplayRequest, state: State | None) -> tuple[ReplayConfig
     rules = request.rules or (state.last_rules if state else Rules())
     page_ids = state.rules_of_page_ids if state else request.page_ids or PageIds()
     if request.page_ids not in (None, page_ids):
-        raise StateRefused(f"{request.state}: its pages have ids by another key: omit --id-key, or name another folder")
+        raise StateRefused(f"{request.state}: its pages have ids by another key: omit id-key, or name another folder")
     rules = replace(rules, page_ids=page_ids)
     if state is None:
         config = _new_ledger(request, rules)

@@ -79,9 +79,7 @@ class SegmentRunner:
             report = report_of(self.run_name, self.work, segment.number)
             log = kept(self.run_name, Keepers).peek(SHARD)
             if not isinstance(log, ReplayedLog) or report is None:
-                raise LostLedger(
-                    f"the workers of {self.runner} are other processes: omit the --beam-option that does so"
-                )
+                raise LostLedger(f"the workers of {self.runner} are other processes: omit the beam-option that does so")
             head = log.head
             yield SegmentDone(report, log)
             if report["ended"]:

@@ -132,7 +132,7 @@ def notes_for(summary: dict[str, Any], idle: dict[str, float], remembers: bool =
     if summary.get("not_learnt", 0):
         notes.append(
             f"{summary['not_learnt']:,} links, sightings and announcements named pages that were not learnt: their "
-            "domains have as many as --max-unread-per-domain or --max-announced-per-domain allow."
+            "domains have as many as max-unread-per-domain or max-announced-per-domain allow."
         )
     if idle.get("UNCHANGED", 0) > 0.05 and not remembers:
         notes.append(

@@ -34,13 +34,15 @@ class LedgerOptions:
                 raise ConfigRefused(f"--history {self.history}: give one of {', '.join(HISTORIES)}")
             if not isinstance(history, HISTORIES[self.history]):
                 history = HISTORIES[self.history]()
+        if None not in (self.window_turns, self.window_days):
+            raise ConfigRefused("window-turns, window-days: a history has one window: omit one")
         for name in ("window_turns", "window_days"):
             value = getattr(self, name)
             if value is not None:
                 if name not in {field.name for field in fields(history)}:
-                    option = "--" + name.replace("_", "-")
                     raise ConfigRefused(
-                        f"{option}: the history {history_name(history)} has no window of that kind: omit the option"
+                        f"{name.replace('_', '-')}: the history {history_name(history)} has no window of that kind: "
+                        "omit it"
                     )
                 history = replace(history, **{name: value})
         names = ("damping", "remember_links", "max_pages", "max_unread_per_host")
@@ -68,11 +70,11 @@ class CashFocus:
         bonus = [0] * categories.count
         for name, share in self.bonus.items():
             if not 0 <= share <= 1:
-                raise ConfigRefused(f"--bonus {name}={share:g}: give a share from 0 to 1")
-            bonus[category_number(categories, "--bonus", name)] = round(1024 * share)
+                raise ConfigRefused(f"bonus {name}={share:g}: give a share from 0 to 1")
+            bonus[category_number(categories, "bonus", name)] = round(1024 * share)
         weight = 1.0 if self.unread_weight is None else self.unread_weight
         if not 0 <= weight <= 1000:
-            raise ConfigRefused(f"--unread-weight {weight:g}: give a number from 0 to 1000")
+            raise ConfigRefused(f"unread-weight {weight:g}: give a number from 0 to 1000")
         weights = (round(ORDINARY_CLASS_WEIGHT * weight), ORDINARY_CLASS_WEIGHT) * categories.count
         return replace(config, link_bonus_per_1024=tuple(bonus), class_weights=weights)
 

@@ -99,7 +99,7 @@ def _without_snapshot(store: SnapshotStore, shard: int, first: int) -> LogRefuse
     if not first:
         return LogRefused(
             f"{store.topic}, partition {shard}: {store.where.folder.shown} has no snapshot of its ledger: name the "
-            "folder of its snapshots, or wait for the first one, after 16 MiB of the log (--snapshot-mb) or six hours"
+            "folder of its snapshots, or wait for the first one, after 16 MiB of the log (snapshot-mb) or six hours"
         )
     return LogRefused(
         f"{store.topic}, partition {shard}: offsets 0 to {first - 1} were deleted, and {store.where.folder.shown} has "

@@ -119,7 +119,7 @@ def check_place(job: FlinkJob, freed_slots: int = 0) -> int:
     elif not job.job_server_jar:
         _fetch_job_server()
     elif not Path(job.job_server_jar).is_file():
-        raise FlinkRefused(f"--job-server-jar {job.job_server_jar}: there is no such file: check the path")
+        raise FlinkRefused(f"job-server-jar {job.job_server_jar}: there is no such file: check the path")
     return parallelism
 
 
@@ -147,7 +147,7 @@ def _fetch_job_server() -> None:
         reason = getattr(problem, "reason", problem)
         raise FlinkRefused(
             f"no job server: the one of Beam for Flink {FLINK_VERSION} cannot be fetched ({in_one_line(reason)}): "
-            "name one that runs with --job-server, or its jar with --job-server-jar"
+            "name one that runs with --job-server, or its jar with --set job-server-jar=FILE"
         ) from None
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from opicflow.pipelines.cli.configuration import SETTINGS, Configuration, ConfigurationRefused
+from opicflow.pipelines.cli.configuration import Configuration, ConfigurationRefused
 from opicflow.pipelines.cli.main import parse
-from support.commands import command, output_of
+from opicflow.pipelines.cli.settings_table import OPTIONS, SETTINGS, dest_of
+from opicflow.pipelines.cli.values import flag, named_number, not_negative, number, positive, whole
+from support.commands import CommandResult, command, output_of
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +68,7 @@ def test_an_empty_variable_removes_the_value_of_the_file(folder: Path, monkeypat
 def test_without_a_file_and_variables_the_defaults_apply() -> None:
     configuration = Configuration.read(variables={})
     assert configuration.file is None
-    assert {name for name, value in configuration.values.items() if value.value} == {"flink-master"}
+    assert {name for name, value in configuration.values.items() if str(value)} == {"flink-master"}
 
 
 @pytest.mark.parametrize(
@@ -73,12 +76,19 @@ def test_without_a_file_and_variables_the_defaults_apply() -> None:
     [
         ('broker = "a:1"', "opicflow.toml: unknown setting broker: do you mean brokers?"),
         ('flink_master = "a:1"', "unknown setting flink_master: do you mean flink-master?"),
-        ('colour = "red"', "unknown setting colour: the settings are brokers, registry,"),
+        ('colour = "red"', "unknown setting colour: opicflow config lists the settings"),
         ('sasl_password = "hush"', "sasl_password: no secrets in this file"),
         ('registry = "https://me:hush@registry"', "registry: holds a user name and perhaps a password"),
         ('state = "a\\u0000b"', "state: contains a NUL character: correct it"),
         ("brokers = 9092", 'brokers must be text: write brokers = "…"'),
         ("[kafka]\nbrokers = 1", "unknown setting kafka"),
+        ('cycle = "1"', "cycle must be a number: write cycle = …"),
+        ("fold-www = 1", "fold-www must be true or false"),
+        ("max-pages = 0", "max-pages: '0' is not a positive whole number"),
+        ("max-pages = true", "max-pages must be a number"),
+        ("category = [1]", "category must be text"),
+        ("damping = [0.5]", "damping must be a number"),
+        ('sites = "country"', "sites: unknown value 'country': give one of domain, host, none"),
         ("brokers", "not TOML"),
     ],
 )
@@ -109,15 +119,86 @@ def test_help_and_version_work_with_an_unusable_file(folder: Path) -> None:
     assert "--brokers" in output_of("topics", "check", "--help")
 
 
-def test_config_shows_each_value_and_its_source(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(folder / "opicflow.toml", 'brokers = "kafka:9092"\nprefix = "a-"')
+def test_config_shows_each_setting_with_its_value_and_its_source(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(folder / "opicflow.toml", 'brokers = "kafka:9092"\nprefix = "a-"\ncategory = ["*.pdf", "*.doc"]\ncycle = 2')
     monkeypatch.setenv("OPICFLOW_PREFIX", "b-")
-    shown = {line.split()[0]: line.split(None, 2)[1:] for line in output_of("config").splitlines()[2:]}
-    assert shown["brokers"] == ["kafka:9092", "file opicflow.toml"]
-    assert shown["prefix"] == ["b-", "variable OPICFLOW_PREFIX"]
-    assert shown["flink-master"] == ["localhost:8081", "default"]
-    assert shown["registry"] == ["-", "not set"]
+    shown = output_of("config")
+    for lines in (
+        "  --brokers HOST:PORT                 of the cluster; several with commas between\n"
+        "      = kafka:9092  (file opicflow.toml)\n",
+        "      = b-  (variable OPICFLOW_PREFIX)\n",
+        "      = *.pdf, *.doc  (file opicflow.toml)\n",
+        "      = 2  (file opicflow.toml)\n",
+    ):
+        assert lines in shown
     as_json = json.loads(output_of("config", "--json"))
     assert as_json["file"] == "opicflow.toml"
     assert as_json["settings"]["brokers"]["value"] == "kafka:9092"
-    assert list(as_json["settings"]) == list(shown) == list(SETTINGS)
+    assert as_json["settings"]["registry"]["value"] is None
+    assert as_json["settings"]["flink-master"]["source"] == "default"
+    assert list(as_json["settings"]) == list(SETTINGS)
+    of_topics = json.loads(output_of("config", "topics", "--json"))["settings"]
+    assert list(of_topics) == ["brokers", "properties", "registry", "prefix"]
+
+
+# -- --set
+
+
+def test_a_setting_of_the_file_is_the_same_as_an_option_or_set(folder: Path) -> None:
+    """Every setting of a replay and of a stream, in the file and on the command line."""
+    values = {whole: "7", number: "0.5", positive: "2.5", not_negative: "0", flag: "true", named_number: "pdf=0.5"}
+    choices = {"same-site": "domain", "sites": "host", "state-backend": "heap"}
+    for words in (["replay", "log"], ["stream"], ["schedule"], ["publish", "rules"]):
+        settings = parse(words).settings
+        assert len(settings) > 3
+        for name, setting in settings.items():
+            text = choices.get(name) or values.get(setting.read, "/x")
+            form = text if setting.read in (whole, number, positive, not_negative, flag) else json.dumps(text)
+            write(folder / "opicflow.toml", f"{name} = {form}")
+            from_file = vars(parse(words))[dest_of(name)]
+            (folder / "opicflow.toml").unlink()
+            given = [f"--{name}", *([text] if setting.read is not flag else [])] if name in OPTIONS else []
+            from_line = vars(parse([*words, *(given or ["--set", f"{name}={text}"])]))[dest_of(name)]
+            assert from_line == from_file is not None, name
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("cylce=1", "unknown setting 'cylce': do you mean cycle?"),
+        ("colour=1", "unknown setting 'colour': opicflow config replay lists them"),
+        ("tick-seconds=1", "unknown setting 'tick-seconds': opicflow config replay lists them"),
+        ("bandwidth=1", "bandwidth is an option of its own: give --bandwidth"),
+        ("cycle", "cycle has no value: give cycle=HOURS"),
+        ("cycle=", "cycle has no value: give cycle=HOURS"),
+        ("cycle=soon", "cycle: 'soon' is not a number"),
+        ("bonus=pdf", "bonus: 'pdf' is not NAME=NUMBER, such as pdf=0.5"),
+        ("fold-https=yes", "fold-https: 'yes' is not true or false"),
+        ("sites=country", "sites: unknown value 'country': give one of domain, host, none"),
+    ],
+)
+def test_a_wrong_setting_gives_one_line_of_error(given: str, message: str) -> None:
+    expected = f"opicflow replay: argument --set: {message} (see opicflow replay --help)\n"
+    assert command("replay", "log", "--set", given) == (2, "", expected)
+
+
+def test_an_impossible_value_is_named_as_it_was_given(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(folder / "log.jsonl", '{"url": "https://a.example/", "status": 200}')
+
+    def replay(*given: str) -> CommandResult:
+        return command("replay", "log.jsonl", "--quiet", *given)
+
+    assert replay("--set", "cycle=0").err.startswith("opicflow: --set cycle=0: give")
+    assert replay("--bandwidth", "-5").err.startswith("opicflow: --bandwidth -5: give")
+    write(folder / "opicflow.toml", "cycle = 0")
+    assert replay().err.startswith("opicflow: opicflow.toml: cycle = 0: give")
+    monkeypatch.setenv("OPICFLOW_CYCLE", "-1")
+    assert replay().err.startswith("opicflow: OPICFLOW_CYCLE = -1: give")
+
+
+@pytest.mark.parametrize("name", ["replay", "stream"])
+def test_help_fits_on_two_screens(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    help_ = output_of(name, "--help")
+    assert len(help_.splitlines()) <= 96
+    assert len(re.findall(r"^  (?:-\w, )?--[a-z]", help_, re.MULTILINE)) <= 40

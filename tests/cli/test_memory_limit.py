@@ -54,12 +54,12 @@ def replay(*options: str) -> tuple[int, list[str], int]:
 def test_a_log_that_would_take_too_much_ends_with_one_line_and_can_go_on(bomb: Path, tmp_path: Path) -> None:
     log, state = str(bomb), str(tmp_path / "state")
     most = 450 << 20
-    code, lines, peak = replay(log, "--state", state, "--memory", str(most), "--segment-mb", "1")
+    code, lines, peak = replay(log, "--state", state, "--memory", str(most), "--set", "segment-mb=1")
     assert (code, len(lines)) == (2, 1), lines
     assert lines[0].startswith("opicflow: the limit of 450 MiB of memory is reached, ")
     assert "give more with --memory" in lines[0]
     assert peak < 1.3 * most, "without mapped files, which URLs are in where it goes far enough"
-    code, lines, peak = replay(log, "--state", state, "--memory", "8GiB", "--segment-mb", "1")
+    code, lines, peak = replay(log, "--state", state, "--memory", "8GiB", "--set", "segment-mb=1")
     assert code == 0, lines
     assert peak > most, "the log takes more than the limit"
 

@@ -153,6 +153,7 @@ def test_an_empty_value_is_refused_unless_it_switches_off_a_setting(name: str) -
         ("opicflow sc", {"schedule"}),
         ("opicflow top --un", {"--unread"}),
         ("opicflow graph b", {"build"}),
+        ("opicflow replay --set window-t", {"window-turns="}),
         ("opicflow subscribe refresh", {"refresh-schedule"}),
     ],
 )

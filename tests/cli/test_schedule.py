@@ -332,8 +332,8 @@ def test_a_trap_does_not_fill_the_ledger(tmp_path: Path) -> None:
         ({"counting": counted(strategy="best")}, "strategy is 'best': give one of thesis"),
         ({"counting": counted(bandwidth_per_day=-1.0)}, "bandwidth_per_day is -1.0"),
         ({"counting": LedgerOptions(max_pages=0)}, "max_pages is 0"),
-        ({"focus": CashFocus(bonus={"pdf": 0.5})}, "--bonus: there is no category 'pdf'"),
-        ({"focus": CashFocus(unread_weight=-1.0)}, "--unread-weight -1"),
+        ({"focus": CashFocus(bonus={"pdf": 0.5})}, "bonus: there is no category 'pdf'"),
+        ({"focus": CashFocus(unread_weight=-1.0)}, "unread-weight -1"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, Any], message: str, log: Path) -> None:
@@ -371,7 +371,7 @@ def test_schedule_compares_strategies_and_changes_nothing(state: Path) -> None:
     words = schedule(state, "--bandwidth", "40", "--compare").out
     assert all(f"\n  {name} " in words for name in STRATEGIES) and "REFRESH" in words
     assert re.search(r"fresh, by importance \(\d+% to \d+%\)", words)
-    fixed = json.loads(schedule(state, "--bandwidth", "40", "--rate-prior", "fixed", "--json").out)["plan"]
+    fixed = json.loads(schedule(state, "--bandwidth", "40", "--set", "rate-prior=fixed", "--json").out)["plan"]
     assert fixed["freshness"] != printed["plan"]["freshness"]
     assert state_files(state) == before
 
@@ -381,15 +381,15 @@ def test_schedule_says_where_discovery_has_learnt_nothing(log: Path, state: Path
     refresh = {"bandwidth_per_day": 20.0, "discovery_by": "importance"}
     run([log], state=tmp_path / "state", counting=LedgerOptions(refresh=refresh))
     note = "note: the state has not learnt which unread pages come first"
-    assert note in schedule(tmp_path / "state", "--discovery-by", "learnt").out
+    assert note in schedule(tmp_path / "state", "--set", "discovery-by=learnt").out
     assert note not in schedule(tmp_path / "state", "--bandwidth", "30").out
-    assert note not in schedule(state, "--discovery-by", "learnt").out
-    assert note not in schedule(state, "--discovery-by", "importance").out
+    assert note not in schedule(state, "--set", "discovery-by=learnt").out
+    assert note not in schedule(state, "--set", "discovery-by=importance").out
 
 
 def test_schedule_exports_for_a_frontier(state: Path, tmp_path: Path) -> None:
     for name in ("plan.csv", "plan.jsonl"):
-        assert schedule(state, "--strategy", "harmonic", "--export", str(tmp_path / name)).code == 0
+        assert schedule(state, "--refresh-strategy", "harmonic", "--export", str(tmp_path / name)).code == 0
     with (tmp_path / "plan.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     lines = records_of(tmp_path / "plan.jsonl")
@@ -404,10 +404,10 @@ def test_schedule_exports_for_a_frontier(state: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_wrong_options_of_schedule_give_one_line_of_error(state: Path, tmp_path: Path) -> None:
     for options, message in (
-        (["--strategy", "best"], "--strategy 'best': give one of thesis"),
+        (["--refresh-strategy", "best"], "--refresh-strategy 'best': give one of thesis"),
         (["--bandwidth", "0"], "--bandwidth 0: give a number"),
-        (["--rate-prior", "best"], "--rate-prior 'best': give one of learnt, fixed"),
-        (["--discovery-by", "best"], "--discovery-by 'best': give one of learnt, importance, cash, found"),
+        (["--set", "rate-prior=best"], "--set rate-prior='best': give one of learnt, fixed"),
+        (["--set", "discovery-by=best"], "--set discovery-by='best': give one of learnt, importance, cash, found"),
         (["--export", str(tmp_path / "no/where.csv")], "its folder is not there"),
         (["--export", "plan.txt"], "plan.txt: a plan ends in .csv or .jsonl: name it so"),
     ):

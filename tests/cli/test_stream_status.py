@@ -202,9 +202,9 @@ def test_a_savepoint_goes_where_latest_looks_and_the_command_to_continue_is_whol
         "opicflow",
         "stream",
         *("--brokers", "b:9092"),
+        *("--name", "my crawl"),
         *("--flink-master", "localhost:8081"),
         *("--job-server", "j:8099"),
-        *("--name", "my crawl"),
         *("--checkpoints", "file:/var/streams"),
         *("--from-savepoint", f"{stream.folder}/savepoint-1"),
     ]
@@ -228,15 +228,16 @@ def test_the_command_to_continue_has_the_options_that_the_stream_was_started_wit
 ) -> None:
     monkeypatch.chdir(tmp_path)
     start = ["--brokers", "b:9092", "--job-server", "j:8099", "--checkpoints", "streams", "--snapshots", "s3://b/s"]
-    start += ["--ledger", "page-ledger-6", "--snapshot-mb", "64", "--keep-snapshots", "9", "--workers", "2", "--hosted"]
-    start += ["--beam-option=--one", "--beam-option=--two"]
+    start += ["--set", "snapshot-mb=64", "--set", "keep-snapshots=9", "--set", "worker-logs=logs", "--workers", "2"]
+    start += ["--ledger", "page-ledger-6", "--set", "beam-option=--one", "--set", "beam-option=--two", "--hosted"]
     options = parse(["stream", *start])
     stream.beam_options["opicflowStartedWith"] = json.dumps(started_with(options))
     assert continued(command("stream", "stop", "--brokers", "c:9092").out) == [
         *("opicflow", "stream", "--ledger", "page-ledger-6", "--brokers", "c:9092", "--hosted"),
-        *("--flink-master", "localhost:8081", "--job-server", "j:8099", "--checkpoints", f"{tmp_path}/streams"),
-        *("--snapshot-mb", "64.0", "--snapshots", "s3://b/s", "--keep-snapshots", "9"),
-        *("--beam-option=--one", "--beam-option=--two"),
+        *("--snapshots", "s3://b/s", "--flink-master", "localhost:8081", "--job-server", "j:8099"),
+        *("--set", "beam-option=--one", "--set", "beam-option=--two", "--checkpoints", f"{tmp_path}/streams"),
+        *("--workers", "2", "--set", f"worker-logs={tmp_path}/logs"),
+        *("--set", "snapshot-mb=64.0", "--set", "keep-snapshots=9"),
         *("--from-savepoint", "file:/var/streams/opicflow/savepoints/savepoint-1"),
     ]
 
@@ -275,16 +276,16 @@ def ready(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     [
         (("--from-savepoint", "latest"), "upgrade continues from a savepoint of its own: omit --from-savepoint"),
         (("--ledger", "audit"), "--ledger audit: this topic holds something else: name the topic of the ledgers' logs"),
-        (("--damping", "0.7"), "its ledgers count with other options (damping: 0.85"),
+        (("--set", "damping=0.7"), "its ledgers count with other options (damping: 0.85"),
         (("--parallelism", "4"), "3 slots are free and 4 are needed"),
         (("--job-server", NOBODY), f"--job-server {NOBODY}: it cannot be reached"),
-        (("--job-server-jar", "/nowhere/a.jar"), "--job-server-jar /nowhere/a.jar: there is no such file"),
+        (("--set", "job-server-jar=/nowhere/a.jar"), "job-server-jar /nowhere/a.jar: there is no such file"),
     ],
 )
 def test_what_a_start_would_refuse_is_refused_before_the_running_stream_is_stopped(
     stream: Stream, ready: str, options: tuple[str, ...], why: str
 ) -> None:
-    result = command(*UPGRADE, *(() if "--job-server-jar" in options else ("--job-server", ready)), *options)
+    result = command(*UPGRADE, *(() if "jar" in options[-1] else ("--job-server", ready)), *options)
     assert result.code == 2 and why in result.err, result
     assert len(result.err.splitlines()) == 1
     assert stream.folder == "not stopped"

@@ -222,7 +222,7 @@ def test_limits_are_those_of_the_code() -> None:
 
 def test_segments_of_the_command_are_as_long_as_the_documents_say() -> None:
     assert _request(parse(["replay", "crawl.jsonl"])).segment_bytes == SEGMENT_BYTES
-    assert _request(parse(["replay", "crawl.jsonl", "--segment-mb", "3"])).segment_bytes == 3 << 20
+    assert _request(parse(["replay", "crawl.jsonl", "--set", "segment-mb=3"])).segment_bytes == 3 << 20
     for text in (GUIDE, (TOP / "docs" / "decisions" / "segments.md").read_text(encoding="utf-8")):
         assert f" {SEGMENT_BYTES >> 20} MB of input" in " ".join(text.split())
 
@@ -242,7 +242,7 @@ def test_url_rules_do_what_the_guide_promises() -> None:
         rules = {
             "--drop-parameters": UrlRules(drop_parameters=sets.get(value, tuple(value.split(",")))),
             "--fold-www": UrlRules(fold_www=True),
-            "--fold-https": UrlRules(fold_https=True),
+            "--set": UrlRules(fold_https=True),
         }[name]
         assert canonical(given, None, rules).decode() == becomes
         assert canonical(given, None, NO_RULES).decode() == given

@@ -118,7 +118,7 @@ BAD = {
     "weight": (GOOD, "1\t2\t1\n1\t3\tx\n", [], "edges.txt, line 2: 'x' is no weight"),
     "negative weight": (GOOD, "1\t2\t1\n1\t3\t-1\n", [], "edges.txt, line 2: the weight is not a number from 0"),
     "with a state": (GOOD, "1\t2\n", ["--state", "s"], "name logs, or a replay's state"),
-    "weights of kinds": (GOOD, "1\t2\n", ["--internal-weight", "0.5"], "are for crawl logs: omit them"),
+    "weights of kinds": (GOOD, "1\t2\n", ["--set", "internal-weight=0.5"], "are for crawl logs: omit them"),
     "categories": (GOOD, "1\t2\n", ["--category", "*.pdf"], "are for crawl logs: omit them"),
 }
 

@@ -237,7 +237,7 @@ def test_a_list_of_common_crawl_has_both_ranks_and_their_places(built: Path, tmp
         (["--as", "tranco", "--measure", "harmonic"], "--as tranco: it is a list of sites: give --by host or --by"),
         (["--both-ways"], "--both-ways: {d}/g is built already: build it so, or omit it"),
         (["--by", "host", "--category", "*.pdf"], "--category: {d}/g is built already"),
-        (["--measure", "harmonic", "--internal-weight", "0"], "--internal-weight: {d}/g is built already"),
+        (["--measure", "harmonic", "--set", "internal-weight=0"], "--set internal-weight: {d}/g is built already"),
         (["--as", "tranco"], "--as tranco: it is a list of sites: give --by host or --by domain"),
         (["--by", "host", "--as", "tranco", "--json"], "--as, --json: both write to standard output"),
         (["--by", "host", "--as", "tranco", "--out", "{d}/no/s.csv"], "its folder is not there"),

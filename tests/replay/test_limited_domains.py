@@ -10,8 +10,8 @@ import pytest
 from support.commands import CommandResult, command
 from support.logs import FIRST_MS
 
-LIMITS = ["--max-unread-per-domain", "20", "--max-announced-per-domain", "5", "--max-share-per-domain", "0.05"]
-OF_ORDERS = ["--domain-fetches", "4", "--domain-discovery", "0.1", "--bandwidth", "100"]
+LIMITS = ["--max-unread-per-domain", "20", "--set", "max-announced-per-domain=5", "--set", "max-share-per-domain=0.05"]
+OF_ORDERS = ["--set", "domain-fetches=4", "--set", "domain-discovery=0.1", "--bandwidth", "100"]
 
 
 def flood(path: Path) -> Path:
@@ -54,9 +54,9 @@ def test_a_flood_of_links_and_announcements_is_limited(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--max-share-per-domain", "2", "--history", "certified"], "--max-share-per-domain 2: give a share"),
-        (["--max-share-per-domain", "0.1", "--history", "interpolation"], "take certified"),
-        (["--domain-discovery", "7"], "--domain-discovery 7: give a number"),
+        (["--set", "max-share-per-domain=2", "--history", "certified"], "--set max-share-per-domain=2: give a share"),
+        (["--set", "max-share-per-domain=0.1", "--history", "interpolation"], "take certified"),
+        (["--set", "domain-discovery=7"], "--set domain-discovery=7: give a number"),
     ],
 )
 def test_impossible_limits_end_in_one_line(tmp_path: Path, options: list[str], message: str) -> None:

@@ -36,7 +36,7 @@ def write(path: Path, events: list[dict[str, Any]]) -> Path:
 def state(tmp_path: Path) -> Path:
     """A state whose whole crawl was made within a minute."""
     log = write(tmp_path / "first.jsonl", fetches([f"http://site{n}.com/" for n in range(PAGES)], 0))
-    budget = ["--bandwidth", "10", "--discovery-share", "0", "--refresh-strategy", "uniform"]
+    budget = ["--bandwidth", "10", "--set", "discovery-share=0", "--refresh-strategy", "uniform"]
     assert command("replay", log, "--state", tmp_path / "state", "--quiet", *budget).code == 0
     return tmp_path / "state"
 
@@ -137,7 +137,7 @@ def test_options_of_the_plan_hold_from_the_run_that_gives_them(state: Path, tmp_
     assert (name, bandwidth) == ("harmonic", 20.0) and note in said
     name, bandwidth, said = planned("--now", stamp(3))
     assert (name, bandwidth) == ("harmonic", 20.0) and note not in said
-    refused = command("replay", "--state", state, "--damping", "0.5")
+    refused = command("replay", "--state", state, "--set", "damping=0.5")
     assert refused.code == 2 and "its ledger counts with other options (damping: 0.85)" in refused.err
 
 

@@ -71,7 +71,7 @@ def test_the_same_log_and_key_give_the_same_bytes(log: Path, tmp_path: Path) -> 
     (tmp_path / "key").write_bytes(b"0123456789abcdef\n")
     names = ["one", "two", "public"]
     for name in names:
-        key = ["--id-key", tmp_path / "key"] if name != "public" else []
+        key = ["--set", f"id-key={tmp_path / 'key'}"] if name != "public" else []
         assert command("replay", log, "--out", tmp_path / name, "--quiet", *key).code == 0
     files = [(tmp_path / name / "importance.jsonl").read_bytes() for name in names]
     assert files[0] == files[1] != files[2]
@@ -80,7 +80,7 @@ def test_the_same_log_and_key_give_the_same_bytes(log: Path, tmp_path: Path) -> 
 def test_a_state_keeps_its_key(log: Path, tmp_path: Path) -> None:
     key, state = tmp_path / "key", tmp_path / "state"
     key.write_text("0123456789abcdef")
-    assert command("replay", log, "--state", state, "--id-key", key, "--quiet").code == 0
+    assert command("replay", log, "--state", state, "--set", f"id-key={key}", "--quiet").code == 0
     later = write(tmp_path / "later.jsonl", [visit("http://c.com/", SECOND, second=1_700_000_300)])
     result = command("replay", later, "--state", state, "--quiet", "--out", tmp_path / "out")
     assert result.code == 0 and "0123456789abcdef" not in result.out + result.err
@@ -88,9 +88,9 @@ def test_a_state_keeps_its_key(log: Path, tmp_path: Path) -> None:
     assert command("show", SECOND, "--state", state).code == 0
     other = tmp_path / "other"
     other.write_text("another key of sixteen")
-    refused = command("replay", later, "--state", state, "--id-key", other)
+    refused = command("replay", later, "--state", state, "--set", f"id-key={other}")
     assert (refused.code, refused.out) == (2, "")
-    assert "its pages have ids by another key: omit --id-key, or name another folder" in refused.err
+    assert "its pages have ids by another key: omit id-key, or name another folder" in refused.err
 
 
 @pytest.mark.parametrize(
@@ -106,14 +106,14 @@ def test_a_key_that_is_none_is_refused_in_one_line(
 ) -> None:
     if content is not None:
         (tmp_path / "key").write_bytes(content)
-    refused = command("replay", log, "--id-key", tmp_path / "key")
+    refused = command("replay", log, "--set", f"id-key={tmp_path / 'key'}")
     assert refused.code == 2 and message in refused.err and len(refused.err.splitlines()) == 1
 
 
 def test_a_secret_key_stays_in_this_process(log: Path, tmp_path: Path) -> None:
     (tmp_path / "key").write_text("0123456789abcdef")
-    refused = command("replay", log, "--id-key", tmp_path / "key", "--runner", "BundleBasedDirectRunner")
-    assert refused.code == 2 and "--id-key needs --runner DirectRunner or local" in refused.err
+    refused = command("replay", log, "--set", f"id-key={tmp_path / 'key'}", "--runner", "BundleBasedDirectRunner")
+    assert refused.code == 2 and "id-key needs --runner DirectRunner or local" in refused.err
 
 
 def test_a_state_with_rules_of_a_later_version_is_refused_in_one_line(log: Path, tmp_path: Path) -> None:

@@ -416,8 +416,8 @@ def kill_and_compare(tmp_path: Path, seed: int, visits: int, kills: int) -> None
 
     def arguments(name: str) -> list[str]:
         folders = ["--state", str(tmp_path / name), "--out", str(tmp_path / f"{name}.out")]
-        urls = ["--urls-on-disk"] if name.startswith("on-disk") else []
-        return ["replay", *map(str, logs), *folders, *urls, "--publications", "--segment-mb", "1", "--quiet"]
+        urls = ["--set", "urls-on-disk=true"] if name.startswith("on-disk") else []
+        return ["replay", *map(str, logs), *folders, *urls, "--publications", "--set", "segment-mb=1", "--quiet"]
 
     finish(arguments("alone"))
     assert len(bytes_of(tmp_path / "alone" / "moments")) > 3
@@ -637,7 +637,7 @@ def test_a_snapshot_contains_the_configuration(tmp_path: Path) -> None:
 
 def test_an_interrupted_replay_releases_the_state(lines: list[bytes], tmp_path: Path) -> None:
     path, state = write(tmp_path / "log.jsonl", b"".join(lines * 20)), tmp_path / "state"
-    arguments = [*COMMAND, "replay", str(path), "--state", str(state), "--segment-mb", "1"]
+    arguments = [*COMMAND, "replay", str(path), "--state", str(state), "--set", "segment-mb=1"]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert wait_until(lambda: steps(state) > 0, 60)
         process.send_signal(signal.SIGTERM)

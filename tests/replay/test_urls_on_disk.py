@@ -1,4 +1,4 @@
-"""`--urls-on-disk`: the same bytes, in files that leave nothing behind."""
+"""`urls-on-disk`: the same bytes, in files that leave nothing behind."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_ledger_that_grows_too_large_goes_to_disk_by_itself(log: Path, tmp_pat
             tmp_path / "memory.out/importance.jsonl"
         ).read_bytes()
         assert state_files(tmp_path / name) == state_files(tmp_path / "memory")
-        moves.append(any("are on disk, as with --urls-on-disk" in note for note in result.notes))
+        moves.append(any("are on disk, as with urls-on-disk=true" in note for note in result.notes))
     assert moves == [False, False, True, True]
     again = run([log], state=tmp_path / "memory", most_in_memory=0)  # a snapshot that is too large
     assert again.summary["pages"] > 0 and state_files(tmp_path / "memory") == state_files(tmp_path / "disk")
@@ -114,7 +114,7 @@ def test_a_full_disk_gives_one_line_of_error(days: int, log: Path, tmp_path: Pat
         run([log], state=tmp_path / "state")
         before = state_files(tmp_path / "state")
     done = subprocess.run(
-        [*COMMAND, "replay", str(log), "--quiet", "--urls-on-disk", "--state", str(tmp_path / "state")],
+        [*COMMAND, "replay", str(log), "--quiet", "--set", "urls-on-disk=true", "--state", str(tmp_path / "state")],
         capture_output=True,
         text=True,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
@@ -125,7 +125,7 @@ def test_a_full_disk_gives_one_line_of_error(days: int, log: Path, tmp_path: Pat
 
 
 def test_other_runners_are_refused(log: Path) -> None:
-    with pytest.raises(ConfigRefused, match=r"^--urls-on-disk needs --runner DirectRunner or local"):
+    with pytest.raises(ConfigRefused, match=r"^urls-on-disk needs --runner DirectRunner or local"):
         run([log], urls_on_disk=True, runner="PrismRunner")
 
 

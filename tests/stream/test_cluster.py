@@ -154,7 +154,7 @@ def test_a_wrong_start_is_refused_with_its_reason(stream: LocalStream, tmp_path:
     start = ("stream", *stream.options)
     other = (*start, "--name", "other")
     assert f"a job '{stream.name}' runs there already" in refused(*start)
-    assert "its ledgers count with other options (damping: 0.85)" in refused(*other, "--damping", "0.7")
+    assert "its ledgers count with other options (damping: 0.85)" in refused(*other, "--set", "damping=0.7")
     assert " findings: correct the settings above, and start again" in refused(*other, "--prefix", "missing-")
     assert "missing-page-ledger: topic is missing: " in command(*other, "--prefix", "missing-").out
     assert "1 finding: correct the settings above, and start again" in refused(*other, "--shards", "12")

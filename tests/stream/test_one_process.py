@@ -52,7 +52,7 @@ class Topics:
     @contextmanager
     def running(self, most_rounds: int = MOST_ROUNDS) -> Iterator[subprocess.Popen[str]]:
         """Run the stream in another process, which is killed at the end."""
-        words = ["stream", "--runner", DIRECT_RUNNER, "--state", str(self.folder / "state"), "--snapshot-mb", "0.05"]
+        words = ["stream", "--set", "snapshot-mb=0.05", "--runner", DIRECT_RUNNER, "--state", f"{self.folder}/state"]
         process = _begun([sys.executable, "-c", RUN.format(most_rounds), *words, *self._at])
         try:
             yield process

@@ -83,7 +83,7 @@ def parts_of(why: dict[str, Any]) -> dict[str, float]:
 @pytest.mark.slow
 def test_a_stream_of_one_shard_answers_as_the_state_of_a_replay_does_to_the_byte(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    output_of("replay", LOG, "--state", state, "--quiet", "--bandwidth", 200, "--cycle", 8760)
+    output_of("replay", LOG, "--state", state, "--quiet", "--bandwidth", 200, "--set", "cycle=8760")
     stored = StateFolder(state).read()
     assert stored is not None
     config = LedgerConfig.from_json(stored.config["ledger"])

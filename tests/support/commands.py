@@ -27,7 +27,7 @@ def command(*arguments: object) -> CommandResult:
     """
     words = [str(argument) for argument in arguments]
     if words[:1] == ["replay"] and not any(
-        word.startswith(("--runner", "--beam-option", "-h", "--help")) for word in words
+        word.startswith(("--runner", "beam-option", "-h", "--help")) for word in words
     ):
         words[1:1] = ["--runner", "local"]
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)

@@ -151,13 +151,13 @@ class LocalStream:
             *("--job-server", self.cluster.job_server),
             *("--name", self.name),
             *("--checkpoints", self.checkpoints.as_uri()),
-            *("--worker-logs", str(self.worker_logs)),
-            *("--checkpoint-seconds", "2"),
-            *("--state-backend", self.state_backend),
-            *("--snapshot-mb", str(self.snapshot_mb)),
+            *("--set", f"worker-logs={self.worker_logs}"),
+            *("--set", "checkpoint-seconds=2"),
+            *("--set", f"state-backend={self.state_backend}"),
+            *("--set", f"snapshot-mb={self.snapshot_mb}"),
             *("--parallelism", "2"),
             *("--workers", "1"),
-            *(("--snapshots", self.snapshots.as_uri(), "--keep-snapshot-hours", "0.01") if self.snapshots else ()),
+            *(("--snapshots", self.snapshots.as_uri(), "--set", "keep-snapshot-hours=0.01") if self.snapshots else ()),
             *(("--history", self.history) if self.history != "certified" else ()),
         ]
 

@@ -18,8 +18,6 @@ from opicflow.pipelines.cli.options import (
     add_quiet,
     add_rule_options,
     connection_of,
-    natural,
-    positive,
     reading_of,
     rules_of,
 )
@@ -27,6 +25,7 @@ from opicflow.pipelines.cli.parser import add_command
 from opicflow.pipelines.cli.progress import ProgressDisplay
 from opicflow.pipelines.cli.stream_options import add_snapshots, snapshots_of
 from opicflow.pipelines.cli.text import counted, print_lines
+from opicflow.pipelines.cli.values import natural, positive
 from opicflow.pipelines.refresh.policies import check, most_categories
 from opicflow.pipelines.replay.state_reader import canonical_url
 from opicflow.pipelines.results.policy_words import SECONDS_PER_DAY, in_words

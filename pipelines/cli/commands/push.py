@@ -18,10 +18,10 @@ from opicflow.pipelines.cli.options import (
     add_results,
     add_state_options,
     connection_of,
-    natural,
     results_of,
 )
 from opicflow.pipelines.cli.text import counted, print_lines
+from opicflow.pipelines.cli.values import natural
 from opicflow.schemas.errors import interrupted_after
 
 if TYPE_CHECKING:

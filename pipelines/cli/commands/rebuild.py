@@ -6,7 +6,7 @@ import argparse
 from dataclasses import replace
 
 from opicflow.pipelines.cli.boundaries import add_boundary_options, chosen_ranges
-from opicflow.pipelines.cli.options import connection_of, whole
+from opicflow.pipelines.cli.options import connection_of
 from opicflow.pipelines.cli.stream_options import (
     add_stream_options,
     check_runner,
@@ -19,6 +19,7 @@ from opicflow.pipelines.cli.stream_options import (
     submit_stream,
 )
 from opicflow.pipelines.cli.text import counted, print_lines
+from opicflow.pipelines.cli.values import whole
 
 EXAMPLES = """examples:
   opicflow rebuild --shards 32 --brokers localhost:9092 --flink-master localhost:8081 --job-server localhost:8099 \\

@@ -10,37 +10,43 @@ from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from opicflow.connectors.files.divided_files import MOST_PARTS
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.memory_limit import MemoryLimit, default_limit, size_in_bytes
 from opicflow.pipelines.cli.options import (
-    add_focus_options,
     add_kafka_options,
     add_latest,
-    add_ledger_options,
     add_logs,
     add_quiet,
-    add_refresh_options,
     add_rule_options,
-    add_sites,
     focus_of,
     latest_ms_of,
     ledger_options_of,
     moment,
-    named_numbers,
-    natural,
     now_second_of,
     reading_of,
     rules_of,
     sites_of,
-    whole,
 )
 from opicflow.pipelines.cli.output_files import STDOUT, check_output
 from opicflow.pipelines.cli.progress import ProgressDisplay, announce_compilation
+from opicflow.pipelines.cli.settings_table import (
+    BEAM,
+    FACTOR,
+    FOCUS,
+    LEDGER,
+    REFRESH,
+    REPLAY,
+    SITES,
+    STATE,
+    add_settings,
+    fields_of,
+)
 from opicflow.pipelines.cli.text import counted, print_lines
 from opicflow.pipelines.cli.text_tables import first_rows, print_pages, print_plan
+from opicflow.pipelines.cli.values import natural, whole
 from opicflow.schemas.errors import interrupted_after
 
 if TYPE_CHECKING:
@@ -65,21 +71,6 @@ EXAMPLES = """examples:
 _MOST_KEY_BYTES = 1 << 16
 _MOST_IN_MEMORY = 0.45
 """A ledger that takes this part of the memory has its URLs on disk: results take nearly as much again."""
-
-
-class Settle(argparse.Action):
-    """The option `--settle`. It took a number of rounds before version 0.2, which still may be there."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings, nargs="?", default=False, metavar="ROUNDS")
-
-    def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option: str | None = None) -> None:
-        """Set the option; warn of rounds, and refuse a log that was taken for them."""
-        if values is not None and not values.isdecimal():
-            parser.error(f"argument --settle: it takes no value ({values[:80]!r}): name the logs before it")
-        if values is not None:
-            print("opicflow: --settle takes no rounds any more: it ends when ranks are exact", file=sys.stderr)
-        setattr(namespace, self.dest, True)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -114,38 +105,26 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     out.add_argument("--top", type=natural, default=10, metavar="N", help="show so many pages (%(default)s)")
     out.add_argument("--report", type=Path, metavar="FILE", help="write a report as one HTML page")
     out.add_argument("--publications", action="store_true", help="also write what would be published during the crawl")
-    add_sites(out)
     out.add_argument("--json", action="store_true", help="print the summary as JSON")
     add_quiet(out)
-    ledger = add_ledger_options(parser, "certified (the default), interpolation")
+    ledger = add_settings(parser, LEDGER, "how importance is computed")
     ledger.add_argument(
-        "--settle",
-        action=Settle,
-        help="push cash on without visits, until the ranks of the graph seen are exact (ROUNDS no longer counts)",
+        "--settle", action="store_true", help="push cash on without visits, until the ranks of the graph seen are exact"
     )
     add_rule_options(parser)
-    add_refresh_options(parser, "--refresh-strategy")
-    focus = add_focus_options(parser)
+    add_settings(parser, REFRESH, "when pages are fetched again (docs/guides/refresh.md)")
+    focus = add_settings(parser, {**FOCUS, **FACTOR, **SITES}, "what to focus on (docs/guides/refresh.md)")
     focus.add_argument("--policies", metavar="FILE", help="policies: JSON lines, or the topic of kafka://HOST:PORT")
-    focus.add_argument("--factor", action="append", default=[], metavar="NAME=F", help="of a category's importance")
-    how = parser.add_argument_group("how to run")
-    how.add_argument("--state", type=Path, metavar="DIR", help="keep the ledger there, and continue from it")
+    how = add_settings(
+        parser, {**STATE, **REPLAY, **BEAM}, "how to run", state="keep the ledger there, and continue from it"
+    )
     how.add_argument(
         "--now",
         metavar="TIME",
         help="time passes up to this one, or 'now', though the logs end earlier",
     )
     how.add_argument(
-        "--id-key", type=Path, metavar="FILE", help="make page ids with the key in this file: 16 bytes or more, secret"
-    )
-    how.add_argument(
         "--memory", metavar="SIZE", help="end with one line before it takes more, such as 4GiB (3/4 of the machine's)"
-    )
-    how.add_argument(
-        "--urls-on-disk",
-        action="store_true",
-        help="keep URLs and remembered links in files, and all pages while results are made: for very many pages; done "
-        "by itself where the ledger takes nearly half of --memory",
     )
     how.add_argument(
         "--runner",
@@ -153,8 +132,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="a Beam runner; %(default)s = Beam in this process; local = threads of this process, without Beam",
     )
-    how.add_argument("--beam-option", action="append", default=[], metavar="OPTION", help="for the runner; repeatable")
-    how.add_argument("--segment-mb", type=whole, metavar="MB", help=argparse.SUPPRESS)
 
 
 def _folder_or_stdout(text: str) -> Path | str:
@@ -162,7 +139,7 @@ def _folder_or_stdout(text: str) -> Path | str:
 
 
 _MEMORY_REMEDY = (
-    "give more with --memory, keep URLs in files with --urls-on-disk, or limit the pages with --max-pages or "
+    "give more with --memory, keep URLs in files with --set urls-on-disk=true, or limit the pages with --max-pages or "
     "--max-unread-per-domain; with --state the same command continues where it was"
 )
 
@@ -289,10 +266,10 @@ def _request(options: argparse.Namespace) -> ReplayRequest:
         publications=options.publications,
         sites=sites_of(options),
         runner=options.runner,
-        beam_options=tuple(options.beam_option),
         segment_bytes=options.segment_mb << 20 if options.segment_mb else SEGMENT_BYTES,
-        urls_on_disk=options.urls_on_disk,
+        urls_on_disk=bool(options.urls_on_disk),
         reading=reading_of(options),
+        **fields_of(options, "job"),
     )
 
 
@@ -305,10 +282,10 @@ def _page_ids(path: Path | None) -> PageIds | None:
     try:
         secret = path.read_bytes()[:_MOST_KEY_BYTES].strip()
     except OSError as problem:
-        raise InputRefused(f"--id-key {path}: cannot be read ({problem.strerror}): name another file") from None
+        raise InputRefused(f"id-key {path}: cannot be read ({problem.strerror}): name another file") from None
     if len(secret) < FEWEST_SECRET_BYTES:
         raise InputRefused(
-            f"--id-key {path}: it has {len(secret)} bytes, and a key needs {FEWEST_SECRET_BYTES}: make one with "
+            f"id-key {path}: it has {len(secret)} bytes, and a key needs {FEWEST_SECRET_BYTES}: make one with "
             "openssl rand -hex 16"
         )
     return PageIds.with_secret(secret)
@@ -361,8 +338,8 @@ def _policies(options: argparse.Namespace, rules: Rules | None) -> tuple[Policy,
 
     categories = (rules or Rules()).categories
     factors = [
-        Policy(category=category_number(categories, "--factor", name), importance_factor=factor)
-        for name, factor in named_numbers("--factor", options.factor)
+        Policy(category=category_number(categories, "factor", name), importance_factor=factor)
+        for name, factor in options.factor or ()
     ]
     for policy in factors:
         check(policy, categories.count)

@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, Any
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.options import (
     add_json,
-    add_refresh_options,
     add_state_options,
-    natural,
     now_second_of,
-    refresh_fields_of,
     state_of,
 )
 from opicflow.pipelines.cli.output_files import check_output
+from opicflow.pipelines.cli.settings_table import REFRESH, add_settings, fields_of
 from opicflow.pipelines.cli.text import date_or_never, print_lines, span
 from opicflow.pipelines.cli.text_tables import first_rows, print_plan
+from opicflow.pipelines.cli.values import natural
 from opicflow.pipelines.replay.state_reader import read_answers, read_ledger
 from opicflow.schemas.dates import iso_time
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """examples:
   opicflow schedule --state state                      the fetches of tomorrow, with the options of the state
-  opicflow schedule --state state --bandwidth 100000 --strategy harmonic
+  opicflow schedule --state state --bandwidth 100000 --refresh-strategy harmonic
   opicflow schedule --state state --bandwidth 100000 --compare
   opicflow schedule --state state --export frontier.csv
 """
@@ -39,7 +38,7 @@ EXAMPLES = """examples:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     add_state_options(parser)
-    add_refresh_options(parser, "--strategy")
+    add_settings(parser, REFRESH, "when pages are fetched again (docs/guides/refresh.md)")
     parser.add_argument("-n", "--top", type=natural, default=10, metavar="N", help="show so many orders (%(default)s)")
     parser.add_argument("--now", metavar="TIME", help="plan for this time, such as 2026-05-01T12:00:00Z, or 'now'")
     parser.add_argument("--compare", action="store_true", help="show all strategies side by side")
@@ -59,7 +58,7 @@ class _Plan:
 
 _NOT_LEARNT = (
     "the state has not learnt which unread pages come first: they are ordered by importance. It learns in a "
-    "replay with --discovery-by learnt"
+    "replay with --set discovery-by=learnt"
 )
 
 
@@ -97,7 +96,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _changes_plan(options: argparse.Namespace) -> bool:
-    return bool(refresh_fields_of(options) or options.compare or options.export or options.now)
+    return bool(fields_of(options, "refresh") or options.compare or options.export or options.now)
 
 
 def _kept(options: argparse.Namespace) -> _Plan:
@@ -123,7 +122,7 @@ def _planned(options: argparse.Namespace) -> _Plan:
         ledger.apply(TickEntry(now))  # in memory: the state does not change
     budget = ledger.budget()
     stated = {"strategy": budget.strategy, "discovery_share": budget.discovery_share}
-    refresh = dataclasses.replace(ledger.config.refresh, **{**stated, **refresh_fields_of(options)})
+    refresh = dataclasses.replace(ledger.config.refresh, **{**stated, **fields_of(options, "refresh")})
     importance = importance_for_plans(ledger)
     plan = planned(ledger, refresh, options.bandwidth, importance)
     rows = list(compared(ledger, refresh, options.bandwidth, importance)) if options.compare else []

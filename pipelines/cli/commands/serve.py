@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opicflow.connectors.files.opening import InputRefused
-from opicflow.pipelines.cli.options import add_kafka_options, add_state_options, connection_of, natural, state_of, whole
+from opicflow.pipelines.cli.configuration import is_default
+from opicflow.pipelines.cli.options import add_kafka_options, add_state_options, connection_of, state_of
 from opicflow.pipelines.cli.progress import explained_wait
+from opicflow.pipelines.cli.settings_table import FLINK_MASTER, add_settings
 from opicflow.pipelines.cli.text import counted, print_lines
+from opicflow.pipelines.cli.values import natural, whole
 
 if TYPE_CHECKING:
     from opicflow.pipelines.serve.sources import PageSource
@@ -45,7 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="with --brokers: keep the N most important pages in memory (%(default)s)",
     )
-    parser.add_argument("--flink-master", metavar="HOST:PORT", help="with --brokers: Flink's REST, for the job's state")
+    add_settings(parser, FLINK_MASTER, flink_master="with --brokers: Flink's REST, for the job's state")
     parser.add_argument("--name", metavar="NAME", help="of the job there (opicflow)")
     add_kafka_options(parser)
 
@@ -114,7 +117,7 @@ def _stream_of(options: argparse.Namespace) -> PageSource:
     from opicflow.pipelines.stream.submit import JOB_NAME
 
     flink = None
-    if options.flink_master is not None and "flink_master" not in options.defaulted:
+    if options.flink_master is not None and not is_default(options, "flink_master"):
         flink = FlinkWatch(FlinkCluster(options.flink_master), options.name or JOB_NAME)
     return StreamSource(connection_of(options), options.prefix or "", options.keep, _now_ms, flink)
 

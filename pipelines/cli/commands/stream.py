@@ -6,13 +6,15 @@ import argparse
 import shlex
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import FrameType
+from typing import TYPE_CHECKING, NamedTuple
 
-from opicflow.pipelines.cli.options import connection_of, whole
+from opicflow.pipelines.cli.options import connection_of
+from opicflow.pipelines.cli.settings_table import dest_of, shown_name, words_of
 from opicflow.pipelines.cli.stream_options import (
     DIRECT_RUNNER,
     add_stream_options,
@@ -30,6 +32,7 @@ from opicflow.pipelines.cli.stream_options import (
     submit_stream,
 )
 from opicflow.pipelines.cli.text import counted, print_lines
+from opicflow.pipelines.cli.values import whole
 from opicflow.pipelines.stream.status import StreamStatus
 
 if TYPE_CHECKING:
@@ -101,7 +104,7 @@ def _start(options: argparse.Namespace) -> int:
     running = _submit(options, job, ready, savepoint_path(job, options.from_savepoint))
     if not options.json:
         print_lines(f"the stream runs: job {running.name!r} ({running.id})")
-        where = {"brokers": options.brokers, "properties": options.properties, "flink_master": job.flink_master}
+        where = {"brokers": options.brokers, "properties": options.properties, "flink-master": job.flink_master}
         see = _command("status", {**where, "name": options.name})
         print_lines(f"see: {see}, or http://{job.flink_master}")
     return 0
@@ -115,11 +118,9 @@ def _run_here(options: argparse.Namespace) -> int:
 
     if options.stream_state is None:
         raise FlinkRefused(f"--runner {DIRECT_RUNNER}: name the folder of the stream's state with --state")
-    for name in ("flink_master", "job_server", "job_server_jar", "checkpoints", "from_savepoint", "parallelism"):
-        if getattr(options, name) is not None and name not in options.configured:
-            raise FlinkRefused(
-                f"--{name.replace('_', '-')}: it is for Flink: omit it, or omit --runner {DIRECT_RUNNER}"
-            )
+    for name in ("flink-master", "job-server", "job-server-jar", "checkpoints", "from-savepoint", "parallelism"):
+        if getattr(options, dest_of(name)) is not None and dest_of(name) not in options.configured:
+            raise FlinkRefused(f"{shown_name(name)}: it is for Flink: omit it, or omit --runner {DIRECT_RUNNER}")
     with stream_folder(Path(options.stream_state)) as state:
         ready = _prepare(options, connection_of(options))
         snapshots = ready.snapshots or snapshots_in(state)
@@ -140,14 +141,15 @@ def _stop_on_signals() -> Event:
     stop = Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         interrupt = signal.getsignal(number)
+        if not callable(interrupt):
+            continue
 
-        def end(number: int, frame: Any, interrupt: Any = interrupt) -> None:
+        def end(number: int, frame: FrameType | None, interrupt: Callable[..., object] = interrupt) -> None:
             if stop.is_set():
                 interrupt(number, frame)
             stop.set()
 
-        if callable(interrupt):
-            signal.signal(number, end)
+        signal.signal(number, end)
     return stop
 
 
@@ -173,7 +175,7 @@ def _upgrade(options: argparse.Namespace) -> int:
     try:
         running = _submit(options, job, ready, path)
     except BaseException:
-        again = _command("", {**started_with(options), "from_savepoint": path})
+        again = _command("", {**started_with(options), "from-savepoint": path})
         print_lines(f"opicflow: the stream is stopped; continue with: {again}", file=sys.stderr)
         raise
     if not options.json:
@@ -193,7 +195,7 @@ def _stop(options: argparse.Namespace) -> int:
     given.setdefault("checkpoints", started.checkpoints or "URL")
     place = options.checkpoints or started.checkpoints
     path = job.cluster.stop(running.id, savepoint_folder(replace(job, checkpoints=place)) if place else None)
-    again = _command("", {**given, "from_savepoint": path})
+    again = _command("", {**given, "from-savepoint": path})
     print_json(options, {"job": running.id, "name": running.name, "savepoint": path, "continue": again})
     if not options.json:
         print_lines(f"stopped, with a savepoint: {path}")
@@ -201,20 +203,15 @@ def _stop(options: argparse.Namespace) -> int:
     return 0
 
 
-def _command(action: str, options: Mapping[str, Any]) -> str:
+def _command(action: str, options: Mapping[str, object]) -> str:
     """Return a command of the stream for a shell. Options without a value are omitted."""
     words = ["opicflow", "stream", *([action] if action else [])]
     for name, value in options.items():
-        option = f"--{name.replace('_', '-')}"
-        if isinstance(value, bool):
-            words += [option] if value else []
-        else:
-            for one in value if isinstance(value, list) else [value] if value not in (None, "") else []:
-                words += [f"{option}={one}"] if str(one).startswith("-") else [option, str(one)]
+        words += words_of(name, value if isinstance(value, list) else [] if value in (None, "") else [value])
     return shlex.join(words)
 
 
-def _check_ledger(options: argparse.Namespace, job: FlinkJob, running: Job) -> Mapping[str, Any]:
+def _check_ledger(options: argparse.Namespace, job: FlinkJob, running: Job) -> Mapping[str, object]:
     """Refuse to stop a stream in favour of logs that are not its own, such as those from before a reshard.
 
     Returns the options that the stream was started with.
@@ -329,7 +326,7 @@ def _reshard(options: argparse.Namespace) -> int:
     again = shlex.join(["opicflow", *sys.argv[1:]])
     running = [one for one in job.cluster.jobs(job.name) if not one.ended]
     has_begun = resharding.has_begun()
-    kept: Mapping[str, Any] = {}
+    kept: Mapping[str, object] = {}
     if not has_begun:
         if running:
             kept = _check_ledger(options, job, running[0])
@@ -343,7 +340,7 @@ def _reshard(options: argparse.Namespace) -> int:
         check_place(job, max(vertex.parallelism for vertex in job.cluster.details(running[0].id).vertices))
         path = job.cluster.stop(running[0].id, savepoint_folder(job))
         print_lines(f"stopped, with a savepoint: {path}", file=sys.stderr, flush=True)
-        again = _command("", {**kept, **started_with(options), "from_savepoint": path})
+        again = _command("", {**kept, **started_with(options), "from-savepoint": path})
 
     def show(progress: ReshardProgress) -> None:
         print_lines(f"{progress.step}: {progress.shard} of {progress.shards}", file=sys.stderr, flush=True)

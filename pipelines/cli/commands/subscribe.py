@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opicflow.pipelines.cli.live_table import Column, LiveTable, head_of, line_of
-from opicflow.pipelines.cli.options import add_kafka_options, connection_of, moment, whole
+from opicflow.pipelines.cli.options import add_kafka_options, connection_of, moment
 from opicflow.pipelines.cli.text import date_or_never, print_lines, safe_json
+from opicflow.pipelines.cli.values import whole
 from opicflow.pipelines.replay.state_reader import canonical_url
 from opicflow.schemas.errors import printable
 

@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from opicflow.connectors.files.opening import STDIN, InputRefused
-from opicflow.pipelines.cli.options import add_json, add_list_form, add_site_kind, add_state_options, natural, state_of
+from opicflow.pipelines.cli.options import add_json, add_list_form, add_site_kind, add_state_options, state_of
 from opicflow.pipelines.cli.output_files import check_output, file_or_stdout
 from opicflow.pipelines.cli.text import counted, print_lines
 from opicflow.pipelines.cli.text_tables import first_rows, print_pages
+from opicflow.pipelines.cli.values import natural
 from opicflow.pipelines.replay.state_reader import read_answers
 
 if TYPE_CHECKING:

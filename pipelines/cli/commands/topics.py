@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from opicflow.pipelines.cli.boundaries import add_boundary_options, chosen_ranges
-from opicflow.pipelines.cli.options import add_json, add_kafka_options, connection_of, whole
+from opicflow.pipelines.cli.options import add_json, add_kafka_options, connection_of
 from opicflow.pipelines.cli.parser import add_command
 from opicflow.pipelines.cli.stream_options import add_hosted, add_ledger, add_snapshots, ledger_topic_of, snapshots_of
 from opicflow.pipelines.cli.text import counted, print_lines
+from opicflow.pipelines.cli.values import whole
 
 if TYPE_CHECKING:
     from opicflow.connectors.kafka.connection import Connection

@@ -16,11 +16,11 @@ from opicflow.pipelines.cli.options import (
     add_logs,
     add_rule_options,
     latest_ms_of,
-    natural,
     reading_of,
     rules_of,
 )
 from opicflow.pipelines.cli.text import counted, print_lines
+from opicflow.pipelines.cli.values import natural
 
 if TYPE_CHECKING:
     from opicflow.connectors.files.log_reader import FileRange

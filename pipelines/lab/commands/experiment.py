@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opicflow.connectors.files.opening import InputRefused
-from opicflow.pipelines.cli.options import add_quiet, natural, whole
+from opicflow.pipelines.cli.options import add_quiet
 from opicflow.pipelines.cli.progress import ProgressDisplay
 from opicflow.pipelines.cli.text import print_lines
+from opicflow.pipelines.cli.values import natural, whole
 from opicflow.schemas.errors import interrupted_after
 
 if TYPE_CHECKING:  # they need matplotlib

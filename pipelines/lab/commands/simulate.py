@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opicflow.connectors.files.opening import InputRefused
-from opicflow.pipelines.cli.options import add_quiet, moment, natural, share, whole
+from opicflow.pipelines.cli.options import add_quiet, moment
 from opicflow.pipelines.cli.output_files import check_output
 from opicflow.pipelines.cli.progress import ProgressDisplay, announce_compilation
 from opicflow.pipelines.cli.text import counted, print_lines
+from opicflow.pipelines.cli.values import natural, share, whole
 
 if TYPE_CHECKING:
     from opicflow.pipelines.lab.experiments.simulated_log import Scenario, SimulatedCrawl, SimulatedEvent, Site

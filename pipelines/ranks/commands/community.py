@@ -15,20 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from opicflow.connectors.files.opening import InputRefused
-from opicflow.pipelines.cli.options import (
-    add_json,
-    add_quiet,
-    add_reading,
-    add_rule_options,
-    natural,
-    reading_of,
-    rules_of,
-    whole,
-)
+from opicflow.pipelines.cli.options import add_json, add_quiet, add_reading, add_rule_options, reading_of, rules_of
 from opicflow.pipelines.cli.output_files import check_output
 from opicflow.pipelines.cli.parser import add_command
 from opicflow.pipelines.cli.progress import ProgressDisplay, announce_compilation
 from opicflow.pipelines.cli.text import counted, print_lines
+from opicflow.pipelines.cli.values import natural, whole
 from opicflow.pipelines.ranks.graph.community import (
     Expansion,
     LocalFrontier,

@@ -6,8 +6,9 @@ import argparse
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opicflow.connectors.files.opening import STDIN, InputRefused
-from opicflow.pipelines.cli.options import add_json, add_site_kind, natural, whole
+from opicflow.pipelines.cli.options import add_json, add_site_kind
 from opicflow.pipelines.cli.text import counted, print_lines, safe_json
+from opicflow.pipelines.cli.values import natural, whole
 from opicflow.pipelines.ranks.grade_report import add_grade_options, check_without_grades, run_grades
 
 if TYPE_CHECKING:

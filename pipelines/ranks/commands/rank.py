@@ -13,20 +13,12 @@ from typing import TYPE_CHECKING
 
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.temporary_folder import temporary_folder
-from opicflow.pipelines.cli.options import (
-    add_json,
-    add_list_form,
-    add_reading,
-    add_site_kind,
-    internal_weight,
-    natural,
-    reading_of,
-    share,
-    whole,
-)
+from opicflow.pipelines.cli.options import add_json, add_list_form, add_reading, add_site_kind, reading_of
 from opicflow.pipelines.cli.output_files import check_output
 from opicflow.pipelines.cli.progress import Convergence, ProgressDisplay, announce_compilation
+from opicflow.pipelines.cli.settings_table import shown_name
 from opicflow.pipelines.cli.text import counted, print_lines
+from opicflow.pipelines.cli.values import internal_weight, natural, share, whole
 from opicflow.pipelines.ranks.graph_options import (
     add_graph_options,
     graph_options_of,
@@ -239,7 +231,7 @@ def _check_output(options: argparse.Namespace) -> None:
 def _check_pages(options: argparse.Namespace, how: RankOptions) -> None:
     for name in ("site_links", "internal"):
         if getattr(options, name) is not None:
-            raise InputRefused(f"--{name.replace('_', '-')}: it is for sites: give --by host or --by domain")
+            raise InputRefused(f"{shown_name(name, options.settings)}: it is for sites: give --by host or --by domain")
     if options.good_share is not None and not any(one.called == "spam_mass" for one in how.ranks):
         raise InputRefused("--good-share: it is for spam mass: add spam-mass to --ranks, or omit it")
 
@@ -304,7 +296,7 @@ def _graph_of(options: argparse.Namespace) -> Iterator[StoredGraph]:
         for name, default in options.defaults_of_builds.items():
             if getattr(options, name) != default and name not in options.configured:
                 raise InputRefused(
-                    f"--{name.replace('_', '-')}: {folders[0]} is built already: build it so, or omit it"
+                    f"{shown_name(name, options.settings)}: {folders[0]} is built already: build it so, or omit it"
                 )
         stored = StoredGraph(folders[0])
         warn_without_links(stored, str(folders[0]))
@@ -411,7 +403,9 @@ def _check_measure(options: argparse.Namespace) -> None:
         for name, default in options.defaults_of_pagerank.items():
             is_used = name in _OF_IMPORTANCE and _has_importance(options)
             if getattr(options, name) != default and name not in options.configured and not is_used:
-                raise InputRefused(f"--{name.replace('_', '-')}: harmonic centrality does not use it: omit it")
+                raise InputRefused(
+                    f"{shown_name(name, options.settings)}: harmonic centrality does not use it: omit it"
+                )
     if options.exact and (options.registers, options.seed) != (None, None):
         raise InputRefused("--exact: exact values need no --registers and no --seed: omit them")
     if options.registers is not None:

@@ -53,7 +53,7 @@ def test_orders_of_the_loop_are_those_of_the_command_line(order: str, tmp_path: 
         subprocess.run(
             [
                 *(OPICFLOW, "replay", str(log), "--state", str(tmp_path / "state"), "--out", str(tmp_path / "out")),
-                *("--bandwidth", "10", "--discovery-share", "1", "--now", now, "--quiet", *BY_COMMANDS[order]),
+                *("--bandwidth", "10", "--set", "discovery-share=1", "--now", now, "--quiet", *BY_COMMANDS[order]),
             ],
             check=True,
             capture_output=True,

@@ -103,7 +103,7 @@ def test_every_setting_changes_the_ledger() -> None:
 
 
 def test_a_limit_of_a_host_holds_for_a_trap_and_not_for_subdomains() -> None:
-    limit = f"--host-fetches {MOST_FETCHES}"
+    limit = f"host-fetches={MOST_FETCHES}"
     trap, subdomains = (
         manipulation_orders(3_000, 1, scheme, 400, limit, "late")[0]["own_orders"] for scheme in (TRAP, SUBDOMAINS)
     )

@@ -25,11 +25,11 @@ from opicflow.schemas.pages import PageIds
 
 RECOMPUTED, LEARNT, BY_COMMAND = "recomputed, by the ledger", "learnt", "learnt, by the command"
 BY_LEDGER = {RECOMPUTED: "importance", LEARNT: "learnt"}
-"""Orders of a ledger, and its option --discovery-by."""
+"""Orders of a ledger, and its setting discovery-by."""
 BY_COMMANDS: dict[str, tuple[str, ...]] = {
-    "cash, by the command": ("--history", "interpolation", "--discovery-by", "cash"),
-    "estimate, by the command": ("--history", "interpolation", "--discovery-by", "importance"),
-    "certified, by the command": ("--discovery-by", "importance"),
+    "cash, by the command": ("--history", "interpolation", "--set", "discovery-by=cash"),
+    "estimate, by the command": ("--history", "interpolation", "--set", "discovery-by=importance"),
+    "certified, by the command": ("--set", "discovery-by=importance"),
     BY_COMMAND: (),
 }
 """Orders of the command, and their options; the last ones are the defaults."""
@@ -175,7 +175,7 @@ class ReplayOrders:
                 "0",
                 "--quiet",
             ),
-            *("--bandwidth", str(_a_day(crawled)), "--discovery-share", "1", *options),
+            *("--bandwidth", str(_a_day(crawled)), "--set", "discovery-share=1", *options),
         ]
         self._events: list[dict[str, Any]] = [
             {"kind": "announce", "url": self._urls[number]} for number in crawled.seeds.tolist()

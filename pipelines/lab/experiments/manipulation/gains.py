@@ -33,11 +33,11 @@ from opicflow.pipelines.ranks.graph.trust import spam_mass
 from opicflow.schemas.arrays import Bools, Floats, Ints
 from opicflow.schemas.pages import PageIds
 
-CERTIFIED, NO_UNREAD, NO_INTERNAL = "certified", "--unread-weight 0", "--internal-weight 0"
+CERTIFIED, NO_UNREAD, NO_INTERNAL = "certified", "unread-weight=0", "internal-weight=0"
 MOST_SHARE, MOST_UNREAD, MOST_ANNOUNCED = 0.001, 100, 10
-LIMITED_SHARE = f"--max-share-per-domain {MOST_SHARE:g}"
+LIMITED_SHARE = f"max-share-per-domain={MOST_SHARE:g}"
 LIMITED_UNREAD = f"--max-unread-per-domain {MOST_UNREAD}"
-LIMITED_ANNOUNCED = f"--max-announced-per-domain {MOST_ANNOUNCED}"
+LIMITED_ANNOUNCED = f"max-announced-per-domain={MOST_ANNOUNCED}"
 LEDGERS = {
     CERTIFIED: LedgerConfig(history=Certified()),
     "interpolation": LedgerConfig(history=Interpolation()),
@@ -51,7 +51,7 @@ LEDGERS = {
 }
 """The history policies that are compared, and options that change importance, with the history policy certified.
 
-`--internal-weight 0` here includes `--same-site domain`: links within a registrable domain do not count.
+`internal-weight=0` here includes `same-site=domain`: links within a registrable domain do not count.
 """
 EXACT = "off line"
 WARM_UP, MARKS = 8, (1, 8)

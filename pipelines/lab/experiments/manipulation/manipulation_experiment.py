@@ -188,7 +188,7 @@ def _claims_of_orders(rows: Rows) -> list[Claim]:
         return mean(rows, "own_orders", moment="late", scheme=scheme, setting=setting, size=1_000)
 
     early = max(float(row["own"]) for row in where(rows, moment="early", setting=DEFAULT))
-    limits = (f"--max-unread-per-host {MOST_UNREAD}", f"--host-fetches {MOST_FETCHES}", BOTH)
+    limits = (f"max-unread-per-host={MOST_UNREAD}", f"host-fetches={MOST_FETCHES}", BOTH)
     of_trap, of_subdomains = (
         {limit: late(scheme, limit) / late(scheme, DEFAULT) for limit in limits} for scheme in (TRAP, SUBDOMAINS)
     )
@@ -326,7 +326,7 @@ def _of_options(rows: Rows) -> ResultTable:
         f"Options that change importance, {LIMITED:,} pages, certified: the target / all pages of the manipulator, "
         "per cent"
     )
-    heads = ("scheme", "none", NO_UNREAD, f"{NO_INTERNAL} --same-site domain", *how[3:])
+    heads = ("scheme", "none", NO_UNREAD, f"{NO_INTERNAL} same-site=domain", *how[3:])
     return ResultTable(title, heads, lines)
 
 

@@ -16,19 +16,19 @@ DEFAULT = "learnt (the default)"
 MOST_UNREAD, MOST_FETCHES = 100, 5
 BOTH = "both limits of hosts"
 OF_DOMAINS = f"--max-unread-per-domain {MOST_UNREAD}"
-FETCHES_OF_DOMAINS = f"--domain-fetches {MOST_FETCHES}"
+FETCHES_OF_DOMAINS = f"domain-fetches={MOST_FETCHES}"
 MOST_DISCOVERED = 0.1
-DISCOVERY_OF_DOMAINS = f"--domain-discovery {MOST_DISCOVERED:g}"
+DISCOVERY_OF_DOMAINS = f"domain-discovery={MOST_DISCOVERED:g}"
 SETTINGS = (
     DEFAULT,
-    "--discovery-by importance",
-    "--discovery-by cash",
-    "--discovery-by found",
+    "discovery-by=importance",
+    "discovery-by=cash",
+    "discovery-by=found",
     "--history interpolation",
-    f"--max-unread-per-host {MOST_UNREAD}",
-    f"--host-fetches {MOST_FETCHES}",
+    f"max-unread-per-host={MOST_UNREAD}",
+    f"host-fetches={MOST_FETCHES}",
     "--max-pages",
-    "--unread-weight 0",
+    "unread-weight=0",
     BOTH,
     OF_DOMAINS,
     FETCHES_OF_DOMAINS,
@@ -92,11 +92,11 @@ def manipulation_orders(pages: int, seed: int, scheme: str, size: int, setting: 
 
 def config_of(setting: str, pages: int, a_day: int) -> LedgerConfig:
     """Return the configuration of a ledger with one of `SETTINGS`."""
-    by = setting.removeprefix("--discovery-by ") if setting.startswith("--discovery-by") else "learnt"
+    by = setting.removeprefix("discovery-by=") if setting.startswith("discovery-by") else "learnt"
     config = discovering(a_day, by)
     if setting == "--history interpolation":
         return replace(config, history=Interpolation())
-    if setting == "--unread-weight 0":
+    if setting == "unread-weight=0":
         return replace(config, class_weights=(0, 16))
     if setting == "--max-pages":
         return replace(config, max_pages=pages * 21 // 20)
@@ -106,9 +106,9 @@ def config_of(setting: str, pages: int, a_day: int) -> LedgerConfig:
         return replace(config, refresh=replace(config.refresh, domain_fetches_per_day=float(MOST_FETCHES)))
     if setting == DISCOVERY_OF_DOMAINS:
         return replace(config, refresh=replace(config.refresh, domain_discovery_share=MOST_DISCOVERED))
-    if setting.startswith(("--max-unread-per-host", BOTH)):
+    if setting.startswith(("max-unread-per-host", BOTH)):
         config = replace(config, max_unread_per_host=MOST_UNREAD)
-    if setting.startswith(("--host-fetches", BOTH)):
+    if setting.startswith(("host-fetches", BOTH)):
         config = replace(config, refresh=replace(config.refresh, host_fetches_per_day=float(MOST_FETCHES)))
     return config
 

@@ -78,7 +78,7 @@ def scheduler_named(name: str, crawler: Crawler, bandwidth: float, folder: Path)
         return LambdaCrawl(crawler, bandwidth)
     if name == ORACLE:
         return Oracle(crawler, bandwidth, LONGEST_DAYS)
-    options = ("--refresh-strategy", name, "--bandwidth", str(bandwidth), "--longest-interval", str(LONGEST_DAYS))
+    options = ("--refresh-strategy", name, "--bandwidth", str(bandwidth), "--set", f"longest-interval={LONGEST_DAYS}")
     return CommandOrders(crawler.web, folder, options)
 
 
