@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from time import process_time
 
 from benchmarks.harness import Figure, Scale, check, say, versus
-from opicflow.pipelines.frontier import Frontier
+from opicflow.pipelines.crawl.frontier import Frontier
 
 SEED = 1
 _HOSTS, _NEW_LINKS, _OLD_LINKS = 2_000, 10, 20

@@ -100,11 +100,10 @@ def _crawled_together(spider: str, root: str, warm: int, counted: int) -> tuple[
 
 def crawl(spider: str, kind: str, root: str, warm: int, counted: int) -> None:
     """Crawl. Prints clock, pages and processor times after the first pages, and how many visits were recorded."""
-    from scrapy.crawler import CrawlerProcess
-    from scrapy.linkextractors import LinkExtractor
-
     import scrapy
     from scrapy import signals
+    from scrapy.crawler import CrawlerProcess
+    from scrapy.linkextractors import LinkExtractor
 
     listed = warm + counted + 100 if spider == _READS_A_LIST else 1
 
@@ -137,7 +136,7 @@ def crawl(spider: str, kind: str, root: str, warm: int, counted: int) -> None:
     with TemporaryDirectory(prefix="opicflow-scrapy-") as work:
         settings: dict[str, object] = {"LOG_LEVEL": "WARNING", "CLOSESPIDER_PAGECOUNT": warm + counted}
         if kind == _ADDON:
-            settings |= {"ADDONS": {"opicflow.pipelines.scrapy.Addon": 500}, "OPICFLOW_FOLDER": work}
+            settings |= {"ADDONS": {"opicflow.pipelines.crawl.scrapy.Addon": 500}, "OPICFLOW_FOLDER": work}
         process = CrawlerProcess(settings)
         crawler = process.create_crawler(Web)
         crawler.signals.connect(count, signals.response_received, weak=False)

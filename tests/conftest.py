@@ -94,7 +94,7 @@ LONGEST = [
     "tests/lab/experiments/test_experiments.py",
     "tests/replay/test_state.py",
     "tests/cli/test_memory_limit.py",
-    "tests/scrapy/test_addon.py",
+    "tests/crawl/scrapy/test_addon.py",
     "tests/ledger/test_limit.py",
     "tests/ledger/test_refresh.py",
     "tests/ranks/graph/test_solver.py",
@@ -112,7 +112,7 @@ LONGEST = [
     "tests/lab/experiments/test_community.py",
     "tests/project/test_packaging.py",
     "tests/lab/test_simulate.py",
-    "tests/frontier/test_frontier.py",
+    "tests/crawl/frontier/test_frontier.py",
     "tests/replay/test_urls_on_disk.py",
     "tests/project/test_export_guide.py",
 ]

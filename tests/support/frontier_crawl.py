@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from opicflow.pipelines.frontier import Frontier
+from opicflow.pipelines.crawl.frontier import Frontier
 from opicflow.pipelines.lab.web.webs import power_law_web
 from opicflow.pipelines.ranks.graph.csr import Graph
 from support.logs import FIRST_MS, url

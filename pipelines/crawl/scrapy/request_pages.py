@@ -1,0 +1,47 @@
+"""The page that a request of Scrapy fetches, and the quality that the spider gives it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from functools import lru_cache
+
+from scrapy import Request
+
+from opicflow.schemas.urls import NotAPage, canonical
+
+QUALITY_KEY = "opicflow_quality"
+"""The key in a request's meta for the quality of its page, before or after it was fetched."""
+_LOGGER = logging.getLogger(__name__)
+
+
+def page_of(request: Request) -> str | None:
+    """Return the canonical URL of the page that a request fetches; None if it is not for a page."""
+    if request.method != "GET" or request.body:
+        return None
+    return canonical_page(request.url)
+
+
+def pages_of(urls: Iterable[str]) -> list[str]:
+    """Return the canonical URLs of those that are pages."""
+    return [page for url in urls if (page := canonical_page(url)) is not None]
+
+
+@lru_cache(1 << 16)
+def canonical_page(url: str) -> str | None:
+    """Return the canonical form of a URL; None if it is not one of a page. Most links of a crawl come many times."""
+    try:
+        return canonical(url).decode()
+    except NotAPage:
+        return None
+
+
+def quality_of(request: Request) -> float | None:
+    """Return the quality that a spider has set in the meta of a request; None if it has set none."""
+    quality = request.meta.get(QUALITY_KEY)
+    if quality is None:
+        return None
+    if isinstance(quality, float | int) and 0.0 <= quality <= 1.0:
+        return float(quality)
+    _LOGGER.warning("opicflow: %s of %s is no number from 0 to 1: %r", QUALITY_KEY, request.url, quality)
+    return None
