@@ -12,30 +12,42 @@ from opicflow.connectors.kafka.connection import KafkaRefused
 from opicflow.pipelines.serve import stream_source
 from opicflow.pipelines.serve.stream_index import STREAMS
 from opicflow.pipelines.serve.stream_source import StreamSource
+from opicflow.schemas.framing import encode_single_object
+from opicflow.schemas.records import to_avro
 from serve.test_stream_index import NOON_MS, books, due, page, url
-from support.fake_results import FakeResults
+from support.memory_kafka import MemoryCluster, MemoryConnection
 from support.waiting import wait_for
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeResults:
+def cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
     monkeypatch.setattr(stream_source, "_PROBE_SECONDS", 0.0)
     monkeypatch.setattr(stream_source, "_SHOW_SECONDS", 0.0)
     monkeypatch.setattr(stream_source, "_QUIET_SHOW_SECONDS", 0.05)
     monkeypatch.setattr(stream_source, "_RETRY_SECONDS", 0.01)
-    found = FakeResults("b:9092")
-    found.make(*STREAMS)
-    return found
+    made = MemoryCluster(0, NOON_MS)
+    for name in STREAMS:
+        made.make(name, 1)
+    return made
 
 
 @pytest.fixture
-def source(cluster: FakeResults) -> Iterator[StreamSource]:
+def source(cluster: MemoryCluster) -> Iterator[StreamSource]:
     with closing(opened(cluster)) as one:
         yield one
 
 
-def opened(cluster: FakeResults, keep: int = 100) -> StreamSource:
-    return StreamSource(cluster, "", keep, lambda: NOON_MS + 5_000, since_ms={})
+def opened(cluster: MemoryCluster, keep: int = 100) -> StreamSource:
+    connection = MemoryConnection(brokers="b:9092", cluster=cluster)
+    return StreamSource(connection, "", keep, lambda: NOON_MS + 5_000, since_ms={})
+
+
+def publish(cluster: MemoryCluster, topic: str, *records: Any) -> None:
+    """Append records, and tombstones of the URLs that are given as bytes."""
+    for one in records:
+        key = one if isinstance(one, bytes) else getattr(one, "url", "key").encode()
+        value = None if isinstance(one, bytes) else encode_single_object(type(one).__name__, to_avro(one))
+        cluster.topics[topic].append(0, cluster.now_ms, value, key)
 
 
 def first(source: StreamSource) -> list[str]:
@@ -43,75 +55,75 @@ def first(source: StreamSource) -> list[str]:
     return [table.url(row) for row in range(min(3, len(table)))]
 
 
-def test_what_is_there_and_what_arrives_is_shown(cluster: FakeResults, source: StreamSource) -> None:
+def test_what_is_there_and_what_arrives_is_shown(cluster: MemoryCluster, source: StreamSource) -> None:
     assert source.view().light.state == "look" and not len(source.view().table)
-    cluster.publish("importance", *(page(n, 1 / (2 + n)) for n in range(50)))
-    cluster.publish("refresh-schedule", due(3, NOON_MS - 1))
-    cluster.publish("audit", books())
+    publish(cluster, "importance", *(page(n, 1 / (2 + n)) for n in range(50)))
+    publish(cluster, "refresh-schedule", due(3, NOON_MS - 1))
+    publish(cluster, "audit", books())
     wait_for("all is read", lambda: len(source.view().table) == 50 and source.view().light.state == "right", 20)
     assert first(source) == [url(0), url(1), url(2)] and source.view().overdue == 1
-    cluster.publish("importance", url(0).encode(), page(9, 0.9))
+    publish(cluster, "importance", url(0).encode(), page(9, 0.9))
     wait_for("news are shown", lambda: first(source) == [url(9), url(1), url(2)], 20)
     wait_for("all is read", lambda: source.view().live.rates[-1][:2] == ("unread records", 0), 20)
 
 
 def test_brokers_that_go_away_are_reported_with_their_time_and_are_read_on(
-    cluster: FakeResults, source: StreamSource
+    cluster: MemoryCluster, source: StreamSource
 ) -> None:
-    cluster.publish("importance", page(1, 0.5))
+    publish(cluster, "importance", page(1, 0.5))
     wait_for("it is read", lambda: first(source) == [url(1)], 20)
-    cluster.state["answers"] = False
-    cluster.publish("importance", page(2, 0.9))
+    cluster.answers = False
+    publish(cluster, "importance", page(2, 0.9))
     live: Any = wait_for("the broker is missed", lambda: source.view().live.problem and source.view().live, 20)
     assert live.problem_ms == NOON_MS + 5_000 and first(source) == [url(1)]
     assert source.view().light.state == "look" and source.view().light.checks[0].name == "Brokers"
-    cluster.state["answers"] = True
+    cluster.answers = True
     wait_for("it is read on", lambda: first(source) == [url(2), url(1)] and not source.view().live.problem, 20)
 
 
 @pytest.mark.parametrize("is_longer", [False, True])
 def test_a_topic_that_was_made_again_is_read_from_its_beginning(
-    cluster: FakeResults, source: StreamSource, is_longer: bool
+    cluster: MemoryCluster, source: StreamSource, is_longer: bool
 ) -> None:
-    cluster.publish("importance", *(page(n, 0.5) for n in range(10)))
+    publish(cluster, "importance", *(page(n, 0.5) for n in range(10)))
     wait_for("it is read", lambda: len(source.view().table) == 10, 20)
-    cluster.state["answers"] = not is_longer  # a longer topic is noticed only after its broker was away
+    cluster.answers = not is_longer  # a longer topic is noticed only after its broker was away
     if is_longer:
         wait_for("the broker is missed", lambda: source.view().live.problem, 20)
-    cluster.make("importance")
-    cluster.publish("importance", *(page(50 + n, 0.5 / (1 + n)) for n in range(20 if is_longer else 2)))
-    cluster.state["answers"] = True
+    cluster.make("importance", 1)
+    publish(cluster, "importance", *(page(50 + n, 0.5 / (1 + n)) for n in range(20 if is_longer else 2)))
+    cluster.answers = True
     wait_for("it is read again from its beginning", lambda: first(source)[:2] == [url(50), url(51)], 20)
     assert len(source.view().table) == (20 if is_longer else 2)
 
 
 def test_few_pages_are_kept_and_all_are_read_again_when_few_are_among_the_first(
-    cluster: FakeResults, monkeypatch: pytest.MonkeyPatch
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream_source, "_READ_AGAIN_SECONDS", 0.0)
-    cluster.publish("importance", *(page(n, 1 / (2 + n)) for n in range(100)))
+    publish(cluster, "importance", *(page(n, 1 / (2 + n)) for n in range(100)))
     with closing(opened(cluster, keep=20)) as source:
         wait_for("all is read", lambda: source.view().live.read_part == 1, 20)
         assert len(source.view().table) <= 25 and first(source)[0] == url(0)
         fallen = [page(n, 1e-6) for n in range(25)]
-        log = cluster.topics["importance"].records
-        cluster.publish("importance", *fallen)
+        log = cluster.topics["importance"].partitions[0].records
+        publish(cluster, "importance", *fallen)
         log[:25] = [one._replace(value=None, key=b"none") for one in log[:25]]  # compacted
         wait_for("the next ones are found", lambda: first(source) == [url(25), url(26), url(27)], 20)
 
 
-def test_a_page_that_is_not_kept_is_looked_for(cluster: FakeResults) -> None:
-    cluster.publish("importance", *(page(n, 1 / (2 + n)) for n in range(100)))
+def test_a_page_that_is_not_kept_is_looked_for(cluster: MemoryCluster) -> None:
+    publish(cluster, "importance", *(page(n, 1 / (2 + n)) for n in range(100)))
     with closing(opened(cluster, keep=20)) as source:
         wait_for("all is read", lambda: source.view().live.read_part == 1, 20)
         assert f"opicflow subscribe importance --brokers b:9092 --url {url(99)}" in source.look_for(url(99))
         wait_for("it is looked for", lambda: not source._looked_for, 20)
-        cluster.publish("importance", page(99, 1e-9))
+        publish(cluster, "importance", page(99, 1e-9))
         wait_for("it is kept", lambda: source.view().table.row_of_url(url(99)) is not None, 20)
 
 
 def test_topics_that_are_missing_are_named_and_without_importance_there_is_nothing_to_show(
-    cluster: FakeResults,
+    cluster: MemoryCluster,
 ) -> None:
     del cluster.topics["audit"], cluster.topics["rejects"]
     with closing(opened(cluster)) as source:
@@ -121,9 +133,8 @@ def test_topics_that_are_missing_are_named_and_without_importance_there_is_nothi
         opened(cluster)
 
 
-def test_a_message_that_cannot_be_read_is_counted(cluster: FakeResults, source: StreamSource) -> None:
-    log = cluster.topics["importance"].records
-    cluster.publish("importance", page(1, 0.5))
-    log.append(log[0]._replace(offset=1, value=b"\xc3\x01 no"))
+def test_a_message_that_cannot_be_read_is_counted(cluster: MemoryCluster, source: StreamSource) -> None:
+    publish(cluster, "importance", page(1, 0.5))
+    cluster.topics["importance"].append(0, NOON_MS, b"\xc3\x01 no", url(2).encode())
     wait_for("it is counted", lambda: "1 messages could not be read" in source.view().live.kept, 20)
     assert first(source) == [url(1)]

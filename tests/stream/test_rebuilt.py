@@ -26,8 +26,8 @@ from opicflow.pipelines.stream.snapshot_store import Snapshots, pack_chunks
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.shards import ShardRanges
 from support.commands import CommandResult, command, output_of
-from support.fake_topic import Partition
 from support.guides import LOG
+from support.memory_kafka import Partition
 from support.paths import TOP
 from support.services import LocalKafka
 from support.stream_logs import LogCluster, StreamLogs, delete_until, example_logs

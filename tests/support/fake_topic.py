@@ -17,38 +17,12 @@ from opicflow.connectors.kafka.client import FetchedRecords
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.partitions import PartitionRange
 from opicflow.connectors.kafka.topic_log import PartitionProgress, TopicBatch, TopicRange, read_topic, topic_range
+from support.memory_kafka import MemoryCluster, MemoryConsumer, Partition, Record
 
 HOUR_MS = 3_600_000
 
 
 TOPIC, TOPIC_ID = "events", "id-1"
-
-
-class Record(NamedTuple):
-    """As much of a consumer's record as is looked at."""
-
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    partition: int = 0
-
-    @property
-    def serialized_key_size(self) -> int:
-        return -1 if self.key is None else len(self.key)
-
-    @property
-    def serialized_value_size(self) -> int:
-        return -1 if self.value is None else len(self.value)
-
-
-@dataclass
-class Partition:
-    """A partition: its records, from its first offset up to its end."""
-
-    records: list[Record]
-    first: int = 0
-    end: int = 0
 
 
 @dataclass(eq=False)
@@ -101,32 +75,17 @@ class Admin:
         self.cluster.closed += 1
 
 
-class RowConsumer:
+class RowConsumer(MemoryConsumer):
     """Returns records one by one as a consumer of kafka-python may: any slices, in any order."""
 
     def __init__(self, cluster: Cluster) -> None:
+        super().__init__(MemoryCluster(cluster.seed, 0), 1)
         self.cluster = cluster
         self.chance = random.Random(cluster.seed)
-        self.at: dict[TopicPartition, int] = {}
         self.polls = 0
 
-    def beginning_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        return {one: self.cluster.partitions[one.partition].first for one in partitions}
-
-    def end_offsets(self, partitions: list[TopicPartition], timeout_ms: int | None = None) -> dict[TopicPartition, int]:
-        return {one: self.cluster.partitions[one.partition].end for one in partitions}
-
-    def assign(self, partitions: list[TopicPartition]) -> None:
-        self.assigned = list(partitions)
-
-    def seek(self, one: TopicPartition, offset: int) -> None:
-        self.at[one] = offset
-
-    def position(self, one: TopicPartition, timeout_ms: int) -> int:
-        return self.at[one]
-
-    def highwater(self, one: TopicPartition) -> int:
-        return self.cluster.partitions[one.partition].end
+    def _of(self, one: TopicPartition) -> Partition:
+        return self.cluster.partitions[one.partition]
 
     def poll(self, timeout_ms: int) -> dict[TopicPartition, list[Any]]:
         return {one: some for one, some in self.fetched(timeout_ms).items() if some}

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 from kafka import TopicPartition
@@ -19,9 +20,35 @@ from kafka.producer.future import RecordMetadata
 
 from opicflow.connectors.kafka.client import FetchedRecords
 from opicflow.connectors.kafka.connection import Connection
-from support.fake_topic import Partition, Record
 
 _FETCHES = (1, 2, 3, 5, 20, 1000)
+
+
+class Record(NamedTuple):
+    """As much of a consumer's record as is looked at."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    partition: int = 0
+
+    @property
+    def serialized_key_size(self) -> int:
+        return -1 if self.key is None else len(self.key)
+
+    @property
+    def serialized_value_size(self) -> int:
+        return -1 if self.value is None else len(self.value)
+
+
+@dataclass
+class Partition:
+    """A partition: its records, from its first offset up to its end."""
+
+    records: list[Record]
+    first: int = 0
+    end: int = 0
 
 
 @dataclass
@@ -49,12 +76,17 @@ class MemoryCluster:
         self.chance = random.Random(seed)
         self.now_ms = now_ms
         self.topics: dict[str, MemoryTopic] = {}
+        self.made: Counter[str] = Counter()
+        self.answers = True
+        """Whether consumers get answers."""
         self.gaps = 0.0
         """How likely a record of a topic with the brokers' times comes behind an offset without one."""
 
     def make(self, name: str, partitions: int, has_broker_times: bool = False) -> MemoryTopic:
-        """Make a topic."""
-        made = MemoryTopic(f"id-{name}", [Partition([]) for _ in range(partitions)], has_broker_times, [0] * partitions)
+        """Make a topic. One of a name that was used before has another id."""
+        topic_id = f"id-{name}-{self.made[name]}" if self.made[name] else f"id-{name}"
+        self.made[name] += 1
+        made = MemoryTopic(topic_id, [Partition([]) for _ in range(partitions)], has_broker_times, [0] * partitions)
         self.topics[name] = made
         return made
 
@@ -168,16 +200,22 @@ class MemoryConsumer:
     def __init__(self, cluster: MemoryCluster, most: int) -> None:
         self._cluster = cluster
         self._most = most
-        self._at: dict[TopicPartition, int] = {}
-        self._assigned: list[TopicPartition] = []
+        self.at: dict[TopicPartition, int] = {}
+        self.assigned: list[TopicPartition] = []
 
     def _of(self, one: TopicPartition) -> Partition:
         return self._cluster.topics[one.topic].partitions[one.partition]
 
-    def beginning_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+    def _answer(self) -> None:
+        if not self._cluster.answers:
+            raise KafkaTimeoutError("no answer")
+
+    def beginning_offsets(self, partitions: list[TopicPartition], timeout_ms: int = 0) -> dict[TopicPartition, int]:
+        self._answer()
         return {one: self._of(one).first for one in partitions}
 
     def end_offsets(self, partitions: list[TopicPartition], timeout_ms: int = 0) -> dict[TopicPartition, int]:
+        self._answer()
         return {one: self._of(one).end for one in partitions}
 
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, Record | None]:
@@ -188,28 +226,28 @@ class MemoryConsumer:
         }
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        self._assigned = list(partitions)
+        self.assigned = list(partitions)
 
     def seek(self, one: TopicPartition, offset: int) -> None:
-        self._at[one] = offset
+        self.at[one] = offset
 
     def position(self, one: TopicPartition, timeout_ms: int = 0) -> int:
-        return self._at[one]
+        return self.at[one]
 
     def highwater(self, one: TopicPartition) -> int:
         return self._of(one).end
 
     def poll(self, timeout_ms: int) -> dict[TopicPartition, list[Any]]:
         chance, found = self._cluster.chance, dict[TopicPartition, list[Any]]()
-        if chance.random() < 0.1:
+        if not self._cluster.answers or chance.random() < 0.1:
             return {}
-        for one in self._assigned:
-            partition, at = self._of(one), self._at[one]
+        for one in self.assigned:
+            partition, at = self._of(one), self.at[one]
             if at < partition.first:
                 raise OffsetOutOfRangeError({one: at})
             row = bisect_left(partition.records, at, key=lambda record: record.offset)
             rows = partition.records[row : row + min(chance.choice(_FETCHES), self._most)]
-            self._at[one] = rows[-1].offset + 1 if rows else partition.end
+            self.at[one] = rows[-1].offset + 1 if rows else max(at, partition.end)
             if rows:
                 found[one] = self._returned(rows)
         return found

@@ -16,9 +16,8 @@ from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.policy_json import policy_to_json
 from opicflow.schemas.records import Policy, to_avro
 from opicflow.schemas.urls import UrlRules, canonical
-from support.fake_topic import Partition
 from support.logs import FIRST_MS, json_line
-from support.memory_kafka import MemoryCluster, MemoryConnection
+from support.memory_kafka import MemoryCluster, MemoryConnection, Partition
 
 EVENTS, POLICIES = "crawl-events", "policies"
 FAR_FUTURE_MS = 400 * 86_400_000
