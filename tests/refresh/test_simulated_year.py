@@ -22,8 +22,11 @@ from support.paths import TOP
 PAGES, BANDWIDTH, DAYS = 400, 40.0, 365
 WARM_UP = 120
 """Days after which every page was read and rates are known somewhat."""
-NAMES = sorted(STRATEGIES)
-NEVER_EARLY = [name for name in NAMES if name != "greedy"]  # which goes by cash alone
+ALL = sorted(STRATEGIES)
+QUICK = ("freshness", "harmonic", "thesis")
+"""The years of these strategies are in the default run, those of the others among the slow tests."""
+NAMES = [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in ALL]
+NEVER_EARLY = [name for name in NAMES if name.values != ("greedy",)]  # which goes by cash alone
 
 
 def _script() -> Any:
@@ -205,7 +208,7 @@ def test_gone_pages_are_requested_rarely(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "strategy", [pytest.param(name, marks=[pytest.mark.soak] * (name != "thesis")) for name in NAMES]
+    "strategy", [pytest.param(name, marks=[pytest.mark.soak] * (name != "thesis")) for name in ALL]
 )
 def test_the_same_seed_gives_the_same_bytes_of_orders(seed: int, strategy: str) -> None:
     first, again, other = (

@@ -304,6 +304,7 @@ def test_a_kernel_that_one_caller_does_not_need_is_there_for_the_other(project: 
     assert project.print(script) == f"{4 + 4 * 6} {9 + 8}"
 
 
+@pytest.mark.slow
 def test_a_folder_chosen_for_numba_is_used(project: Project, tmp_path: Path) -> None:
     chosen = tmp_path / "chosen"
     assert project.run(NUMBA_CACHE_DIR=str(chosen)) == ["3", "compiled", str(chosen)]
@@ -323,6 +324,7 @@ def test_installations_of_one_user_share_their_kernels(project: Project, tmp_pat
     assert project.run()[:2] == ["3", "from disk"]
 
 
+@pytest.mark.slow
 def test_the_cache_of_a_user_may_be_elsewhere(project: Project, tmp_path: Path) -> None:
     chosen = tmp_path / "chosen"
     assert project.run(XDG_CACHE_HOME=str(chosen))[:2] == ["3", "compiled"]
@@ -330,7 +332,7 @@ def test_the_cache_of_a_user_may_be_elsewhere(project: Project, tmp_path: Path) 
     assert len(project.cached(chosen / "opicflow" / "kernels")) == 1 and not project.own.exists()
 
 
-@pytest.mark.parametrize("mode", [0o720, 0o702, 0o777])
+@pytest.mark.parametrize("mode", [0o702, *(pytest.param(mode, marks=pytest.mark.slow) for mode in (0o720, 0o777))])
 def test_code_that_others_may_write_is_not_run(project: Project, mode: int) -> None:
     """The kernels are then beside the sources, which they cannot be worse than."""
     assert project.run()[:2] == ["3", "compiled"]
@@ -346,6 +348,7 @@ def test_code_that_others_may_write_is_not_run(project: Project, mode: int) -> N
     assert project.run()[:2] == ["3", "from disk"]
 
 
+@pytest.mark.slow
 def test_kernels_are_beside_the_sources_where_the_user_has_no_cache(project: Project) -> None:
     (project.home / ".cache").touch()  # a file: not even root can create a folder there
     assert project.run()[:2] == ["3", "compiled"]
@@ -353,6 +356,7 @@ def test_kernels_are_beside_the_sources_where_the_user_has_no_cache(project: Pro
     assert len(project.cached(project.package / "__pycache__")) == 1
 
 
+@pytest.mark.slow
 def test_a_folder_that_was_chosen_may_be_read_only(project: Project, tmp_path: Path) -> None:
     """Those of an image were compiled when it was built."""
     chosen = str(tmp_path / "chosen")
@@ -383,6 +387,7 @@ def test_a_damaged_kernel_is_compiled_again(project: Project) -> None:
     assert project.run()[:2] == ["3", "from disk"]
 
 
+@pytest.mark.slow
 def test_kernels_work_without_a_home_folder(project: Project) -> None:
     assert project.run(HOMELESS, HOME=None)[:2] == ["3", "compiled"]
     assert project.run(HOMELESS, HOME=None)[:2] == ["3", "from disk"]
@@ -444,6 +449,7 @@ def test_a_kernel_that_cannot_be_compiled_keeps_no_lock(project: Project) -> Non
         assert project.run()[:2] == ["3", "compiled"]
 
 
+@pytest.mark.slow
 def test_threads_of_several_processes_may_call_nested_kernels_in_any_order(project: Project) -> None:
     kernels = "[callee.raised, caller.twice_raised]", "[caller.twice_raised, callee.raised]"
     with project.start(THREADS.format(kernels[0])) as first, project.start(THREADS.format(kernels[1])) as second:

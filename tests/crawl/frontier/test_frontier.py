@@ -115,7 +115,14 @@ def test_a_replay_continues_from_a_frontier_and_a_frontier_from_a_replay(
     assert ledger_of(tmp_path / "f").visits == 61
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 10))])
+@pytest.mark.parametrize(
+    "seed",
+    [
+        0,
+        pytest.param(1, marks=pytest.mark.slow),
+        *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 10)),
+    ],
+)
 def test_reports_before_a_kill_are_there_after_it(tmp_path: Path, seed: int) -> None:
     rng, reported, save_every = random.Random(seed), set[str](), (7, 1000)[seed % 2]
     command = [sys.executable, "-m", "support.frontier_crawl", str(tmp_path / "f"), str(save_every)]
