@@ -44,6 +44,8 @@ _MADE_OF = {
         "pipelines/ledger",
         "pipelines/ledger/pages",
         "pipelines/ledger/cash",
+        "pipelines/ledger/cash/certified",
+        "pipelines/ledger/cash/windows",
         "pipelines/ledger/plan",
         "pipelines/ledger/shards",
         "pipelines/discovery",

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from opicflow.pipelines.discovery.logarithms import fill_in_logarithms
 from opicflow.pipelines.discovery.page_columns import DiscoveryPages
 from opicflow.pipelines.discovery.rule import DiscoveryRule
-from opicflow.schemas.arrays import Array, Floats, Ints
+from opicflow.schemas.arrays import Array, Bools, Floats, Ids, Int, Ints
 from opicflow.schemas.kernel import lean_kernel
 
 
@@ -67,9 +66,9 @@ def page_worth(
 
 
 @lean_kernel
-def fill_in_worth(own: Any, host: Any, is_read: Any, reach: Any, siblings: Any, unread: Any) -> None:
+def fill_in_worth(own: Floats, host: Ids, is_read: Bools, reach: Int, siblings: Array, unread: Array) -> None:
     """Fill in two columns of `PageWorth`, host by host."""
-    first: Any = np.int64(0)
+    first: Int = np.int64(0)
     below, low_sum = np.int64(0), 0.0  # how many rows are added up, from the first of all, and their sum
     above, high_sum = np.int64(0), 0.0
     while first < own.shape[0]:

@@ -8,7 +8,7 @@
 """
 
 from opicflow.pipelines.ledger.cash.balance import Balance
-from opicflow.pipelines.ledger.cash.residuals import Settled
+from opicflow.pipelines.ledger.cash.certified.residuals import Settled
 from opicflow.pipelines.ledger.config import (
     HISTORIES,
     ORDINARY_CLASS_WEIGHT,

@@ -33,6 +33,7 @@ from opicflow.pipelines.ledger.entries import (
     TransferSums,
     sum_transfers,
 )
+from opicflow.pipelines.ledger.entry_columns import ItemColumns
 from opicflow.pipelines.ledger.errors import ConfigRefused, EntryRefused
 from opicflow.schemas.arrays import Array, Ints, for_kernel
 from opicflow.schemas.records import Policy
@@ -223,7 +224,7 @@ def _column_problem(items: CrawlItems) -> str:
 
 
 def _value_problem(items: CrawlItems, categories: int, first_id: int, last_id: int) -> str:
-    rows = entry_rows.EntryRows(*(for_kernel(getattr(items, name)) for name in entry_rows.EntryRows._fields))
+    rows = ItemColumns(*(for_kernel(getattr(items, name)) for name in ItemColumns._fields))
     limits = (LONGEST_URL, MOST_LINKS, _LAST_KIND, _LAST_OUTCOME, categories)
     found = int(entry_rows.find_problems(rows, *limits, np.uint64(first_id), np.uint64(last_id)))
     if not found:

@@ -6,11 +6,12 @@ number overwrites the surplus bytes. Readers believe no byte: they return -1 for
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from opicflow.schemas.arrays import ColumnTuple
+from opicflow.schemas.arrays import Array, Bytes, ColumnTuple, Ids, Int, Ints, Word
 from opicflow.schemas.hashing import byte_at, word_at
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 from opicflow.schemas.pages import SITE_BITS
@@ -32,36 +33,36 @@ _MOST = np.uint64((1 << 63) - 1)
 
 @ColumnTuple.register
 class ItemColumns(NamedTuple):
-    """The columns of `CrawlItems`."""
+    """The columns of `CrawlItems`, for kernels that read or write them all."""
 
-    kind: Any
-    page: Any
-    time_ms: Any
-    outcome: Any
-    digest: Any
-    modified_ms: Any
-    category: Any
-    offset: Any
-    within: Any
-    links_known: Any
-    quality: Any
-    link_starts: Any
-    link_pages: Any
-    link_weights: Any
-    link_categories: Any
-    url_starts: Any
-    url_bytes: Any
+    kind: Bytes
+    page: Ids
+    time_ms: Ints
+    outcome: Bytes
+    digest: Ids
+    modified_ms: Ints
+    category: Bytes
+    offset: Ints
+    within: Ints
+    links_known: Bytes
+    quality: Bytes
+    link_starts: Ints
+    link_pages: Ids
+    link_weights: npt.NDArray[np.uint16]
+    link_categories: Bytes
+    url_starts: Ints
+    url_bytes: Bytes
 
 
 @lean_kernel
-def write_items(items: ItemColumns, start: Any, weight: Any, category: Any, out: Any) -> Any:
+def write_items(items: ItemColumns, start: Int, weight: Int, category: Int, out: Bytes) -> Int:
     """Write the columns of a crawl entry that begins at offset `start`, and return their end.
 
     `weight` and `category` are those of most links and pages.
     """
     for i in range(MARK_BYTES):
         out[i] = 0
-    at = np.int64(MARK_BYTES)
+    at: Int = np.int64(MARK_BYTES)
     for i in range(items.page.shape[0]):
         _put_word(out, at, items.page[i])
         at += ID_BYTES
@@ -84,7 +85,7 @@ def write_items(items: ItemColumns, start: Any, weight: Any, category: Any, out:
 
 
 @lean_kernel
-def read_items(data: Any, at: Any, start: Any, weight: Any, category: Any, items: ItemColumns) -> Any:
+def read_items(data: Bytes, at: Int, start: Int, weight: Int, category: Int, items: ItemColumns) -> Int:
     """Read what `write_items` wrote, from `at` to the end of the data, into columns of the right lengths.
 
     Returns 0, or -1 if these are other bytes.
@@ -119,7 +120,7 @@ def read_items(data: Any, at: Any, start: Any, weight: Any, category: Any, items
 
 
 @lean_kernel
-def write_transfers(pages: Any, amounts: Any, flows: Any, none: Any, out: Any) -> Any:
+def write_transfers(pages: Ids, amounts: Ints, flows: Ints, none: Ids, out: Bytes) -> Int:
     """Write transfers and the flows between shards, and return their end. `none` is a column without a page."""
     at = _put_ids(out, np.int64(0), pages, none, amounts)
     for i in range(amounts.shape[0]):
@@ -128,7 +129,7 @@ def write_transfers(pages: Any, amounts: Any, flows: Any, none: Any, out: Any) -
 
 
 @lean_kernel
-def read_transfers(data: Any, at: Any, pages: Any, amounts: Any, flows: Any, none: Any) -> Any:
+def read_transfers(data: Bytes, at: Int, pages: Ids, amounts: Ints, flows: Ints, none: Ids) -> Int:
     """Read what `write_transfers` wrote, from `at` to the end of the data; -1 if these are other bytes, or else 0."""
     end = data.shape[0]
     at = _read_ids(data, at, end, pages, none, amounts)
@@ -142,7 +143,7 @@ def read_transfers(data: Any, at: Any, pages: Any, amounts: Any, flows: Any, non
 
 
 @lean_kernel
-def _put_column(out: Any, at: Any, column: Any, default: Any, is_rising: Any, bit: Any) -> Any:
+def _put_column(out: Bytes, at: Int, column: Array, default: Int, is_rising: bool, bit: Int) -> Int:
     """Write a column, if any of its numbers is not the default, and mark that it is there."""
     if _is_all(column, default):
         return at
@@ -153,7 +154,9 @@ def _put_column(out: Any, at: Any, column: Any, default: Any, is_rising: Any, bi
 
 
 @lean_kernel
-def _read_column(data: Any, at: Any, end: Any, column: Any, default: Any, is_rising: Any, marks: Any, bit: Any) -> Any:
+def _read_column(
+    data: Bytes, at: Int, end: Int, column: Array, default: Int, is_rising: bool, marks: Int, bit: Int
+) -> Int:
     """Read a column, and return its end; `end + 1` for anything that `_put_column` does not write."""
     if data[marks + (bit >> 3)] >> (bit & 7) & 1 == 0:
         for i in range(column.shape[0]):
@@ -169,7 +172,7 @@ def _read_column(data: Any, at: Any, end: Any, column: Any, default: Any, is_ris
 
 
 @inlined_kernel
-def _is_all(column: Any, default: Any) -> Any:
+def _is_all(column: Array, default: Int) -> bool:
     is_all = True
     for i in range(column.shape[0]):
         is_all &= np.int64(column[i]) == default
@@ -177,7 +180,7 @@ def _is_all(column: Any, default: Any) -> Any:
 
 
 @lean_kernel
-def _put_distances(out: Any, at: Any, column: Any, default: Any, is_rising: Any) -> Any:
+def _put_distances(out: Bytes, at: Int, column: Array, default: Int, is_rising: bool) -> Int:
     """Write the least number and the distances of all from it; of a column that rises, those of the steps."""
     rows, first = column.shape[0], 1 if is_rising else 0
     if first >= rows:
@@ -198,7 +201,7 @@ def _put_distances(out: Any, at: Any, column: Any, default: Any, is_rising: Any)
 
 
 @lean_kernel
-def _read_distances(data: Any, at: Any, end: Any, column: Any, default: Any, is_rising: Any) -> Any:
+def _read_distances(data: Bytes, at: Int, end: Int, column: Array, default: Int, is_rising: bool) -> Int:
     """Read numbers, and return their end; `end + 1` for anything that `_put_distances` does not write."""
     rows, first = column.shape[0], 1 if is_rising else 0
     if first >= rows:
@@ -228,13 +231,13 @@ def _read_distances(data: Any, at: Any, end: Any, column: Any, default: Any, is_
 
 
 @inlined_kernel
-def _number_of(column: Any, row: Any, is_rising: Any) -> Any:
+def _number_of(column: Array, row: Int, is_rising: bool) -> np.int64:
     """The number that is stored for a row: the value, or its difference from the one before."""
     return _less(column[row], column[row - 1]) if is_rising else np.int64(column[row])
 
 
 @inlined_kernel
-def _put_digests(out: Any, at: Any, digests: Any, bit: Any) -> Any:
+def _put_digests(out: Bytes, at: Int, digests: Ids, bit: Int) -> Int:
     """Write the digests, if any is known."""
     is_default = True
     for i in range(digests.shape[0]):
@@ -249,7 +252,7 @@ def _put_digests(out: Any, at: Any, digests: Any, bit: Any) -> Any:
 
 
 @inlined_kernel
-def _read_digests(data: Any, at: Any, end: Any, digests: Any, marks: Any, bit: Any) -> Any:
+def _read_digests(data: Bytes, at: Int, end: Int, digests: Ids, marks: Int, bit: Int) -> Int:
     """Read the digests, and return their end; `end + 1` for anything that `_put_digests` does not write."""
     is_there, is_default = data[marks + (bit >> 3)] >> (bit & 7) & 1 != 0, True
     if is_there and at + ID_BYTES * digests.shape[0] > end:
@@ -267,12 +270,13 @@ def _read_digests(data: Any, at: Any, end: Any, digests: Any, marks: Any, bit: A
 
 
 @lean_kernel
-def _put_ids(out: Any, at: Any, ids: Any, pages: Any, starts: Any) -> Any:
+def _put_ids(out: Bytes, at: Int, ids: Ids, pages: Ids, starts: Ints) -> Int:
     """Write a bit for each id: whether its site is another one than that of its neighbour; these sites; the pages.
 
     The neighbour is the page in whose row the id is; without rows it is the id before.
     """
-    count, bits, row, near = ids.shape[0], at, 0, np.uint64(0)
+    count, bits, near = ids.shape[0], at, np.uint64(0)
+    row: Int = 0
     at += (count + 7) >> 3
     for i in range(bits, at):
         out[i] = 0
@@ -290,9 +294,10 @@ def _put_ids(out: Any, at: Any, ids: Any, pages: Any, starts: Any) -> Any:
 
 
 @lean_kernel
-def _read_ids(data: Any, at: Any, end: Any, ids: Any, pages: Any, starts: Any) -> Any:
+def _read_ids(data: Bytes, at: Int, end: Int, ids: Ids, pages: Ids, starts: Ints) -> Int:
     """Read ids, and return their end; `end + 1` for anything that `_put_ids` does not write."""
-    count, bits, row, near = ids.shape[0], at, 0, np.uint64(0)
+    count, bits, near = ids.shape[0], at, np.uint64(0)
+    row: Int = 0
     at += (count + 7) >> 3
     if at + LOW_BYTES * count > end:
         return end + 1
@@ -318,7 +323,7 @@ def _read_ids(data: Any, at: Any, end: Any, ids: Any, pages: Any, starts: Any) -
 
 
 @inlined_kernel
-def _neighbour(ids: Any, pages: Any, starts: Any, i: Any, row: Any, near: Any) -> Any:
+def _neighbour(ids: Ids, pages: Ids, starts: Ints, i: Int, row: Int, near: Word) -> tuple[Int, Word]:
     """The row of the id `i`, which is not before `row`, and the site of the neighbour. The starts may be anything."""
     rows = pages.shape[0]
     if rows == 0:
@@ -334,17 +339,17 @@ def _neighbour(ids: Any, pages: Any, starts: Any, i: Any, row: Any, near: Any) -
 
 
 @inlined_kernel
-def _more(number: Any, step: Any) -> Any:
+def _more(number: Int | Word, step: Int | Word) -> np.int64:
     return np.int64(np.uint64(number) + np.uint64(step))
 
 
 @inlined_kernel
-def _less(number: Any, step: Any) -> Any:
+def _less(number: Int | Word, step: Int | Word) -> np.int64:
     return np.int64(np.uint64(number) - np.uint64(step))
 
 
 @inlined_kernel
-def _put_word(out: Any, at: Any, word: Any) -> Any:
+def _put_word(out: Bytes, at: Int, word: Word) -> None:
     """Write eight bytes, little endian. LLVM joins them to one store, like the loads of `word_at`."""
     i = np.uint64(at)
     out[i] = np.uint8(word)
@@ -358,7 +363,7 @@ def _put_word(out: Any, at: Any, word: Any) -> Any:
 
 
 @inlined_kernel
-def _little(data: Any, at: Any, end: Any, mask: Any) -> Any:
+def _little(data: Bytes, at: Int, end: Int, mask: Word) -> Word:
     """The number at `at`, of the bytes that the mask covers."""
     if at + 8 <= end:
         return word_at(data, at) & mask
@@ -371,7 +376,7 @@ def _little(data: Any, at: Any, end: Any, mask: Any) -> Any:
 
 
 @inlined_kernel
-def _read_number(data: Any, at: Any, end: Any) -> Any:
+def _read_number(data: Bytes, at: Int, end: Int) -> tuple[np.int64, Int]:
     """The varint at `at`, and its end; `end + 1` if it is cut off, or longer than it need be."""
     begin = at
     number, at = read_signed(data, at, end)
@@ -383,7 +388,7 @@ def _read_number(data: Any, at: Any, end: Any) -> Any:
 
 
 @inlined_kernel
-def _width_of(word: Any) -> Any:
+def _width_of(word: Word) -> Int:
     """The number of bytes that a number takes; 0 of 0."""
     width = np.int64(0)
     while word != np.uint64(0):
@@ -393,6 +398,6 @@ def _width_of(word: Any) -> Any:
 
 
 @inlined_kernel
-def _mask_of(width: Any) -> Any:
+def _mask_of(width: Int) -> Word:
     """The word whose lowest bytes, so many, are ones."""
     return _ALL >> np.uint64(64 - 8 * width) if width > 0 else np.uint64(0)

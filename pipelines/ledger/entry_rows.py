@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
-from opicflow.schemas.arrays import ColumnTuple
+from opicflow.pipelines.ledger.entry_columns import ItemColumns
+from opicflow.schemas.arrays import Bytes, Int, Ints, Word
 from opicflow.schemas.kernel import lean_kernel
 
 (
@@ -24,35 +23,17 @@ _VISIT, _NONE, _NO_CATEGORY = 0, 0, 255
 _HOUR_MS = 3_600_000
 
 
-@ColumnTuple.register
-class EntryRows(NamedTuple):
-    """Columns of `CrawlItems`."""
-
-    kind: Any
-    page: Any
-    time_ms: Any
-    outcome: Any
-    modified_ms: Any
-    category: Any
-    offset: Any
-    within: Any
-    links_known: Any
-    link_starts: Any
-    link_categories: Any
-    url_starts: Any
-
-
 @lean_kernel
 def find_problems(
-    rows: EntryRows,
-    most_url_bytes: Any,
-    most_links: Any,
-    last_kind: Any,
-    last_outcome: Any,
-    categories: Any,
-    first_page: Any,
-    last_page: Any,
-) -> Any:
+    rows: ItemColumns,
+    most_url_bytes: Int,
+    most_links: Int,
+    last_kind: Int,
+    last_outcome: Int,
+    categories: Int,
+    first_page: Word,
+    last_page: Word,
+) -> Int:
     """Return the problems that any row has, a bit for each. Columns must fit together, and starts must not fall."""
     found = 0
     for i in range(rows.kind.shape[0]):
@@ -79,7 +60,7 @@ def find_problems(
 
 
 @lean_kernel
-def find_hours(kind: Any, time_ms: Any, hour: Any, begins: Any, hours: Any) -> Any:
+def find_hours(kind: Bytes, time_ms: Ints, hour: Int, begins: Ints, hours: Ints) -> Int:
     """Write the rows at which the time of the latest visit so far enters a later hour, and that hour.
 
     `hour` is that before the first row. Returns how many there are.

@@ -25,14 +25,16 @@ import numpy as np
 import numpy.typing as npt
 
 from opicflow.pipelines.discovery import Discovery
-from opicflow.pipelines.ledger.cash import batches, spending
-from opicflow.pipelines.ledger.cash.balance import Balance, audit, balance_of
+from opicflow.pipelines.ledger.cash import batches
+from opicflow.pipelines.ledger.cash.audits import audit, balance_of
+from opicflow.pipelines.ledger.cash.balance import Balance
+from opicflow.pipelines.ledger.cash.certified.residuals import Residuals, Settled, change_rules
 from opicflow.pipelines.ledger.cash.peers import Peers
 from opicflow.pipelines.ledger.cash.reader import Reader, SeenChanges
-from opicflow.pipelines.ledger.cash.residuals import Residuals, Settled, change_rules
-from opicflow.pipelines.ledger.cash.settling import Settling
 from opicflow.pipelines.ledger.cash.sweeps import Sweeps
-from opicflow.pipelines.ledger.cash.window import turns, window_turns
+from opicflow.pipelines.ledger.cash.windows.dividends import declare_dividend
+from opicflow.pipelines.ledger.cash.windows.settling import Settling
+from opicflow.pipelines.ledger.cash.windows.window import turns, window_turns
 from opicflow.pipelines.ledger.config import (
     MOST_CASH,
     SECONDS_PER_DAY,
@@ -339,14 +341,15 @@ class Ledger:
         if self.is_certified:
             least_visits = max(least_visits, ITEMS_PER_MESSAGE)
         while True:
-            done, why = batches.apply_items(room.table, room.book, room.scratch, rows, done, least_visits)
+            row, why = batches.apply_items(room.table, room.book, room.scratch, rows, done, least_visits)
+            done = int(row)
             if why == batches.NEEDS_CUT:
                 sealed += self._seal_cut()
             elif why == batches.NEEDS_ROOM:
                 row_links = int(items.link_starts[done + 1] - items.link_starts[done])
                 url_bytes = int(items.url_starts[done + 1] - items.url_starts[done])
                 outgoing = 0 if self.shards == 1 else 2 * (row_links + 2 * int(room.book.modes[0].longest))
-                words = links.most_words(row_links, self.shards == 1)
+                words = int(links.most_words(row_links, self.shards == 1))
                 room.make(row_links + 1, outgoing, words, url_bytes, len(items) - done)
             else:
                 break
@@ -381,14 +384,15 @@ class Ledger:
         ids, done = for_kernel(pages).view(np.int64), 0
         amounts = for_kernel(amounts)
         while True:
-            done, why = batches.apply_transfers(room.table, room.book, ids, amounts, done)
+            row, why = batches.apply_transfers(room.table, room.book, ids, amounts, done)
+            done = int(row)
             if why == batches.DONE:
                 break
             room.make(births=1)
         room.move_index(8 * len(pages))
         if entry.gossip is not None:
             if entry.virtual:
-                counts.virtual += spending.declare_dividend(room.book, entry.virtual)
+                counts.virtual += declare_dividend(room.book, entry.virtual)
             self._receive_gossip(entry.source_shard, entry.gossip)
         if self.config.cut_seconds and (len(pages) or entry.virtual):
             self._peers.by_shard[entry.source_shard].awaits_answer = True
@@ -458,7 +462,7 @@ class Ledger:
                 most += int(counts.pages) + 1
             self._residuals.push(self.config.history.tolerance, most)
         elif self.shards == 1:
-            counts.virtual = spending.declare_dividend(self._room.book, counts.virtual)
+            counts.virtual = declare_dividend(self._room.book, counts.virtual)
         if self.shards == 1:
             counts.visits_since_cut = 0
             return []

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from opicflow.schemas.arrays import Ids, Word, Words
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
-_U64: Any = np.uint64
+_U64 = np.uint64
 _STEP, _FIRST, _SECOND = _U64(0x9E3779B97F4A7C15), _U64(0xBF58476D1CE4E5B9), _U64(0x94D049BB133111EB)
 
 
 @lean_kernel
-def sum_columns(pages: Any, amounts: Any, virtual: Any, cut: Any) -> Any:
+def sum_columns(pages: Ids, amounts: Words, virtual: Word, cut: Word) -> tuple[Word, Word, Word, Word, bool, bool]:
     """The digest of transfers; of their sizes the high and low halves of the sum, and the largest.
 
     Also whether an amount is negative, and whether page ids rise. Amounts are passed as unsigned, with the same bits.
@@ -38,7 +37,7 @@ def sum_columns(pages: Any, amounts: Any, virtual: Any, cut: Any) -> Any:
 
 
 @inlined_kernel
-def _mix(value: Any) -> Any:
+def _mix(value: Word) -> Word:
     """SplitMix64's finaliser: every bit of the input reaches every bit of the output."""
     x = value + _STEP
     x = (x ^ (x >> _U64(30))) * _FIRST

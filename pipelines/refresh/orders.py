@@ -7,12 +7,12 @@ and hosts' allowances add up exactly over time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from opicflow.schemas.arrays import Bools, Floats, Ids, Ints
+from opicflow.schemas.arrays import Bools, Floats, Ids, Int, Ints
 from opicflow.schemas.kernel import lean_kernel
 
 NEVER = 65535
@@ -143,7 +143,7 @@ def spread(times: OrderTimes, gap: Ints, now: int, cycle: int) -> Ints:
 
 @lean_kernel
 def _spread(
-    order: Any, earliest: Any, is_timed: Any, is_exact: Any, host: Any, gap: Any, cycle: Any, seconds: Any
+    order: Ints, earliest: Ints, is_timed: Bools, is_exact: Bools, host: Ints, gap: Ints, cycle: Int, seconds: Ints
 ) -> None:
     first = 0
     while first < order.shape[0]:
@@ -156,9 +156,9 @@ def _spread(
         last = -1.0  # when the page before is fetched
         for i in range(first, rest):
             row = order[i]
-            at = np.float64(earliest[row])
+            at: float = np.float64(earliest[row])
             if last >= 0.0 and (least > 0.0 or not is_exact[row]):
-                step = least
+                step: float = least
                 if not is_exact[row]:
                     step = max(step, min(_TIMED_SECONDS, (cycle - last) / np.float64(rest - i + 1)))
                 at = max(at, last + step)
@@ -231,7 +231,7 @@ def most_urgent(urgency: Floats, most: int, then_by: Floats | None = None) -> In
 
 
 @lean_kernel
-def _fit(groups: Any, left: Any, fits: Any) -> None:
+def _fit(groups: Ints, left: Ints, fits: Bools) -> None:
     """Take rows one after the other, while all of their groups have something left."""
     for i in range(groups.shape[0]):
         fits[i] = True
@@ -249,7 +249,7 @@ def rank_within(groups: Ints, count: int) -> Ints:
 
 
 @lean_kernel
-def _rank(groups: Any, seen: Any, ranks: Any) -> None:
+def _rank(groups: Ints, seen: Ints, ranks: Ints) -> None:
     for i in range(groups.shape[0]):
         ranks[i] = seen[groups[i]]
         seen[groups[i]] += 1

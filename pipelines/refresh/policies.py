@@ -15,7 +15,7 @@ rule for the host: a rule that holds nothing else does not govern the host's pag
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ import numpy as np
 
 from opicflow.pipelines.refresh.orders import DELAY_BOUNDS, PER_HOUR_BOUNDS
 from opicflow.pipelines.refresh.strategies import STRATEGIES
-from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints
+from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Int, Ints, Word
 from opicflow.schemas.hashing import byte_at, hash_bytes, hash_text
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 from opicflow.schemas.pages import PageIds
@@ -275,7 +275,7 @@ class Policies:
     def _of_kind(self, kind: str) -> list[NumberedPolicy]:
         return sorted((one for key, one in self._statements.items() if key[0] == kind), key=lambda one: one.number)
 
-    def _where(self, keeps: Any) -> Policies:
+    def _where(self, keeps: Callable[[_Statement, NumberedPolicy], bool]) -> Policies:
         return replace(self, _statements={key: one for key, one in self._statements.items() if keeps(key, one)})
 
     @cached_property
@@ -580,7 +580,7 @@ def _sorted_prefixes(given: Iterable[bytes]) -> tuple[Prefixes, list[bytes]]:
 
 
 @inlined_kernel
-def _position(numbers: Any, number: Any) -> Any:
+def _position(numbers: Ids, number: Int | Word) -> Int:
     """Return the index of a number among sorted ones, or -1."""
     low, high = 0, numbers.shape[0]
     while low < high:
@@ -593,7 +593,7 @@ def _position(numbers: Any, number: Any) -> Any:
 
 
 @inlined_kernel
-def _common(text: Any, begin: Any, end: Any, other: Any, other_begin: Any, other_end: Any) -> Any:
+def _common(text: Bytes, begin: Int, end: Int, other: Bytes, other_begin: Int, other_end: Int) -> Int:
     """Return the length of the common prefix of two texts."""
     most = min(end - begin, other_end - other_begin)
     same = 0
@@ -603,7 +603,7 @@ def _common(text: Any, begin: Any, end: Any, other: Any, other_begin: Any, other
 
 
 @lean_kernel
-def _longest(prefixes: Any, urls: Any, begin: Any, end: Any) -> Any:
+def _longest(prefixes: Prefixes, urls: Bytes, begin: Int, end: Int) -> Int:
     """Return the row of the longest prefix of a URL, or -1."""
     if end - begin < 9:  # http://a/
         return -1
@@ -628,7 +628,7 @@ def _longest(prefixes: Any, urls: Any, begin: Any, end: Any) -> Any:
             high = middle
     if low == first:
         return -1
-    at = low - 1
+    at: Int = low - 1
     same = _common(prefixes.text, prefixes.starts[at], prefixes.starts[at + 1], urls, begin, end)
     while at >= 0 and prefixes.starts[at + 1] - prefixes.starts[at] > same:
         at = prefixes.parent[at]
@@ -636,7 +636,7 @@ def _longest(prefixes: Any, urls: Any, begin: Any, end: Any) -> Any:
 
 
 @inlined_kernel
-def _longest_in_arena(prefixes: Any, urls: Any, start: Any) -> Any:
+def _longest_in_arena(prefixes: Prefixes, urls: Bytes, start: Int) -> Int:
     if start <= 0:
         return -1
     length = np.int64(urls[start - 1]) + (np.int64(urls[start]) << 8)
@@ -645,7 +645,14 @@ def _longest_in_arena(prefixes: Any, urls: Any, start: Any) -> Any:
 
 @lean_kernel
 def _resolve(
-    rows: Any, prefixes: Any, urls: Any, url_start: Any, pages: Any, categories: Any, governing: Any, requesting: Any
+    rows: _IndexRows,
+    prefixes: Prefixes,
+    urls: Bytes,
+    url_start: Ints,
+    pages: Ids,
+    categories: Bytes,
+    governing: Ints,
+    requesting: Ints,
 ) -> None:
     """Find the row of the latest policy that governs each page, and of the latest that requests it."""
     for i in range(pages.shape[0]):
@@ -664,12 +671,12 @@ def _resolve(
 
 
 @lean_kernel
-def _match_arena(prefixes: Any, urls: Any, url_start: Any, mask: Any) -> None:
+def _match_arena(prefixes: Prefixes, urls: Bytes, url_start: Ints, mask: Bools) -> None:
     for i in range(url_start.shape[0]):
         mask[i] = _longest_in_arena(prefixes, urls, url_start[i]) >= 0
 
 
 @lean_kernel
-def _match_ragged(prefixes: Any, url_bytes: Any, url_starts: Any, mask: Any) -> None:
+def _match_ragged(prefixes: Prefixes, url_bytes: Bytes, url_starts: Ints, mask: Bools) -> None:
     for i in range(url_starts.shape[0] - 1):
         mask[i] = _longest(prefixes, url_bytes, url_starts[i], url_starts[i + 1]) >= 0

@@ -51,15 +51,8 @@ from opicflow.pipelines.refresh.rates import (
     contents_of,
     keeps_any,
 )
-from opicflow.schemas.arrays import Array, Bools, Bytes, Floats, Ints
+from opicflow.schemas.arrays import Array, Bools, Bytes, Floats, Int, Ints, Word
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
-
-# Numbers in kernels, for which Python has no types.
-Int = Any
-Float = Any
-Bool = Any
-Word = Any
-Rows = Any
 
 PRIORS: Final = ("learnt", "fixed")
 """The source of the rates of pages with little data: the crawl, or a smoothing that is the same for all pages."""
@@ -230,15 +223,15 @@ def _rooms() -> tuple[Floats, Floats, Floats]:
 
 @lean_kernel
 def _learn(
-    seen: Rows,
+    seen: Array,
     row_of: Array,
     use_dates: Array,
     rows: Array,
     begin: Int,
     end: Int,
     most: Int,
-    share: Float,
-    weight: Float,
+    share: float,
+    weight: float,
     passes: Int,
     posterior: Array,
     total: Array,
@@ -267,13 +260,13 @@ def _learn(
 
 @lean_kernel
 def _estimate(
-    seen: Rows,
+    seen: Array,
     row_of: Array,
     use_dates: Array,
     confirmed: Array,
     rows: Array,
     site: Array,
-    share: Float,
+    share: float,
     of_category: Array,
     prior: Array,
     posterior: Array,
@@ -332,7 +325,7 @@ def _copy(weights: Array, to: Array) -> None:
 
 
 @inlined_kernel
-def _mean_of(weights: Array) -> tuple[Float, Float]:
+def _mean_of(weights: Array) -> tuple[float, float]:
     """Return the mean rate of weighted classes, on the logarithmic scale, and the standard deviation there."""
     whole, mean, square = 0.0, 0.0, 0.0
     for k in range(CLASSES):
@@ -345,7 +338,7 @@ def _mean_of(weights: Array) -> tuple[Float, Float]:
 
 
 @inlined_kernel
-def _source_of(row: Any, uses_dates: Bool) -> Int:
+def _source_of(row: Any, uses_dates: bool) -> Int:
     """Return the source of a page's rate; DEFAULT: it has no observations."""
     if uses_dates and keeps_any(row.dated):
         return LAST_MODIFIED
@@ -353,7 +346,7 @@ def _source_of(row: Any, uses_dates: Bool) -> Int:
 
 
 @inlined_kernel
-def _weigh(row: Any, uses_dates: Bool, share: Float, prior: Array, posterior: Array) -> Int:
+def _weigh(row: Any, uses_dates: bool, share: float, prior: Array, posterior: Array) -> Int:
     """Fill in the posterior of a page of which anything was seen, in any unit, and return the source of its rate."""
     source = _source_of(row, uses_dates)
     if source == DEFAULT:
@@ -386,13 +379,14 @@ def _changes_of(word: Word, returned: Int) -> tuple[Int, Int, Int]:
 
 
 @lean_kernel
-def share_of_returns(seen: Rows, row_of: Array) -> Float:
+def share_of_returns(seen: Array, row_of: Array) -> float:
     """Return the share of changes of pages that bring an earlier content back; `row_of` is the row of each page.
 
     Counted for pages that changed in half of their intervals at most, whose changes are seen one by one, and of which
     more than two contents are known.
     """
-    changes, returns = 0, 0
+    changes: Int = 0
+    returns: Int = 0
     for i in range(row_of.shape[0]):
         row = seen[row_of[i]]
         if contents_of(row.earlier) > 2:
@@ -404,7 +398,7 @@ def share_of_returns(seen: Rows, row_of: Array) -> Float:
 
 
 @inlined_kernel
-def return_level(word: Word, returned: Int, earlier: Int, share: Float) -> Int:
+def return_level(word: Word, returned: Int, earlier: Int, share: float) -> Int:
     """Return the row of `_UNCHANGED` for a page, given the share of returns in the crawl."""
     others = contents_of(earlier) - 1
     if others == 0 or (returned == 0 and share == 0.0):

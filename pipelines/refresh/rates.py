@@ -24,18 +24,14 @@ docs/results/change-rates.md has the measurements, also of the alternatives.
 from __future__ import annotations
 
 import math
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from opicflow.schemas.arrays import Array, Bools, Bytes, Floats, Words
+from opicflow.schemas.arrays import Array, Bools, Bytes, Floats, Int, Word, Words
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
 # Words and numbers in kernels, for which Python has no types.
-Word = Any
-Int = Any
-Float = Any
-Bool = Any
 
 INTERVALS_KEPT = 8
 LEAST_SECONDS = 60.0
@@ -149,7 +145,7 @@ def latest_intervals(words: Words) -> tuple[Bools, Bools]:
 
 
 @inlined_kernel
-def code_of(seconds: Float) -> Word:
+def code_of(seconds: float) -> Word:
     """Return the code of the length on the scale that is nearest, by ratio."""
     if not seconds > LEAST_SECONDS:
         return np.uint64(1)
@@ -158,13 +154,13 @@ def code_of(seconds: Float) -> Word:
 
 
 @inlined_kernel
-def pushed(word: Word, seconds: Float, changed: Bool) -> Word:
+def pushed(word: Word, seconds: float, changed: bool) -> Word:
     """Return a word with one more interval, without the oldest of eight."""
     return (np.uint64(word) << _BYTE) | code_of(seconds) | (_CHANGED if changed else _NOTHING)
 
 
 @inlined_kernel
-def pushed_run(run: Int, mean_code: Int, word: Word, changed: Bool) -> tuple[Int, Int]:
+def pushed_run(run: Int, mean_code: Int, word: Word, changed: bool) -> tuple[Int, Int]:
     """Return the run of changes before the kept intervals, and the mean of their codes in 1/256, after one more.
 
     `word` holds the intervals before it. Only while each interval has a change, the oldest joins the run; an interval
@@ -182,7 +178,7 @@ def pushed_run(run: Int, mean_code: Int, word: Word, changed: Bool) -> tuple[Int
 
 
 @inlined_kernel
-def pushed_content(earlier: Int, before: Int, digest: Int) -> tuple[Int, Bool]:
+def pushed_content(earlier: Int, before: Int, digest: Int) -> tuple[Int, bool]:
     """Return the short digests of earlier contents, the latest lowest, after a change; and whether it was a return.
 
     `before` and `digest` are the digests of the content before the change and after it, of 32 bits.
@@ -207,13 +203,13 @@ def contents_of(earlier: Int) -> Int:
 
 
 @inlined_kernel
-def keeps_any(word: Word) -> Bool:
+def keeps_any(word: Word) -> bool:
     """Whether a word holds an interval."""
     return (np.uint64(word) & _CODES) != _NOTHING
 
 
 @inlined_kernel
-def sums(word: Word) -> tuple[Float, Float, Float, Float]:
+def sums(word: Word) -> tuple[float, float, float, float]:
     """Return the number of intervals and their total length in days; then both for intervals with a change."""
     rest = np.uint64(word)
     count, total, changed_count, changed_total = 0.0, 0.0, 0.0, 0.0
@@ -230,7 +226,7 @@ def sums(word: Word) -> tuple[Float, Float, Float, Float]:
 
 
 @inlined_kernel
-def pull(word: Word, mean: Float, rate: Float) -> tuple[Float, Float]:
+def pull(word: Word, mean: float, rate: float) -> tuple[float, float]:
     """Return the slope of the log likelihood of intervals with a change, including half a one of mean length.
 
     The second value is the information at this rate: how fast the slope falls with the rate.
@@ -250,13 +246,13 @@ def pull(word: Word, mean: Float, rate: Float) -> tuple[Float, Float]:
 
 
 @inlined_kernel
-def bounded(rate: Float) -> Float:
+def bounded(rate: float) -> float:
     """Return a rate within the bounds of rates."""
     return min(max(rate, LEAST_RATE), MOST_RATE)
 
 
 @lean_kernel
-def existence_rate(word: Word) -> tuple[Float, Float]:
+def existence_rate(word: Word) -> tuple[float, float]:
     """Return the likeliest rate given which intervals had a change (thesis, 4.1), smoothed, and its Fisher information.
 
     Both are 0 for a word without intervals.
@@ -287,7 +283,7 @@ def existence_rate(word: Word) -> tuple[Float, Float]:
 
 
 @inlined_kernel
-def dated_rate(word: Word) -> tuple[Float, Float]:
+def dated_rate(word: Word) -> tuple[float, float]:
     """Return the likeliest rate given the last changes, C / (Σl + Σv), smoothed, and its Fisher information.
 
     Both are 0 for a word without intervals. Backwards from each visit, the time to the last change, or the whole
@@ -301,7 +297,7 @@ def dated_rate(word: Word) -> tuple[Float, Float]:
 
 
 @inlined_kernel
-def thesis_dated_rate(word: Word) -> tuple[Float, Float]:
+def thesis_dated_rate(word: Word) -> tuple[float, float]:
     """Return the rate of the thesis' formula C / Σl (4.2), and its Fisher information; 0 for a word without changes.
 
     It ignores the time in which the page did not change. For a page that changes far more rarely than it is visited, l
@@ -316,7 +312,7 @@ def thesis_dated_rate(word: Word) -> tuple[Float, Float]:
 
 
 @inlined_kernel
-def relative_error(rate: Float, information: Float) -> Float:
+def relative_error(rate: float, information: float) -> float:
     """Return the standard error of a rate over the rate, at most 9.99."""
     sharpness = rate * math.sqrt(information)
     return min(1.0 / sharpness, MOST_ERROR) if sharpness > 0.0 else MOST_ERROR
@@ -324,8 +320,8 @@ def relative_error(rate: Float, information: Float) -> Float:
 
 @inlined_kernel
 def rate_of(
-    intervals: Word, dated: Word, use_dates: Bool, estimator: Int, default_rate: Float
-) -> tuple[Float, Float, Int]:
+    intervals: Word, dated: Word, use_dates: bool | np.bool_, estimator: Int, default_rate: float
+) -> tuple[float, float, Int]:
     """Return the change rate of a page, its relative error, and its source.
 
     As long as a page has only a date, and no interval between visits, a rate below the default is not used: the page
@@ -351,7 +347,7 @@ def read_rates(
     dated: Array,
     use_dates: Array,
     estimator: Int,
-    default_rate: Float,
+    default_rate: float,
     rates_out: Array,
     errors_out: Array,
     known_out: Array,

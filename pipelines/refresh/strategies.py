@@ -24,16 +24,14 @@ multiplier, clipped or not, and so does the sum: a search for one number solves 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from opicflow.schemas.arrays import ColumnTuple, Floats, Ints
+from opicflow.schemas.arrays import ColumnTuple, Floats, Int, Ints
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
 # Numbers in kernels, for which Python has no types.
-Float = Any
-Int = Any
 
 THESIS = 0
 FRESHNESS = 1
@@ -147,26 +145,26 @@ class _Scratch(NamedTuple):
 
 
 @inlined_kernel
-def share(weight: Float, rate: Float, alpha: Float) -> Float:
+def share(weight: float, rate: float, alpha: float) -> float:
     """Return the thesis' (w λ^alpha)^(1 / (alpha + 1)): the summand of a page in S."""
     return (weight * rate**alpha) ** (1.0 / (alpha + 1.0))
 
 
 @inlined_kernel
-def quantised_share(share: Float) -> Int:
+def quantised_share(share: float) -> Int:
     """Return a share in whole units, so that shards can add shares exactly in any order."""
     return np.int64(share * SHARE_UNITS + 0.5)
 
 
 @inlined_kernel
-def frequency_at(strategy: Int, multiplier: Float, weight: Float, rate: Float, alpha: Float) -> Float:
+def frequency_at(strategy: Int, multiplier: float, weight: float, rate: float, alpha: float) -> float:
     """Return the frequency a strategy (a code of `STRATEGIES`) gives a page at a multiplier, bounds not applied yet."""
     frequency, _ = _response(strategy, multiplier, _size(strategy, weight, rate, alpha), rate)
     return frequency
 
 
 @inlined_kernel
-def _size(strategy: Int, weight: Float, rate: Float, alpha: Float) -> Float:
+def _size(strategy: Int, weight: float, rate: float, alpha: float) -> float:
     """Return the size that the strategy uses besides the rate; 0 for a page that gets its least frequency."""
     if weight < _LIGHTEST:
         return 0.0
@@ -178,7 +176,7 @@ def _size(strategy: Int, weight: Float, rate: Float, alpha: Float) -> Float:
 
 
 @inlined_kernel
-def _response(strategy: Int, multiplier: Float, size: Float, rate: Float) -> tuple[Float, Float]:
+def _response(strategy: Int, multiplier: float, size: float, rate: float) -> tuple[float, float]:
     """Return the frequency at a multiplier, and its elasticity: its growth in % if the multiplier grows by 1 %."""
     if size == 0.0 or multiplier == 0.0:
         return 0.0, 0.0
@@ -194,7 +192,7 @@ def _response(strategy: Int, multiplier: Float, size: Float, rate: Float) -> tup
 
 
 @inlined_kernel
-def _freshest(multiplier: Float, weight: Float, rate: Float) -> tuple[Float, Float]:
+def _freshest(multiplier: float, weight: float, rate: float) -> tuple[float, float]:
     """Return the f with w/λ (1 - (1 + u) exp(-u)) = 1/multiplier, where u = λ/f; 0 if there is none.
 
     Equivalent: u - ln(1+u) = -ln(1-gain), with gain = λ / (w multiplier).
@@ -218,7 +216,7 @@ def _freshest(multiplier: Float, weight: Float, rate: Float) -> tuple[Float, Flo
 
 
 @inlined_kernel
-def _halley(u: Float, target: Float) -> Float:
+def _halley(u: float, target: float) -> float:
     """Return the next step of Halley's method for u - ln(1+u) = target."""
     off = u - np.log1p(u) - target
     return u - 2.0 * off * u * (1.0 + u) / (2.0 * u * u - off)
@@ -322,7 +320,7 @@ def costs(pages: Demand, frequencies: Floats, alpha: float = 0.95) -> Costs:
     total, fresh, weight, harmonic, never = _measure(
         pages.weights, pages.changes_per_day, frequencies, alpha, staleness_cost
     )
-    return Costs(staleness_cost, total, fresh / weight if weight > 0.0 else 0.0, harmonic, never)
+    return Costs(staleness_cost, total, fresh / weight if weight > 0.0 else 0.0, harmonic, int(never))
 
 
 def freshness_range(pages: Demand, errors: Floats, frequencies: Floats) -> tuple[float, float]:
@@ -425,7 +423,7 @@ def _search_hosts(code: int, columns: _Columns, scratch: _Scratch, lows: Floats,
 
 
 @lean_kernel
-def _prepare(strategy: Int, alpha: Float, weights: Floats, pinned: Floats, columns: _Columns) -> None:
+def _prepare(strategy: Int, alpha: float, weights: Floats, pinned: Floats, columns: _Columns) -> None:
     """Fill in the sizes; fix frequencies that no multiplier changes: pinned pages at 0, pages of weight 0 at least."""
     for i in range(weights.shape[0]):
         size = _size(strategy, weights[i], columns.rates[i], alpha)
@@ -438,14 +436,14 @@ def _prepare(strategy: Int, alpha: Float, weights: Floats, pinned: Floats, colum
 
 
 @inlined_kernel
-def _clipped(columns: _Columns, row: Int, frequency: Float) -> Float:
+def _clipped(columns: _Columns, row: Int, frequency: float) -> float:
     return min(max(frequency, columns.least[row]), columns.most[row])
 
 
 @lean_kernel
 def _totals(
-    strategy: Int, multiplier: Float, columns: _Columns, first: Int, last: Int, stride: Int, scratch: _Scratch
-) -> tuple[Float, Float, Float]:
+    strategy: Int, multiplier: float, columns: _Columns, first: Int, last: Int, stride: Int, scratch: _Scratch
+) -> tuple[float, float, float]:
     """Return sums of frequencies at a multiplier: all, unclipped ones, and unclipped ones times their elasticity."""
     total, free, slope = 0.0, 0.0, 0.0
     by_host = columns.host.shape[0] > 0
@@ -496,11 +494,11 @@ def _root(
     first: Int,
     last: Int,
     stride: Int,
-    rest: Float,
-    needed: Float,
-    start: Float,
+    rest: float,
+    needed: float,
+    start: float,
     scratch: _Scratch,
-) -> tuple[Float, Float, Float]:
+) -> tuple[float, float, float]:
     """Return two neighbouring multipliers between which these pages get the rest, and the blend between the two.
 
     Newton's method on logarithms: exact in one step where frequencies are proportional to sizes. A step outside the
@@ -541,7 +539,7 @@ def _search_each(
     hosts: Ints,
     ends: Ints,
     gets: Floats,
-    start: Float,
+    start: float,
     scratch: _Scratch,
     lows: Floats,
     highs: Floats,
@@ -594,8 +592,8 @@ def _fill(
 
 @lean_kernel
 def _measure(
-    weights: Floats, rates: Floats, frequencies: Floats, alpha: Float, staleness_cost: Floats
-) -> tuple[Float, Float, Float, Float, Int]:
+    weights: Floats, rates: Floats, frequencies: Floats, alpha: float, staleness_cost: Floats
+) -> tuple[float, float, float, float, Int]:
     """Fill in the cost of each page; return sums: of costs, fresh weight, weight, harmonic staleness, pages at 0."""
     total, fresh, weight, harmonic, never = 0.0, 0.0, 0.0, 0.0, 0
     for i in range(weights.shape[0]):

@@ -27,7 +27,7 @@ from opicflow.pipelines.ledger import (
     PolicyEntry,
     TickEntry,
 )
-from opicflow.pipelines.ledger.cash.balance import bases_of
+from opicflow.pipelines.ledger.cash.certified.payment_laws import bases_of
 from opicflow.pipelines.ledger.config import MOST_CASH
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.ledger.entries import ItemWriter, LogEntry, TransfersEntry

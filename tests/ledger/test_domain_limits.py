@@ -28,7 +28,7 @@ from opicflow.pipelines.ledger import (
     SnapshotRefused,
     TickEntry,
 )
-from opicflow.pipelines.ledger.cash.balance import bases_of
+from opicflow.pipelines.ledger.cash.certified.payment_laws import bases_of
 from opicflow.pipelines.ledger.pages import layout as at
 from opicflow.pipelines.ledger.plan.choice import WHY
 from opicflow.schemas.pages import PageIds

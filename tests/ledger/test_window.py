@@ -25,7 +25,7 @@ from opicflow.pipelines.ledger import (
     SnapshotRefused,
     TickEntry,
 )
-from opicflow.pipelines.ledger.cash.importance_window import interpolate
+from opicflow.pipelines.ledger.cash.certified.importance_window import interpolate
 from opicflow.pipelines.ledger.shards.reshard import reshard
 from opicflow.pipelines.ranks.graph.csr import Graph
 from support.crawls import Crawl as CrawlOfWeb

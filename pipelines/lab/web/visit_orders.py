@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from opicflow.pipelines.ledger.cash.certified import damped
+from opicflow.pipelines.ledger.cash.amounts import damped
 from opicflow.pipelines.ranks.graph.csr import Graph, PageNumbers
 from opicflow.schemas.arrays import Array, Floats, Ints
 from opicflow.schemas.kernel import kernel

@@ -2,13 +2,11 @@
 
 What is here:
 
-- `batches` applies rows of entries in one compiled loop. Under the history policy `certified` a visit is `certified`:
-  it pays the change of what a page has paid; under the others it is `spending`: the page spends all that it has, with
-  the round, dividends and opening balances, and its earnings go to a `history`.
-- `residuals` pushes what visits left unpaid, and proves the certificate; `importance_window` keeps the mean of
-  importance over the window of `certified`; `settling` says when the window of another policy holds importance.
+- `batches` applies rows of entries in one compiled loop; `births` are pages that come, change their class and go.
+- `certified` is the default history policy, `windows` are those of the papers. Neither imports the other: they meet in
+  `births` and `batches`, and in `reads` and `audits`, which take the part of each.
 - `reader` reads pages: estimates, rankings, URLs, links; `reads` and `payers` are its loops. `sweeps` finds the
-  estimates that are worth publishing again. `peers` holds the sums over all shards, `balance` audits the books.
+  estimates that are worth publishing again. `peers` holds the sums over all shards, `balance` the conservation law.
 
 Promises: cash is conserved to the unit, after every entry; a transfer never causes a transfer. Readers change nothing.
 

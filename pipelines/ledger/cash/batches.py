@@ -10,58 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from opicflow.pipelines.ledger.cash.certified import (
-    lose,
-    pay_all,
-    push,
-    receive,
-    take_back,
-)
-from opicflow.pipelines.ledger.cash.importance_window import certified_importance, keep_importance
-from opicflow.pipelines.ledger.cash.spending import (
-    announce,
-    cash_of,
-    change_class,
-    collect,
-    credit,
-    declare_dividend,
-    give_birth,
-    learn_page,
-    pass_cursor,
-    pay_dangling,
-    pay_links,
-    refund_due,
-    spend,
-)
+from opicflow.pipelines.ledger.cash.births import change_class, give_birth, learn_page
+from opicflow.pipelines.ledger.cash.certified.visits import pay_visit, receive_payment
+from opicflow.pipelines.ledger.cash.windows.dividends import announce, declare_dividend
+from opicflow.pipelines.ledger.cash.windows.spending import pass_cursor, receive_cash, spend_visit
+from opicflow.pipelines.ledger.entries import NO_CATEGORY
 from opicflow.pipelines.ledger.pages.index import FULLEST, find, guess, guess_early, home, look_up_early
-from opicflow.pipelines.ledger.pages.layout import (
-    CIRCULATED,
-    LINKS_KNOWN,
-    NOWHERE,
-    P_CERTIFIED,
-    Book,
-    Bool,
-    Int,
-    Scratch,
-    Table,
-)
-from opicflow.pipelines.ledger.pages.links import (
-    find_slots,
-    forget_links,
-    gather_links,
-    guess_slots,
-    has_room_for_links,
-    has_same_links,
-    links_of,
-    most_words,
-    recall_links,
-    remember_links,
-)
-from opicflow.pipelines.ledger.pages.numbers import absent_row, add_absent
+from opicflow.pipelines.ledger.pages.layout import FAILED, NOWHERE, P_CERTIFIED, Book, Scratch, Table
+from opicflow.pipelines.ledger.pages.links import guess_slots, has_room_for_links, most_words
 from opicflow.pipelines.ledger.pages.observations import announce_change, has_room_for_refreshing, observe
 from opicflow.pipelines.ledger.pages.recent import has_room_for_a_visit, is_recent, keep_visit, visit_key
 from opicflow.pipelines.ledger.pages.url_arena import has_other_url, keep_url
-from opicflow.schemas.arrays import Array
+from opicflow.schemas.arrays import Array, Int
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel, prefetch
 
 DONE = 0
@@ -69,13 +29,11 @@ NEEDS_ROOM = 1
 NEEDS_CUT = 2
 
 _VISIT, _ANNOUNCEMENT = 0, 2
-_FETCHED, _ALIASED, _GONE, _UNCHANGED, _FAILED, _BLOCKED, _BUSY = 1, 3, 4, 5, 6, 7, 8
-_NO_CATEGORY = 255
 _LATE, _DUPLICATE, _REFUSED, _COLLIDED = 1, 2, 3, 4
 
 
 @inlined_kernel
-def has_room(table: Table, book: Book, births: Int, outgoing: Int, words: Int, url_bytes: Int) -> Bool:
+def has_room(table: Table, book: Book, births: Int, outgoing: Int, words: Int, url_bytes: Int) -> bool | np.bool_:
     """Whether there is room for everything that a row may add; `words` are those of its links."""
     counts = book.counts[0]
     return (
@@ -187,22 +145,22 @@ def sight(table: Table, book: Book, items: Any, i: Int) -> None:
     else:
         book.counts[0].sightings += 1
     if slot < 0:
-        known_category = np.int64(0) if category == _NO_CATEGORY else np.int64(category)
+        known_category = np.int64(0) if category == NO_CATEGORY else np.int64(category)
         slot = learn_page(table, book, page, known_category, 0.0, NOWHERE, announced)
         if slot < 0:
             return
-    elif category != _NO_CATEGORY and (announced or table.pages[slot].class_ == 0):
-        collect(table, book, slot)
+    elif category != NO_CATEGORY and (announced or table.pages[slot].class_ == 0):
         change_class(table, book, slot, 2 * category + (table.pages[slot].class_ & 1))
     if announced:
-        announce(table, book, slot)
+        if book.modes[0].policy != P_CERTIFIED:
+            announce(table, slot)
         if items.modified_ms[i] != 0:
             announce_change(table, book, slot, items.modified_ms[i])
     keep_url(table, book, slot, items.url_bytes, items.url_starts[i], items.url_starts[i + 1])
 
 
 @inlined_kernel
-def collides(table: Table, book: Book, items: Any, i: Int, slot: Int) -> Bool:
+def collides(table: Table, book: Book, items: Any, i: Int, slot: Int) -> bool:
     """Whether the page at this slot has another URL than the row: two URLs have one page id. Notes it as its fate."""
     if has_other_url(table, book, slot, items.url_bytes, items.url_starts[i], items.url_starts[i + 1]):
         items.fates[i] = _COLLIDED
@@ -211,13 +169,13 @@ def collides(table: Table, book: Book, items: Any, i: Int, slot: Int) -> Bool:
 
 
 @inlined_kernel
-def visit(table: Table, book: Book, scratch: Scratch, items: Any, i: Int) -> Bool:
+def visit(table: Table, book: Book, scratch: Scratch, items: Any, i: Int) -> bool:
     """Apply a visit (docs/reference/ledger.md). False if it does not count: a duplicate, or a forgotten page."""
     counts = book.counts[0]
     page, outcome, category, time_ms = items.page[i], items.outcome[i], items.category[i], items.time_ms[i]
     slot = find(table.id_index, table.id_index_old, table.hot, page)
     if slot < 0:
-        slot = give_birth(table, book, page, 0 if category == _NO_CATEGORY else category, 0.0, NOWHERE)
+        slot = give_birth(table, book, page, 0 if category == NO_CATEGORY else category, 0.0, NOWHERE)
         if slot < 0:
             counts.refused_visits += 1
             items.fates[i] = _REFUSED
@@ -243,45 +201,14 @@ def visit(table: Table, book: Book, scratch: Scratch, items: Any, i: Int) -> Boo
     observe(table, book, slot, outcome, time_ms, items.digest[i], items.modified_ms[i], items.fates[i] == _LATE)
     if time_ms != 0:
         keep_visit(book, visit_key(page, time_ms))
-    collect(table, book, slot)
-    answered = outcome < _FAILED
-    class_ = np.int64(row.class_) if category == _NO_CATEGORY else 2 * np.int64(category) + (row.class_ & 1)
-    change_class(table, book, slot, class_ | 1 if answered else class_)
-    if book.modes[0].policy == P_CERTIFIED:
-        pay_certified(table, book, scratch, items, i, slot)
-        return True
-    had_links = (row.flags & LINKS_KNOWN) != 0
-    failed_before = row.outcome == _FAILED or row.outcome == _BUSY
+    class_ = np.int64(row.class_) if category == NO_CATEGORY else 2 * np.int64(category) + (row.class_ & 1)
+    change_class(table, book, slot, class_ | 1 if outcome < FAILED else class_)
+    last_outcome = row.outcome
     keep_outcome(table, slot, outcome, time_ms)
-
-    remembers = book.modes[0].remember != 0 and had_links
-    is_fresh = items.links_known[i] != 0 and answered and outcome != _GONE
-    pays: Int = np.int64(-1)  # the number of links to pay along; -1: the visit moves nothing by itself
-    if outcome == _GONE:
-        row.flags &= ~LINKS_KNOWN
-        forget_links(table, book, slot)
-        pays = 0
-    elif is_fresh:
-        row.flags |= LINKS_KNOWN
-        pays = gather_links(book, scratch, items, i)
-    elif outcome == _UNCHANGED and remembers:
-        pays = recall_links(table, book, scratch, slot)
-    elif not remembers and (outcome == _BLOCKED or (outcome >= _FAILED and failed_before) or outcome <= _ALIASED):
-        row.flags &= ~LINKS_KNOWN  # its links are out of reach: its cash must not wait for them
-
-    if pays < 0:
-        row.aside = -cash_of(table.hot[slot, 1])
-        return True
-    refund = np.int64(0) if had_links else refund_due(book, row.aside)
-    amount = spend(table, book, slot)
-    row.aside = 0
-    row.flags |= CIRCULATED
-    if pays == 0:
-        pay_dangling(book, amount)
+    if book.modes[0].policy == P_CERTIFIED:
+        pay_visit(table, book, scratch, items, i, slot)
     else:
-        pay_links(table, book, scratch, slot, amount, pays, is_fresh, refund)
-    if is_fresh and book.modes[0].remember != 0:
-        remember_links(table, book, scratch, slot, pays)
+        spend_visit(table, book, scratch, items, i, slot, last_outcome)
     return True
 
 
@@ -305,60 +232,6 @@ def keep_outcome(table: Table, slot: Int, outcome: Int, time_ms: Int) -> None:
 
 
 @lean_kernel
-def pay_certified(table: Table, book: Book, scratch: Scratch, items: Any, i: Int, slot: Int) -> None:
-    """The visit's part that moves cash, under `certified`: the page pays along the links it has now."""
-    sums, row = book.sums[0], table.pages[slot]
-    outcome = items.outcome[i]
-    keep_outcome(table, slot, outcome, items.time_ms[i])
-    had = links_of(table, slot)
-    if outcome == _GONE:
-        row.flags &= ~LINKS_KNOWN
-        if had > 0:
-            take_back(table, book, scratch, slot)
-            forget_links(table, book, slot)
-            sums.links -= had
-    elif items.links_known[i] != 0 and outcome < _FAILED:
-        row.flags |= LINKS_KNOWN
-        links = gather_links(book, scratch, items, i)
-        if links == had and has_same_links(table, book, scratch, slot):
-            push(table, book, scratch, slot)
-        else:
-            if had > 0:
-                take_back(table, book, scratch, slot)
-            sums.links += links - had
-            if find_slots(table, book, scratch, links):
-                for j in range(links):
-                    if scratch.slots[j] == NOWHERE:
-                        category = scratch.categories[j]
-                        known_category = np.int64(0) if category == _NO_CATEGORY else np.int64(category)
-                        scratch.slots[j] = learn_page(table, book, scratch.pages[j], known_category, 0.0, slot, False)
-            remember_links(table, book, scratch, slot, links)
-            pay_all(table, book, scratch, slot)
-    elif had > 0:
-        push(table, book, scratch, slot)
-    keep_importance(table, book, slot, certified_importance(table, book, slot))
-
-
-@lean_kernel
-def receive_certified(table: Table, book: Book, page: Int, slot: Int, amount: Int) -> None:
-    """A page receives an amount from another shard, under `certified`.
-
-    An unknown page is learnt when links begin to carry something to it. For a page that was removed, the amounts
-    carried until then are kept: later payments along the same links do not bring it back.
-    """
-    book.sums[0].received += amount
-    if slot < 0:
-        row = absent_row(book, page)
-        before = book.absent_amounts[row] if row >= 0 else np.int64(0)
-        if before <= 0 < before + amount:
-            slot = learn_page(table, book, page, 0, 0.0, NOWHERE, False)
-    if slot >= 0:
-        receive(table, book, slot, amount)
-    else:
-        lose(book, add_absent(book, page), amount)
-
-
-@lean_kernel
 def apply_transfers(table: Table, book: Book, pages: Array, amounts: Array, first: Int) -> tuple[Int, Int]:
     """Credit cash from another shard, from row `first` on. Returns the row it stopped before, and why."""
     for i in range(first, pages.shape[0]):
@@ -367,12 +240,7 @@ def apply_transfers(table: Table, book: Book, pages: Array, amounts: Array, firs
         look_up_early(table, pages, i)
         slot = find(table.id_index, table.id_index_old, table.hot, pages[i])
         if book.modes[0].policy == P_CERTIFIED:
-            receive_certified(table, book, pages[i], slot, amounts[i])
-            continue
-        if slot < 0:
-            slot = learn_page(table, book, pages[i], 0, 0.0, NOWHERE, False)
-        if slot < 0:
-            book.counts[0].virtual += amounts[i]
+            receive_payment(table, book, pages[i], slot, amounts[i])
         else:
-            credit(table, book, slot, amounts[i])
+            receive_cash(table, book, pages[i], slot, amounts[i])
     return pages.shape[0], DONE

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from opicflow.pipelines.ledger.pages.layout import LINKS_KNOWN, NOWHERE, Book, Int, Table
+from opicflow.pipelines.ledger.pages.layout import LINKS_KNOWN, NOWHERE, Book, Table
 from opicflow.pipelines.ledger.pages.links import links_of, stored_weight, total_weight
 from opicflow.pipelines.ledger.pages.numbers import follow
-from opicflow.schemas.arrays import Array
+from opicflow.schemas.arrays import Array, Int
 from opicflow.schemas.kernel import lean_kernel
 
 

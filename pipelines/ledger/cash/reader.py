@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from opicflow.pipelines.ledger.cash import reads
-from opicflow.pipelines.ledger.cash.balance import bases_of
+from opicflow.pipelines.ledger.cash.certified.payment_laws import bases_of
+from opicflow.pipelines.ledger.cash.certified.residuals import residual_sums
 from opicflow.pipelines.ledger.cash.payers import find_payers, find_payers_of
 from opicflow.pipelines.ledger.cash.peers import Peers
-from opicflow.pipelines.ledger.cash.residuals import residual_sums
 from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
 from opicflow.pipelines.ledger.entries import Outcome
 from opicflow.pipelines.ledger.estimates import Estimates

@@ -6,34 +6,22 @@ from typing import Any
 
 import numpy as np
 
-from opicflow.pipelines.ledger.cash.history import rate_and_span
-from opicflow.pipelines.ledger.cash.importance_window import certified_rate, keep_importance, window_importance
-from opicflow.pipelines.ledger.cash.spending import cash_of
-from opicflow.pipelines.ledger.pages.layout import P_ABSORBING, P_CERTIFIED, SPENT, Book, Float, Int, Table
-from opicflow.schemas.arrays import Array
-from opicflow.schemas.kernel import inlined_kernel, lean_kernel
-
-
-@inlined_kernel
-def unread_cash(table: Table, book: Book, slot: Int) -> Int:
-    """The cash that a page has not spent, dividends included; the opening balance only where its policy counts it."""
-    row = table.pages[slot]
-    unread = cash_of(table.hot[slot, 1]) + book.dividends[row.class_] - row.seen
-    if (row.flags & SPENT) == 0 and book.modes[0].policy != P_ABSORBING:
-        unread -= row.opening
-    return unread
-
-
-@inlined_kernel
-def certified_waiting(table: Table, slot: Int) -> Int:
-    """The cash that a visit would bring into circulation: all that an unread page has, the residual of another."""
-    residual = table.hot[slot, 1]
-    return residual + table.totals[slot] if table.pages[slot].visits == 0 else max(residual, 0)
+from opicflow.pipelines.ledger.cash.certified.importance_window import (
+    certified_rate,
+    keep_importance,
+    window_importance,
+)
+from opicflow.pipelines.ledger.cash.certified.payments import waiting_payment
+from opicflow.pipelines.ledger.cash.windows.dividends import cash_of, unread_cash
+from opicflow.pipelines.ledger.cash.windows.history import rate_and_span
+from opicflow.pipelines.ledger.pages.layout import P_CERTIFIED, SPENT, Book, Table
+from opicflow.schemas.arrays import Array, Int
+from opicflow.schemas.kernel import lean_kernel
 
 
 @lean_kernel
 def read_estimates(
-    table: Table, book: Book, slots: Array, scale: Float, per_rate: Float, pages: Int, window_days: Float, out: Any
+    table: Table, book: Book, slots: Array, scale: float, per_rate: float, pages: Int, window_days: float, out: Any
 ) -> None:
     """Fill the columns of `Estimates` for the pages at `slots`; rows of slot NOWHERE stay as they are, zero."""
     theta = book.clocks[0].theta
@@ -46,7 +34,7 @@ def read_estimates(
         if certified:
             rate, span = certified_rate(table, book, slot, scale), np.inf
             cash = table.hot[slot, 1]
-            waiting = certified_waiting(table, slot)
+            waiting = waiting_payment(table, slot)
         else:
             rate, span = rate_and_span(table, book, slot, unread_cash(table, book, slot), theta)
             cash = cash_of(table.hot[slot, 1]) + book.dividends[row.class_] - row.seen
@@ -67,7 +55,7 @@ def read_estimates(
 
 
 @lean_kernel
-def read_all_rates(table: Table, book: Book, scale: Float, rates: Array) -> Float:
+def read_all_rates(table: Table, book: Book, scale: float, rates: Array) -> float:
     """The rate of every slot (0 for free ones), and their sum in slot order."""
     theta = book.clocks[0].theta
     certified = book.modes[0].policy == P_CERTIFIED
@@ -94,27 +82,13 @@ def read_waiting(table: Table, book: Book, slots: Array, waiting: Array) -> None
         if row.flags == 0:
             waiting[i] = -1
         elif book.modes[0].policy == P_CERTIFIED:
-            waiting[i] = certified_waiting(table, slot)
+            waiting[i] = waiting_payment(table, slot)
         else:
             waiting[i] = cash_of(table.hot[slot, 1]) + book.dividends[row.class_] - row.seen + row.aside
 
 
 @lean_kernel
-def sum_cash(table: Table, book: Book) -> tuple[Int, Int, Int]:
-    """Return the cash of all pages, their uncollected dividends, and opening balances of pages that never spent."""
-    cash, uncollected, openings = np.int64(0), np.int64(0), np.int64(0)
-    for slot in range(book.counts[0].slots):
-        row = table.pages[slot]
-        if row.flags != 0:
-            cash += cash_of(table.hot[slot, 1])
-            uncollected += book.dividends[row.class_] - row.seen
-            if (row.flags & SPENT) == 0:
-                openings += row.opening
-    return cash, uncollected, openings
-
-
-@lean_kernel
-def read_movements(table: Table, rates: Array, per_rate: Float, least: Float, out: Array) -> None:
+def read_movements(table: Table, rates: Array, per_rate: float, least: float, out: Array) -> None:
     """How far every slot's score (rate * per_rate) has moved since it was published, if by more than `least` of that.
 
     0 for pages that moved less, and for those without a URL; a page that was never published has moved all the way.

@@ -17,8 +17,8 @@ import math
 
 import numpy as np
 
-from opicflow.pipelines.ledger.pages.layout import Book, Bool, Float, Int
-from opicflow.schemas.arrays import Array
+from opicflow.pipelines.ledger.pages.layout import Book
+from opicflow.schemas.arrays import Array, Int
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 from opicflow.schemas.pages import SITE_BITS
 
@@ -51,7 +51,7 @@ def note_announcement(book: Book, page: Int) -> None:
 
 
 @inlined_kernel
-def count_visit(book: Book, page: Int, was_announced: Bool, changed: Bool, expected_changes: Float) -> None:
+def count_visit(book: Book, page: Int, was_announced: bool, changed: bool, expected_changes: float) -> None:
     """Count a visit of a page whose change was announced, or not, where so many changes were expected anyhow."""
     row = row_of(book, page)
     counts = book.announced[row]

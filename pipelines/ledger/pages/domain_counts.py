@@ -16,11 +16,9 @@ from opicflow.pipelines.ledger.pages.layout import (
     UNREAD,
     UNREAD_MOST,
     Book,
-    Bool,
-    Int,
     Table,
 )
-from opicflow.schemas.arrays import Array
+from opicflow.schemas.arrays import Array, Int
 from opicflow.schemas.hashing import byte_at
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 from opicflow.schemas.pages import SITE_BITS, HostMemo, IdRules, site_hash
@@ -29,7 +27,7 @@ _SHIFT = np.uint64(64 - SITE_BITS)
 
 
 @inlined_kernel
-def has_limits(book: Book) -> Bool:
+def has_limits(book: Book) -> bool:
     """Whether unread pages of a domain are limited."""
     return book.domains.shape[0] > 0
 
@@ -41,7 +39,7 @@ def domain_row(book: Book, page: Int) -> Int:
 
 
 @inlined_kernel
-def may_be_born(book: Book, page: Int, announced: Bool) -> Bool:
+def may_be_born(book: Book, page: Int, announced: bool) -> bool:
     """Whether an unread page may enter the ledger; one that may not is counted."""
     if not has_limits(book):
         return True

@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from opicflow.pipelines.ledger.pages.layout import Bool, Int, Table
-from opicflow.schemas.arrays import Array, words_in_lines
+from opicflow.pipelines.ledger.pages.layout import Table
+from opicflow.schemas.arrays import Array, Int, Word, Words, words_in_lines
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel, prefetch
 
 _HALF = np.uint64(32)
@@ -44,16 +44,16 @@ def empty(capacity: int, multiplier: int) -> Array:
 
 
 @inlined_kernel
-def hashed(page: Int, multiplier: Int) -> Int:
+def hashed(page: Int, multiplier: Int | Word) -> Word:
     """A hash of a page id. With fewer multiplications, some ids in regular rows or grids would collide."""
-    multiplier = np.uint64(multiplier)
-    mixed = np.uint64(page) * multiplier
-    mixed = (mixed ^ (mixed >> _HALF)) * multiplier
-    return (mixed ^ (mixed >> _HALF)) * multiplier
+    factor = np.uint64(multiplier)
+    mixed = np.uint64(page) * factor
+    mixed = (mixed ^ (mixed >> _HALF)) * factor
+    return (mixed ^ (mixed >> _HALF)) * factor
 
 
 @inlined_kernel
-def first_entry(word: Int, capacity: Int) -> Int:
+def first_entry(word: Word, capacity: Int) -> Word:
     """The position at which the search for a page with this hash begins: that of a line."""
     return ((word >> _HALF) * np.uint64(capacity >> _LINE_BITS) >> _HALF) << np.uint64(_LINE_BITS)
 
@@ -66,7 +66,7 @@ def home(index: Array, page: Int) -> Int:
 
 
 @inlined_kernel
-def probe(index: Array, hot: Array, page: Int, verified: Bool) -> Int:
+def probe(index: Words, hot: Array, page: Int, verified: bool) -> Int:
     """The slot of the first entry with the page's tag (and, `verified`, its id), or -1."""
     capacity = index.shape[0] - 1
     word = hashed(page, index[capacity])
@@ -79,7 +79,7 @@ def probe(index: Array, hot: Array, page: Int, verified: Bool) -> Int:
             if entry >> _HALF == tag:
                 found = entry
         if found != np.uint64(0):
-            slot = np.int64(found & _LOW) - 1
+            slot: Int = np.int64(found & _LOW) - 1
             if not verified or hot[slot, 0] == page:
                 return slot
             slot = _second_match(index, hot, page, line, tag)
@@ -93,7 +93,7 @@ def probe(index: Array, hot: Array, page: Int, verified: Bool) -> Int:
 
 
 @inlined_kernel
-def _second_match(index: Array, hot: Array, page: Int, line: Int, tag: Int) -> Int:
+def _second_match(index: Words, hot: Array, page: Int, line: Word, tag: Word) -> Int:
     """The slot of a page among the entries of a line, whose first one with its tag is another page's; or -1."""
     for k in range(_LINE):
         entry = index[line + np.uint64(k)]

@@ -15,11 +15,6 @@ import numpy as np
 
 from opicflow.schemas.arrays import Array, ColumnTuple
 
-# Numbers in kernels are 64-bit integers, doubles and booleans of the machine; Python has no types for them.
-Int = Any
-Float = Any
-Bool = Any
-
 PAGE_ROW = np.dtype(
     [
         ("seen", np.int64),  # the dividend account of its class when it last collected
@@ -244,6 +239,9 @@ BASES_LEFT = 3  # the rest of the bases that unread pages may have together (cer
 NOT_LEARNT = 4  # how often a page was not added because of the limits
 DOMAIN_COLUMNS = 5
 UNLIMITED = 1 << 60
+
+# Outcomes of visits, as rows hold them: the numbers of `Outcome` (entries.py).
+FETCHED, REDIRECTED, ALIASED, GONE, UNCHANGED, FAILED, BLOCKED, BUSY = range(1, 9)
 
 NOWHERE = -1
 ELSEWHERE = -2

@@ -21,8 +21,6 @@ from opicflow.pipelines.ledger.pages.layout import (
     ELSEWHERE,
     NOWHERE,
     Book,
-    Bool,
-    Int,
     Scratch,
     Table,
 )
@@ -34,7 +32,7 @@ from opicflow.pipelines.ledger.pages.numbers import (
     number_of,
     number_of_absent,
 )
-from opicflow.schemas.arrays import Array
+from opicflow.schemas.arrays import Array, Int
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel, prefetch
 
 MOST_LINK_WEIGHT = 65535
@@ -99,7 +97,7 @@ def gather_links(book: Book, scratch: Scratch, items: Any, i: Int) -> Int:
 
 
 @lean_kernel
-def find_slots(table: Table, book: Book, scratch: Scratch, links: Int) -> Bool:
+def find_slots(table: Table, book: Book, scratch: Scratch, links: Int) -> bool:
     """Find the slots of the first `links` links in `scratch`, of which it has guesses: any slot that exists, or -1.
 
     Returns whether a page of this shard is not known.
@@ -127,19 +125,19 @@ def links_of(table: Table, slot: Int) -> Int:
 
 
 @inlined_kernel
-def weight_words(count: Int, weighted: Bool) -> Int:
+def weight_words(count: Int, weighted: bool) -> Int:
     """The words that the weights of so many links take."""
     return (count + 1) // 2 if weighted else np.int64(0)
 
 
 @inlined_kernel
-def most_words(links: Int, alone: Bool) -> Int:
+def most_words(links: Int, alone: bool) -> Int:
     """The words that so many links take at most."""
     return 1 + links + (links + 1) // 2 + (0 if alone else 2 * links)
 
 
 @inlined_kernel
-def stored_weight(book: Book, start: Int, count: Int, weighted: Bool, i: Int) -> Int:
+def stored_weight(book: Book, start: Int, count: Int, weighted: bool, i: Int) -> Int:
     """The weight of a page's remembered link."""
     if not weighted:
         return np.int64(ORDINARY_LINK_WEIGHT)
@@ -148,7 +146,7 @@ def stored_weight(book: Book, start: Int, count: Int, weighted: Bool, i: Int) ->
 
 
 @inlined_kernel
-def total_weight(book: Book, start: Int, count: Int, weighted: Bool) -> Int:
+def total_weight(book: Book, start: Int, count: Int, weighted: bool) -> Int:
     """The weights of a page's remembered links together."""
     if not weighted:
         return count * np.int64(ORDINARY_LINK_WEIGHT)
@@ -159,7 +157,7 @@ def total_weight(book: Book, start: Int, count: Int, weighted: Bool) -> Int:
 
 
 @inlined_kernel
-def id_elsewhere(book: Book, start: Int, count: Int, weighted: Bool, link: Int) -> Int:
+def id_elsewhere(book: Book, start: Int, count: Int, weighted: bool, link: Int) -> Int:
     """The id of the page of another shard that a link leads to; `link` is its word."""
     at = start + count + weight_words(count, weighted) + 2 * ~np.int64(link)
     low, high = np.uint64(np.uint32(book.links[at])), np.uint64(np.uint32(book.links[at + 1]))
@@ -167,7 +165,7 @@ def id_elsewhere(book: Book, start: Int, count: Int, weighted: Bool, link: Int) 
 
 
 @inlined_kernel
-def page_of_link(table: Table, book: Book, start: Int, count: Int, weighted: Bool, i: Int) -> Int:
+def page_of_link(table: Table, book: Book, start: Int, count: Int, weighted: bool, i: Int) -> Int:
     """The id of the page that a link leads to."""
     link = book.links[start + i]
     if link < 0:
@@ -177,7 +175,7 @@ def page_of_link(table: Table, book: Book, start: Int, count: Int, weighted: Boo
 
 
 @lean_kernel
-def has_same_links(table: Table, book: Book, scratch: Scratch, slot: Int) -> Bool:
+def has_same_links(table: Table, book: Book, scratch: Scratch, slot: Int) -> bool:
     """Whether the links in `scratch`, which are as many as the page's remembered ones, are the same."""
     count, weighted = links_of(table, slot), table.link_count[slot] < 0
     start = table.link_start[slot]
@@ -235,7 +233,7 @@ def copy_links(table: Table, book: Book, slots: Array, starts: Array, pages: Arr
 
 
 @inlined_kernel
-def has_room_for_links(book: Book, words: Int, links: Int) -> Bool:
+def has_room_for_links(book: Book, words: Int, links: Int) -> bool:
     """Whether so many links, of so many words together, can be remembered; their pages may all be new, or absent."""
     if book.modes[0].remember == 0:
         return True
@@ -368,7 +366,7 @@ def slide_links(table: Table, book: Book, words: Int) -> None:
 
 
 @inlined_kernel
-def stored_words(count: Int, weighted: Bool) -> Int:
+def stored_words(count: Int, weighted: bool) -> Int:
     """The 8-byte words that so many links take in a snapshot: ids, then weights, four to a word."""
     return count + (count + 3) // 4 if weighted else count
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 import numpy as np
 
 from opicflow.pipelines.ledger.pages.index import hashed
-from opicflow.pipelines.ledger.pages.layout import Book, Bool, Int, Table
-from opicflow.schemas.arrays import Array
+from opicflow.pipelines.ledger.pages.layout import Book, Table
+from opicflow.schemas.arrays import Array, Int
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
 
 @inlined_kernel
-def is_local(book: Book, page: Int) -> Bool:
+def is_local(book: Book, page: Int) -> bool | np.bool_:
     """Whether a page id falls in this shard's range."""
     if book.modes[0].alone != 0:
         return True
@@ -52,7 +52,7 @@ def add_number(book: Book, to: Int) -> Int:
 
 
 @inlined_kernel
-def has_room_for_numbers(book: Book, more: Int) -> Bool:
+def has_room_for_numbers(book: Book, more: Int) -> bool:
     """Whether so many numbers can be added; the table must have begun if a page may be refused."""
     if book.named.shape[0] == 0:
         return book.forgotten.shape[0] == 0 and book.domains.shape[0] == 0
@@ -73,7 +73,7 @@ def _entry_of(index: Array, ids: Array, page: Int, multiplier: Int) -> Int:
 
 
 @inlined_kernel
-def has_room_for_absent(book: Book, more: Int) -> Bool:
+def has_room_for_absent(book: Book, more: Int) -> bool:
     """Whether so many absent pages can be added."""
     return book.store[0].absent + more <= book.absent_ids.shape[0]
 
@@ -131,7 +131,7 @@ def give_number(table: Table, book: Book, slot: Int, row: Int) -> None:
     """A page enters the ledger: it has its number again, or gets one. `row` is that of `absent_row`."""
     if book.named.shape[0] == 0:
         return
-    number = np.int64(book.absent_numbers[row]) if row >= 0 else np.int64(-1)
+    number: Int = np.int64(book.absent_numbers[row]) if row >= 0 else np.int64(-1)
     if number < 0:
         number = add_number(book, slot)
         if row >= 0:

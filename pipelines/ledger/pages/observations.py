@@ -18,21 +18,23 @@ import numpy as np
 
 from opicflow.pipelines.ledger.pages.announcements import count_visit, note_announcement
 from opicflow.pipelines.ledger.pages.layout import (
+    ALIASED,
+    BUSY,
     CHANGE_ANNOUNCED,
+    FETCHED,
+    GONE,
     MISTRUST,
     RATE_SET,
+    REDIRECTED,
+    UNCHANGED,
     Book,
-    Bool,
-    Float,
-    Int,
     Table,
 )
 from opicflow.pipelines.refresh.rates import pushed, pushed_content, pushed_run, rate_of
 from opicflow.pipelines.refresh.strategies import quantised_share
-from opicflow.schemas.arrays import Array
+from opicflow.schemas.arrays import Array, Int
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
-_FETCHED, _REDIRECTED, _ALIASED, _GONE, _UNCHANGED, _BUSY = 1, 2, 3, 4, 5, 8
 _SLACK_SECONDS = 300  # the clocks of crawler and server may differ by so much
 _NOW_SECONDS = 2
 _LIE, _MOST_LIES = 2, 8
@@ -46,7 +48,7 @@ MOST_SHARE = 65536.0
 
 
 @inlined_kernel
-def believes(notes: Int) -> Bool:
+def believes(notes: Int) -> bool | np.bool_:
     """Whether a page's dates of change are believed."""
     return (notes & MISTRUST) <= BELIEVED
 
@@ -61,13 +63,13 @@ def own_row(table: Table, book: Book, slot: Int) -> Int:
 
 
 @inlined_kernel
-def has_room_for_refreshing(table: Table, book: Book) -> Bool:
+def has_room_for_refreshing(table: Table, book: Book) -> bool:
     """Whether there is room for one more refresh row."""
     return book.store[0].refresh_rows + 1 < table.refresh.shape[0]
 
 
 @inlined_kernel
-def rate_now(book: Book, row: Any) -> Float:
+def rate_now(book: Book, row: Any) -> float:
     """The change rate of a page as observed, a day, from its refresh row."""
     rate, _, _ = rate_of(
         row.intervals, row.dated, believes(row.notes), book.modes[0].estimator, book.rules[0].default_rate
@@ -99,7 +101,7 @@ def be_born_unseen(table: Table, slot: Int) -> None:
 
 
 @inlined_kernel
-def set_share(table: Table, book: Book, slot: Int, share: Float) -> None:
+def set_share(table: Table, book: Book, slot: Int, share: float) -> None:
     """Set a page's part of the sum by which bandwidth is shared, and update the sum."""
     if share == 0.0 and table.refresh_row[slot] == 0:
         return
@@ -129,23 +131,23 @@ def forget_content(row: Any, second: Int) -> None:
 
 @lean_kernel
 def observe(
-    table: Table, book: Book, slot: Int, outcome: Int, time_ms: Int, digest: Int, modified_ms: Int, late: Bool
+    table: Table, book: Book, slot: Int, outcome: Int, time_ms: Int, digest: Int, modified_ms: Int, late: bool
 ) -> None:
     """Update the refresh row of a page for a visit."""
     if late:
         return
     row = table.refresh[own_row(table, book, slot)]
     row.ordered = 0
-    if outcome == _BUSY:  # the host was busy: no information about the page
+    if outcome == BUSY:  # the host was busy: no information about the page
         return
     second = time_ms // 1000
     is_later = row.checked < second <= _LAST_SECOND
     was_gone = (row.notes & WAS_GONE) != 0
     was_announced = (row.notes & CHANGE_ANNOUNCED) != 0
-    if not (outcome == _UNCHANGED or (_FETCHED <= outcome <= _ALIASED)):
-        is_same = (outcome == _GONE) == was_gone  # gone, or failing, like the visit before
+    if not (outcome == UNCHANGED or (FETCHED <= outcome <= ALIASED)):
+        is_same = (outcome == GONE) == was_gone  # gone, or failing, like the visit before
         row.failures = min(np.int64(row.failures) + 1, 255) if is_same else 1
-        if outcome != _GONE:
+        if outcome != GONE:
             row.notes &= ~WAS_GONE
             return
         row.notes = (row.notes | WAS_GONE) & ~CHANGE_ANNOUNCED
@@ -160,23 +162,25 @@ def observe(
         return
     length = second - np.int64(row.checked)
     seen_before = row.checked != 0
-    if outcome == _REDIRECTED:
+    if outcome == REDIRECTED:
         forget_content(row, second)
         return
     row.checked = second
     is_counted = row.share > 0 and (row.notes & RATE_SET) == 0
     before = rate_now(book, row) if is_counted else 0.0
     folded = (digest ^ (digest >> 32)) & 0xFFFFFFFF
-    dated = min(max(modified_ms // 1000, 0), _LAST_SECOND) if outcome != _UNCHANGED else np.int64(0)
+    dated: Int = min(max(modified_ms // 1000, 0), _LAST_SECOND) if outcome != UNCHANGED else np.int64(0)
 
     compared = True  # whether this visit can be compared with the one before
     changed = returned = False
-    if outcome != _UNCHANGED:
+    if outcome != UNCHANGED:
         compared = seen_before and folded != 0 and row.digest != 0
         changed = compared and folded != row.digest
         if changed:
             row.earlier, returned = pushed_content(np.int64(row.earlier), np.int64(row.digest), folded)
-    lied = dated != 0 and (dated > second + _SLACK_SECONDS or abs(second - dated) <= _NOW_SECONDS)
+    lied: bool | np.bool_ = dated != 0 and (
+        dated > second + _SLACK_SECONDS or -_NOW_SECONDS <= second - dated <= _NOW_SECONDS
+    )
     if dated != 0 and not lied and row.modified != 0 and compared:
         lied = changed != (dated != row.modified) or (changed and dated <= second - length)
         if not lied and (row.notes & MISTRUST) != 0:
@@ -196,18 +200,18 @@ def observe(
         row.returned = (np.int64(row.returned) << 1 & 255) | np.int64(returned)
         row.intervals = pushed(row.intervals, np.float64(length), changed)
     if is_believed and not compared:  # the content before is not known, but the date of its change is
-        changed = row.dated == 0 or dated > second - length
+        changed = row.dated == 0 or bool(dated > second - length)
         compared = True
     if is_believed and (changed or row.dated == 0):
         row.dated = pushed(row.dated, np.float64(max(second - dated, 0)), True)
     elif compared and not changed and row.dated != 0:
         row.dated = pushed(row.dated, np.float64(length), False)
-    elif outcome != _UNCHANGED and not is_believed:
+    elif outcome != UNCHANGED and not is_believed:
         row.dated = np.uint64(0)  # a change without a date: the dated intervals are no longer complete
     if is_counted:
         power = book.rules[0].share_power
         set_share(table, book, slot, np.float64(row.share) * (rate_now(book, row) / before) ** power)
-    if outcome != _UNCHANGED:
+    if outcome != UNCHANGED:
         row.digest = folded
         row.modified = dated
 

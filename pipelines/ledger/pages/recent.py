@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from opicflow.pipelines.ledger.pages.index import hashed
-from opicflow.pipelines.ledger.pages.layout import Book, Bool, Int
-from opicflow.schemas.arrays import Array
+from opicflow.pipelines.ledger.pages.layout import Book
+from opicflow.schemas.arrays import Array, Int
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
 
@@ -26,7 +26,7 @@ def visit_key(page: Int, time_ms: Int) -> Int:
 
 
 @inlined_kernel
-def has_room_for_a_visit(book: Book) -> Bool:
+def has_room_for_a_visit(book: Book) -> bool:
     """Whether another visit can be kept: a side is at most half full."""
     return 2 * (book.counts[0].recent + 1) <= book.recent.shape[1] or book.modes[0].most_recent == 0
 
@@ -42,7 +42,7 @@ def _position(side: Array, key: Int, multiplier: Int) -> Int:
 
 
 @inlined_kernel
-def is_recent(book: Book, key: Int) -> Bool:
+def is_recent(book: Book, key: Int) -> bool:
     """Whether the visit was kept and is not forgotten yet."""
     if book.modes[0].most_recent == 0:
         return False

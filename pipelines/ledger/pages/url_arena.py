@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from opicflow.pipelines.ledger.pages.layout import Book, Bool, Int, Table
-from opicflow.schemas.arrays import Array
+from opicflow.pipelines.ledger.pages.layout import Book, Table
+from opicflow.schemas.arrays import Array, Int
 from opicflow.schemas.hashing import byte_at, find_byte, is_same, keyed_hash
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
@@ -26,7 +26,7 @@ def keep_url(table: Table, book: Book, slot: Int, url_bytes: Array, first: Int, 
 
 
 @inlined_kernel
-def has_other_url(table: Table, book: Book, slot: Int, url_bytes: Array, first: Int, last: Int) -> Bool:
+def has_other_url(table: Table, book: Book, slot: Int, url_bytes: Array, first: Int, last: Int) -> bool:
     """Whether a URL is given, and another one is known of the page."""
     start = np.int64(table.url_start[slot])
     if last <= first or start == 0:

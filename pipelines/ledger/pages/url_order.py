@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from opicflow.pipelines.ledger.pages.layout import IN_URL_ORDER, Book, Bool, Int, Table
-from opicflow.schemas.arrays import Array, ColumnTuple
+from opicflow.pipelines.ledger.pages.layout import IN_URL_ORDER, Book, Table
+from opicflow.schemas.arrays import Array, ColumnTuple, Int, Word, Words
 from opicflow.schemas.hashing import byte_at, find_byte, is_same, word_at
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel, prefetch, reversed_bytes
 
@@ -58,13 +58,13 @@ def url_bounds(table: Table, book: Book, slot: Int) -> tuple[Int, Int, Int, Int]
 
 
 @inlined_kernel
-def page_word(table: Table, slot: Int) -> Int:
+def page_word(table: Table, slot: Int) -> Word:
     """Return the page id at a slot, by which pages are ordered whose keys are equal."""
     return np.uint64(table.hot[slot, 0])
 
 
 @inlined_kernel
-def key_word(book: Book, first: Int, last: Int, end: Int, is_https: Int, depth: Int) -> Int:
+def key_word(book: Book, first: Int, last: Int, end: Int, is_https: Int, depth: Int) -> Word:
     """Return eight bytes, from `depth` on, of what a URL is ordered by: its key.
 
     These are the host from its end, a byte that is lower than any of a host, the rest of the URL, and whether it is
@@ -91,7 +91,7 @@ def key_word(book: Book, first: Int, last: Int, end: Int, is_https: Int, depth: 
 
 
 @lean_kernel
-def comes_before(table: Table, book: Book, one: Int, other: Int, depth: Int) -> Bool:
+def comes_before(table: Table, book: Book, one: Int, other: Int, depth: Int) -> bool | np.bool_:
     """Whether the page at a slot comes before another, whose keys are equal up to `depth`."""
     first, last, end, is_https = url_bounds(table, book, one)
     other_first, other_last, other_end, other_is_https = url_bounds(table, book, other)
@@ -106,7 +106,7 @@ def comes_before(table: Table, book: Book, one: Int, other: Int, depth: Int) -> 
 
 
 @lean_kernel
-def is_same_host(table: Table, book: Book, one: Int, other: Int) -> Bool:
+def is_same_host(table: Table, book: Book, one: Int, other: Int) -> bool:
     """Whether the pages at two slots are of one host."""
     first, last, _, _ = url_bounds(table, book, one)
     other_first, other_last, _, _ = url_bounds(table, book, other)
@@ -123,7 +123,7 @@ def sort_by_url(table: Table, book: Book, slots: Array, words: Array, stack: Arr
     each slot, `stack` has half as many, and one more, of four numbers: where a part begins and ends, how many bytes are
     equal, and whether `words` holds the next ones. No order of the slots makes it slow, but by chance.
     """
-    top = 0
+    top: Int = 0
     stack[0, 0], stack[0, 1], stack[0, 2], stack[0, 3] = 0, slots.shape[0], 0, 0
     while top >= 0:
         low, high, depth, is_read = stack[top, 0], stack[top, 1], stack[top, 2], stack[top, 3]
@@ -175,7 +175,7 @@ def push(stack: Array, top: Int, low: Int, high: Int, depth: Int, is_read: Int) 
 
 
 @inlined_kernel
-def pivot_of(words: Array, low: Int, high: Int, page: Int) -> Int:
+def pivot_of(words: Words, low: Int, high: Int, page: Word) -> Word:
     """Return the median of three rows that a page id selects: so no URLs can be made up whose sort takes long."""
     mixed, rows = page * _MIX, np.uint64(high - low)
     one, two, three = (mixed >> np.uint64(32)), (mixed >> np.uint64(16)), mixed
@@ -185,13 +185,13 @@ def pivot_of(words: Array, low: Int, high: Int, page: Int) -> Int:
 
 
 @inlined_kernel
-def place_in(mixed: Int, rows: Int) -> Int:
+def place_in(mixed: Word, rows: Word) -> Int:
     """Return a row, from 0 on, by the lower 32 bits of a number."""
     return np.int64(((mixed & np.uint64(0xFFFFFFFF)) * rows) >> np.uint64(32))
 
 
 @inlined_kernel
-def median(one: Int, two: Int, three: Int) -> Int:
+def median(one: Word, two: Word, three: Word) -> Word:
     """Return the middle one of three numbers."""
     return max(min(one, two), min(max(one, two), three))
 
@@ -227,7 +227,9 @@ def leave_out_removed(table: Table, order: Array) -> Int:
 @lean_kernel
 def merge_by_url(table: Table, book: Book, order: Array, newcomers: Array, merged: Array) -> None:
     """Merge sorted newcomers into the order, of which no page was removed. They get the flag that they are in it."""
-    at, row, before = np.int64(0), np.int64(0), np.int64(-1)
+    at: Int = np.int64(0)
+    row: Int = np.int64(0)
+    before: Int = np.int64(-1)
     for number in range(newcomers.shape[0]):
         request_url(table, book, newcomers, number + _AHEAD)
         newcomer = np.int64(newcomers[number])
@@ -293,7 +295,7 @@ def place_by_url(table: Table, book: Book, order: Array, first: Int, slot: Int) 
 
 
 @lean_kernel
-def is_url_order(table: Table, book: Book, order: Array) -> Bool:
+def is_url_order(table: Table, book: Book, order: Array) -> bool:
     """Whether each page of an order comes after the one before, and the first page of every host is marked as such."""
     for row in range(order.shape[0]):
         slot, before = slot_in(order[row]), slot_in(order[max(row - 1, 0)])

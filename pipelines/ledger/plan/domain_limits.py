@@ -13,8 +13,9 @@ from functools import cached_property
 
 import numpy as np
 
-from opicflow.pipelines.ledger.cash import certified
-from opicflow.pipelines.ledger.cash.balance import class_bases, rows_of_domains
+from opicflow.pipelines.ledger.cash.balance import rows_of_domains
+from opicflow.pipelines.ledger.cash.certified import payments
+from opicflow.pipelines.ledger.cash.certified.payment_laws import class_bases
 from opicflow.pipelines.ledger.cash.reader import Reader
 from opicflow.pipelines.ledger.config import SECONDS_PER_DAY, DomainLimits
 from opicflow.pipelines.ledger.entries import RemovalReason
@@ -101,7 +102,7 @@ class Domains:
         part = np.minimum(of_one[numbers[first]] / np.maximum(wanted, 1.0), 1.0)
         bases = np.minimum(np.floor(bases * part[of]).astype(np.int64), bases)
         differs = bases != room.table.pages["opening"][slots]
-        certified.set_bases(room.table, room.book, slots[differs], bases[differs])
+        payments.set_bases(room.table, room.book, slots[differs], bases[differs])
         held = np.zeros(len(domains), np.int64)
         np.add.at(held, numbers, bases)
         domains[:, at.BASES_LEFT] = np.maximum(most - held, 0)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from opicflow.pipelines.ledger.cash.certified.residuals import change_rules
 from opicflow.pipelines.ledger.cash.reader import Reader
-from opicflow.pipelines.ledger.cash.residuals import change_rules
 from opicflow.pipelines.ledger.config import SECONDS_PER_DAY, check_certified_rules
 from opicflow.pipelines.ledger.entries import RemovalReason
 from opicflow.pipelines.ledger.errors import ConfigRefused

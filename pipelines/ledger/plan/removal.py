@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from opicflow.pipelines.ledger.cash import spending
+from opicflow.pipelines.ledger.cash import births
 from opicflow.pipelines.ledger.cash.reader import Reader
 from opicflow.pipelines.ledger.config import LedgerConfig
 from opicflow.pipelines.ledger.entries import CrawlItems, RemovalReason
@@ -74,7 +74,7 @@ class Removal:
         self._qualities.leave(slots)
         room.make_scratch(int(room.book.modes[0].longest))
         while True:
-            done = int(spending.drop_pages(room.table, room.book, room.scratch, ids, done))
+            done = int(births.drop_pages(room.table, room.book, room.scratch, ids, done))
             if done == len(ids):
                 break
             room.make_to_pay(int(room.book.modes[0].longest))
@@ -106,7 +106,7 @@ class Removal:
 
     def is_forgotten(self, page: int) -> bool:
         """Whether a page must not be learnt now."""
-        return bool(spending.is_forgotten(self._room.book, np.array([page], np.uint64).view(np.int64)[0]))
+        return bool(births.is_forgotten(self._room.book, np.array([page], np.uint64).view(np.int64)[0]))
 
     def forget_rows(self, items: CrawlItems, forgetting: list[tuple[Prefixes, int]]) -> list[tuple[int, int, int]]:
         """Find the pages whose URLs in these rows have a forgotten prefix; each pair gives prefixes and until when.

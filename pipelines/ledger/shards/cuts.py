@@ -16,9 +16,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from opicflow.pipelines.ledger.cash import spending
+from opicflow.pipelines.ledger.cash.certified.residuals import Residuals
 from opicflow.pipelines.ledger.cash.peers import Peers
-from opicflow.pipelines.ledger.cash.residuals import Residuals
+from opicflow.pipelines.ledger.cash.windows.dividends import declare_dividend
 from opicflow.pipelines.ledger.config import Certified, LedgerConfig
 from opicflow.pipelines.ledger.entries import Gossip, TransfersEntry, sum_transfers
 from opicflow.pipelines.ledger.entry_checks import exact_sum
@@ -99,7 +99,7 @@ class Cuts:
         if not self._is_certified:
             given = sum(parts.values())
             counts.sent += given
-            counts.virtual = spending.declare_dividend(self._room.book, virtual - given)
+            counts.virtual = declare_dividend(self._room.book, virtual - given)
         if self._config.cut_seconds:
             self.last_whole.second = self._times.tick_second
             self.last_whole.gossip = self._gossip()

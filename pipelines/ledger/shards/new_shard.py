@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from opicflow.pipelines.discovery import Discovery, PagesRead
-from opicflow.pipelines.ledger.cash.balance import bases_of, recount, rows_of_domains
+from opicflow.pipelines.ledger.cash.balance import rows_of_domains
+from opicflow.pipelines.ledger.cash.certified.payment_laws import bases_of, recount
 from opicflow.pipelines.ledger.config import MOST_CASH, UNITS_PER_PAGE
 from opicflow.pipelines.ledger.entries import Gossip, ResidualSums
 from opicflow.pipelines.ledger.entry_checks import SHARD_SOURCE, exact_sum

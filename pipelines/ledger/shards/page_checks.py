@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from opicflow.pipelines.ledger.cash.spending import cash_of, is_forgotten
+from opicflow.pipelines.ledger.cash.births import is_forgotten
+from opicflow.pipelines.ledger.cash.windows.dividends import cash_of
 from opicflow.pipelines.ledger.entries import Outcome
 from opicflow.pipelines.ledger.pages import layout as at
-from opicflow.pipelines.ledger.pages.layout import Book, Int, Table
+from opicflow.pipelines.ledger.pages.layout import Book, Table
 from opicflow.pipelines.ledger.pages.numbers import is_local
 from opicflow.pipelines.ledger.pages.observations import MOST_SHARE, WAS_GONE
 from opicflow.pipelines.refresh.rates import ALL_CHANGED, MOST_CODE, MOST_EARLIER
+from opicflow.schemas.arrays import Int
 from opicflow.schemas.kernel import lean_kernel
 
 _NOTES = int(at.MISTRUST | at.RATE_SET | at.CHANGE_ANNOUNCED | WAS_GONE)

@@ -8,7 +8,7 @@ from itertools import accumulate
 import numpy as np
 
 from opicflow.pipelines.ledger.cash import reads
-from opicflow.pipelines.ledger.cash.residuals import residual_sums
+from opicflow.pipelines.ledger.cash.certified.residuals import residual_sums
 from opicflow.pipelines.ledger.config import LedgerConfig
 from opicflow.pipelines.ledger.entries import START, LogPosition, ResidualSums
 from opicflow.pipelines.ledger.entry_checks import SHARD_SOURCE

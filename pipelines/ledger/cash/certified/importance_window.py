@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from opicflow.pipelines.ledger.cash.certified import page_base
+from opicflow.pipelines.ledger.cash.certified.payments import page_base
 from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
-from opicflow.pipelines.ledger.pages.layout import Book, Float, Int, Table
+from opicflow.pipelines.ledger.pages.layout import Book, Table
+from opicflow.schemas.arrays import Int
 from opicflow.schemas.kernel import inlined_kernel
 
 
 @inlined_kernel
-def certified_rate(table: Table, book: Book, slot: Int, scale: Float) -> Float:
+def certified_rate(table: Table, book: Book, slot: Int, scale: float) -> float:
     """Return the income of a page and of one more step along its links, in units of `ResidualSums.scale`."""
     base = page_base(table, book, slot)
     carried = table.totals[slot] + table.hot[slot, 1] - base
@@ -27,7 +28,7 @@ def certified_rate(table: Table, book: Book, slot: Int, scale: Float) -> Float:
 
 
 @inlined_kernel
-def certified_importance(table: Table, book: Book, slot: Int) -> Float:
+def certified_importance(table: Table, book: Book, slot: Int) -> float:
     """Return the importance of a page by the sums of this shard now and the newest ones of all others."""
     sums, now = book.sums[0], book.now[0]
     own_bases, own_carried = np.float64(sums.bases), np.float64(sums.paid + sums.residual - sums.bases)
@@ -40,7 +41,7 @@ def certified_importance(table: Table, book: Book, slot: Int) -> Float:
 
 
 @inlined_kernel
-def interpolate(mean: Float, importance: Float, share: Float) -> Float:
+def interpolate(mean: float, importance: float, share: float) -> float:
     """Return the mean with this importance since its last update, which is a `share` of the window ago.
 
     It is never outside of both, whatever is rounded.
@@ -52,14 +53,14 @@ def interpolate(mean: Float, importance: Float, share: Float) -> Float:
 
 
 @inlined_kernel
-def window_importance(table: Table, book: Book, slot: Int, importance: Float) -> Float:
+def window_importance(table: Table, book: Book, slot: Int, importance: float) -> float:
     """Return the mean of a page's importance, which is given, over the window that ends now."""
     mean, second, now = table.window[slot, 0], table.window[slot, 1], book.now[0]
     return importance if second == 0.0 else interpolate(mean, importance, (now.second - second) / now.window_seconds)
 
 
 @inlined_kernel
-def keep_importance(table: Table, book: Book, slot: Int, importance: Float) -> None:
+def keep_importance(table: Table, book: Book, slot: Int, importance: float) -> None:
     """Update the mean of a page's importance."""
     if book.now[0].second > 0.0:
         table.window[slot, 0] = window_importance(table, book, slot, importance)

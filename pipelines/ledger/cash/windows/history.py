@@ -17,11 +17,9 @@ from opicflow.pipelines.ledger.pages.layout import (
     P_PAPER,
     SPENT,
     Book,
-    Float,
-    Int,
     Table,
 )
-from opicflow.schemas.arrays import Array
+from opicflow.schemas.arrays import Array, Int
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
 _PER_TURN = 1.0 / float(1 << 40)
@@ -30,19 +28,19 @@ ONE_TURN = np.uint64(1 << 40)
 
 
 @inlined_kernel
-def turns(later: Int, earlier: Int) -> Float:
+def turns(later: Int, earlier: Int) -> float:
     """The turns between two readings of the turn clock, modulo its size."""
     return np.float64(np.uint64(later - earlier)) * _PER_TURN
 
 
 @inlined_kernel
-def early_window(book: Book) -> Float:
+def early_window(book: Book) -> float:
     """The window, shorter while the ledger is young: the history of its first turns is worse than none."""
     return min(book.rules[0].window, max(0.5 * turns(book.clocks[0].theta, book.clocks[0].theta_start), 4.0))
 
 
 @inlined_kernel
-def interpolate(rate: Float, span: Float, cash: Float, gap: Float, window: Float, gaps: Float) -> tuple[Float, Float]:
+def interpolate(rate: float, span: float, cash: float, gap: float, window: float, gaps: float) -> tuple[float, float]:
     """A rate over a span, and `cash` that came in over the `gap` after it, as a rate over a span."""
     new_span = max(gap, min(span + gap, max(window, gaps * gap)))
     if new_span <= 0.0:
@@ -51,7 +49,7 @@ def interpolate(rate: Float, span: Float, cash: Float, gap: Float, window: Float
 
 
 @inlined_kernel
-def interpolate_paper(held: Float, cash: Float, gap: Float, window: Float) -> Float:
+def interpolate_paper(held: float, cash: float, gap: float, window: float) -> float:
     """The paper's interpolation (figure 1): the cash received over the last window."""
     if gap < window:
         return held * (window - gap) / window + cash
@@ -86,7 +84,7 @@ def keep(table: Table, book: Book, slot: Int, earned: Int, amount: Int, theta: I
 
 
 @lean_kernel
-def keep_measure(table: Table, book: Book, slot: Int, cash: Float, theta: Int) -> None:
+def keep_measure(table: Table, book: Book, slot: Int, cash: float, theta: Int) -> None:
     """Append a measure. Measures outside the window are removed; where there is no room, two neighbours are merged."""
     kept = table.measure_cash[slot]
     when = table.measure_theta[slot]
@@ -140,7 +138,7 @@ def merge_closest(kept: Array, when: Array, before: Int, count: Int) -> None:
 
 
 @lean_kernel
-def keep_newcomer(table: Table, book: Book, slot: Int, rate: Float, theta: Int) -> None:
+def keep_newcomer(table: Table, book: Book, slot: Int, rate: float, theta: Int) -> None:
     """A page's default history: a pseudo-measure over the turn before its birth. Nothing if rate is negative."""
     policy = book.modes[0].policy
     known = rate >= 0.0
@@ -161,7 +159,7 @@ def keep_newcomer(table: Table, book: Book, slot: Int, rate: Float, theta: Int) 
 
 
 @inlined_kernel
-def rate_and_span(table: Table, book: Book, slot: Int, unread: Int, theta: Int) -> tuple[Float, Float]:
+def rate_and_span(table: Table, book: Book, slot: Int, unread: Int, theta: Int) -> tuple[float, float]:
     """The rate of a page now, and the turns of evidence it rests on.
 
     `unread` is the cash it has not spent, dividends included, without the opening balance of a page that never

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opicflow.pipelines.ledger.cash import certified, reads
-from opicflow.pipelines.ledger.cash.balance import bases_of
+from opicflow.pipelines.ledger.cash import reads
+from opicflow.pipelines.ledger.cash.certified import payments
+from opicflow.pipelines.ledger.cash.certified.payment_laws import bases_of
 from opicflow.pipelines.ledger.cash.peers import Peers
 from opicflow.pipelines.ledger.entries import ResidualSums
 from opicflow.pipelines.ledger.entry_checks import SHARD_SOURCE, exact_sum
@@ -82,7 +83,7 @@ def closer_bound(room: Room) -> float:
     if sums.bases <= sums.residual or sums.paid <= 0:
         return LARGEST_DISTANCE
     carried = np.zeros(int(book.counts[0].slots), np.float64)
-    certified.carry_residuals(room.table, book, sums.scale, carried)
+    payments.carry_residuals(room.table, book, sums.scale, carried)
     off = float(np.abs(carried).sum()) + damping * (sums.links + int(book.counts[0].pages))
     return float(min(off / ((1 - damping) * sums.scale * sums.paid), LARGEST_DISTANCE))
 
@@ -127,7 +128,7 @@ class Residuals:
         """Push on a copy of the columns that pushing changes, until the certificate is below the tolerance."""
         copy = self._room.copy_for_pushing()
         if copy.book.modes[0].policy != P_CERTIFIED:
-            begin_payments(copy)
+            convert_to_payments(copy)
         push_residuals(copy, self._peers, tolerance, _MOST_PUSHES_PER_PAGE * len(pages))
         scale = residual_sums(copy.book).scale
         rates = np.zeros(int(copy.book.counts[0].slots), np.float64)
@@ -152,13 +153,13 @@ def change_rules(
     slot = 0
     room.make_scratch(int(room.book.modes[0].longest))
     while True:
-        slot = int(certified.apply_rules(room.table, room.book, room.scratch, *before, slot))
+        slot = int(payments.apply_rules(room.table, room.book, room.scratch, *before, slot))
         if slot == int(room.book.counts[0].slots):
             return
         room.make_to_pay(int(room.book.modes[0].longest))
 
 
-def begin_payments(room: Room) -> None:
+def convert_to_payments(room: Room) -> None:
     """Begin the payments of `certified` in a room of another policy: no page has paid along its links yet."""
     table, book = room.table, room.book
     slots = int(book.counts[0].slots)
@@ -193,8 +194,8 @@ def push_residuals(room: Room, peers: Peers, tolerance: float, most: int) -> Non
         before, slots = most, int(room.book.counts[0].slots)
         while slots > 0:
             room.make_to_pay(longest)
-            pushed, slots = certified.push_pages(room.table, room.book, room.scratch, least, most, slots)
-            most -= int(pushed)
+            pushed, left = payments.push_pages(room.table, room.book, room.scratch, least, most, slots)
+            most, slots = most - int(pushed), int(left)
         if most == before:
             if multiple == 1:
                 return

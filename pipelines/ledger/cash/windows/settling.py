@@ -9,7 +9,7 @@ which it has read the logs. Visits that this shard has applied since that second
 from __future__ import annotations
 
 from opicflow.pipelines.ledger.cash.peers import Peers
-from opicflow.pipelines.ledger.cash.window import turns
+from opicflow.pipelines.ledger.cash.windows.window import turns
 from opicflow.pipelines.ledger.config import LedgerConfig
 from opicflow.pipelines.ledger.ledger_state import Times
 from opicflow.pipelines.ledger.pages.room import Room

@@ -14,32 +14,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from opicflow.pipelines.ledger.cash.amounts import damped, put_in_outbox, split, split_evenly
 from opicflow.pipelines.ledger.pages.domain_counts import give_base_back, has_limits, take_base
-from opicflow.pipelines.ledger.pages.layout import P_CERTIFIED, Book, Bool, Float, Int, Scratch, Table
+from opicflow.pipelines.ledger.pages.layout import P_CERTIFIED, Book, Scratch, Table
 from opicflow.pipelines.ledger.pages.links import id_elsewhere, links_of, stored_weight, total_weight
-from opicflow.pipelines.ledger.pages.numbers import follow
-from opicflow.schemas.arrays import Array
+from opicflow.pipelines.ledger.pages.numbers import add_absent, follow
+from opicflow.schemas.arrays import Array, Int
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel, prefetch
-
-_LOW_Q20 = (1 << 20) - 1
-
-
-@inlined_kernel
-def damped(amount: Int, share_q20: Int) -> Int:
-    """`amount * share / 2^20`, rounded down, for any amount without overflow."""
-    return (amount >> 20) * share_q20 + (((amount & _LOW_Q20) * share_q20) >> 20)
-
-
-@inlined_kernel
-def split(amount: Int, weight: Int, total: Int) -> Int:
-    """`amount * weight / total`, rounded down, for any amount without overflow."""
-    return amount // total * weight + amount % total * weight // total
-
-
-@inlined_kernel
-def split_evenly(amount: Int, links: Int) -> Int:
-    """The part of each of so many links of equal weight: what `split` returns, with one division."""
-    return np.int64(np.uint64(amount) // np.uint64(links))
 
 
 @inlined_kernel
@@ -57,7 +38,7 @@ def page_base(table: Table, book: Book, slot: Int) -> Int:
 
 
 @inlined_kernel
-def change_limited_base(table: Table, book: Book, slot: Int, was_unread: Bool, base: Int) -> None:
+def change_limited_base(table: Table, book: Book, slot: Int, was_unread: bool, base: Int) -> None:
     """A page has another class or other rules: it has this base, or the rest that its domain has left."""
     row = table.pages[slot]
     before = row.opening
@@ -90,7 +71,7 @@ def regain(book: Book, row: Int) -> Int:
 
 
 @inlined_kernel
-def has_room_to_pay(book: Book, links: Int) -> Bool:
+def has_room_to_pay(book: Book, links: Int) -> bool:
     """Whether payments along so many links fit in the outbox; other policies check that themselves."""
     if book.modes[0].policy != P_CERTIFIED or book.modes[0].alone != 0:
         return True
@@ -101,7 +82,7 @@ def has_room_to_pay(book: Book, links: Int) -> Bool:
 
 
 @inlined_kernel
-def pays(table: Table, slot: Int) -> Bool:
+def pays(table: Table, slot: Int) -> bool:
     """Whether a page has links to pay along."""
     return table.link_count[slot] != 0
 
@@ -131,15 +112,6 @@ def take_residual(table: Table, book: Book, slot: Int) -> None:
     sums.residual -= residual
     sums.residual_size -= abs(residual)
     sums.paid += residual
-
-
-@inlined_kernel
-def put_in_outbox(book: Book, page: Int, amount: Int) -> None:
-    """An amount for a page of another shard waits for the next cut. The caller has seen to room."""
-    at = book.counts[0].outbox
-    book.outbox_pages[at] = page
-    book.outbox_amounts[at] = amount
-    book.counts[0].outbox = at + 1
 
 
 @lean_kernel
@@ -238,6 +210,59 @@ def push_pages(table: Table, book: Book, scratch: Scratch, least: Int, most: Int
     return pushed, slots_left if pushed < most else np.int64(0)
 
 
+# -- pages that come, change and go ------------------------------------------------------------------------------------
+
+
+@inlined_kernel
+def begin_payments(table: Table, book: Book, slot: Int, absent: Int) -> None:
+    """A page is born: it has paid its base, and what links carry to it, which `absent` has if it was kept."""
+    sums, row = book.sums[0], table.pages[slot]
+    base = base_of(book, row.class_)
+    row.seen = 0
+    row.opening = 0
+    if has_limits(book):
+        base = take_base(book, table.hot[slot, 0], base)
+        row.opening = base
+    table.hot[slot, 1] = 0
+    table.window[slot, 0] = table.window[slot, 1] = 0.0
+    table.totals[slot] = base + regain(book, absent)
+    sums.bases += base
+    sums.paid += table.totals[slot]
+
+
+@inlined_kernel
+def change_class_base(table: Table, book: Book, slot: Int, was_unread: bool, before: Int, after: Int) -> None:
+    """A page moves from a class to another one: its base follows."""
+    if has_limits(book):
+        change_limited_base(table, book, slot, was_unread, base_of(book, after))
+    else:
+        change_base(table, book, slot, base_of(book, before), base_of(book, after))
+
+
+@lean_kernel
+def end_payments(table: Table, book: Book, scratch: Scratch, slot: Int) -> None:
+    """A page takes back its payments and its base. What links carry to it is kept for when it is learnt again."""
+    sums = book.sums[0]
+    if pays(table, slot):
+        take_back(table, book, scratch, slot)
+        sums.links -= links_of(table, slot)
+    base = page_base(table, book, slot)
+    if has_limits(book) and (table.pages[slot].class_ & 1) == 0:
+        give_base_back(book, table.hot[slot, 0], base)
+    paid = table.totals[slot]
+    lose(book, add_absent(book, table.hot[slot, 0]), paid - base)
+    sums.bases -= base
+    sums.paid -= paid
+    table.totals[slot] = 0
+
+
+@inlined_kernel
+def waiting_payment(table: Table, slot: Int) -> Int:
+    """The cash that a visit would bring into circulation: all that an unread page has, the residual of another."""
+    residual = table.hot[slot, 1]
+    return residual + table.totals[slot] if table.pages[slot].visits == 0 else max(residual, 0)
+
+
 # -- rules that change -------------------------------------------------------------------------------------------------
 
 
@@ -286,7 +311,7 @@ def set_bases(table: Table, book: Book, slots: Array, bases: Array) -> None:
 
 
 @lean_kernel
-def carry_residuals(table: Table, book: Book, scale: Float, carried: Array) -> None:
+def carry_residuals(table: Table, book: Book, scale: float, carried: Array) -> None:
     """Carry `(1 - scale) * base + scale * residual` of all pages along their links, damped: a sum for every slot."""
     damping = book.rules[0].damping
     for slot in range(book.counts[0].slots):

@@ -1,0 +1,178 @@
+"""Pages come, change their class, and go: what every history policy does, and where the two kinds part.
+
+Under `certified` a page begins and ends payments; under the other policies it begins and ends spending.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opicflow.pipelines.ledger.cash.certified.payments import (
+    begin_payments,
+    change_class_base,
+    end_payments,
+    has_room_to_pay,
+)
+from opicflow.pipelines.ledger.cash.windows.dividends import begin_spending, collect, end_spending
+from opicflow.pipelines.ledger.config import MOST_CASH, UNITS_PER_PAGE
+from opicflow.pipelines.ledger.pages.domain_counts import count_unread, may_be_born
+from opicflow.pipelines.ledger.pages.index import find, insert, remove
+from opicflow.pipelines.ledger.pages.layout import (
+    CIRCULATED,
+    LIVE,
+    NOWHERE,
+    P_CERTIFIED,
+    Book,
+    Scratch,
+    Table,
+)
+from opicflow.pipelines.ledger.pages.links import forget_links
+from opicflow.pipelines.ledger.pages.numbers import absent_row, give_number, keep_number
+from opicflow.pipelines.ledger.pages.observations import be_born_unseen, set_share
+from opicflow.schemas.arrays import Array, Int
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel
+
+
+@lean_kernel
+def is_forgotten(book: Book, page: Int) -> bool:
+    """Whether a page was forgotten and must not be learnt again yet."""
+    forgotten = book.forgotten
+    low, high = 0, forgotten.shape[0]
+    while low < high:
+        middle = (low + high) // 2
+        if forgotten[middle] < page:
+            low = middle + 1
+        else:
+            high = middle
+    return low < forgotten.shape[0] and forgotten[low] == page
+
+
+@lean_kernel
+def give_birth(table: Table, book: Book, page: Int, category: Int, parent_rate: float, finder: Int) -> Int:
+    """A page enters the ledger with newly minted cash. `parent_rate` is what its first link adds to its default rate.
+
+    `finder` is the slot of the page with that link, or NOWHERE.
+    Returns its slot, or NOWHERE if it is never to be learnt again. The caller has seen to room.
+    """
+    counts = book.counts[0]
+    if book.forgotten.shape[0] > 0 and is_forgotten(book, page):
+        return NOWHERE
+    if counts.free > 0:
+        counts.free -= 1
+        slot = table.free[counts.free]
+    else:
+        slot = counts.slots
+        counts.slots += 1
+    class_ = 2 * category
+    table.hot[slot, 0] = page
+    row = table.pages[slot]
+    row.aside = 0
+    row.last_visit_ms = 0
+    row.theta = book.clocks[0].theta
+    row.visits = 0
+    row.published = 0.0
+    row.class_ = class_
+    row.flags = LIVE | CIRCULATED  # the crawl has one round's time to read it before the round spends for it
+    row.outcome = 0
+    row.measures = 0
+    absent = absent_row(book, page)
+    if book.modes[0].policy == P_CERTIFIED:
+        begin_payments(table, book, slot, absent)
+    else:
+        begin_spending(table, book, slot, parent_rate)
+    be_born_unseen(table, slot)
+    table.url_start[slot] = 0
+    if table.found_by.shape[0] > 0:
+        table.found_by[slot] = 1 + finder
+    if book.modes[0].remember != 0:
+        table.link_start[slot] = 0
+        table.link_count[slot] = 0
+        give_number(table, book, slot, absent)
+    insert(table.id_index, page, slot)
+    counts.pages += 1
+    counts.births += 1
+    counts.minted += UNITS_PER_PAGE
+    counts.minted_everywhere = min(counts.minted_everywhere + UNITS_PER_PAGE * book.modes[0].like_us, MOST_CASH)
+    counts.weighted_pages += book.class_weights[class_]
+    book.class_pages[class_] += 1
+    count_unread(book, page, 1)
+    return slot
+
+
+@lean_kernel
+def learn_page(
+    table: Table, book: Book, page: Int, category: Int, parent_rate: float, finder: Int, announced: bool
+) -> Int:
+    """Enter an unread page as `give_birth` does, if its domain may have another one; return NOWHERE if not."""
+    if not may_be_born(book, page, announced):
+        return NOWHERE
+    return give_birth(table, book, page, category, parent_rate, finder)
+
+
+@inlined_kernel
+def change_class(table: Table, book: Book, slot: Int, class_: Int) -> None:
+    """Move a page to another class, with all that follows from its class."""
+    row = table.pages[slot]
+    old = np.int64(row.class_)
+    if old == class_:
+        return
+    book.class_pages[old] -= 1
+    book.class_pages[class_] += 1
+    book.counts[0].weighted_pages += book.class_weights[class_] - book.class_weights[old]
+    if book.modes[0].policy != P_CERTIFIED:
+        collect(table, book, slot)
+        row.seen = book.dividends[class_]
+    row.class_ = class_
+    was_unread = (old & 1) == 0
+    if was_unread and (class_ & 1) != 0:
+        count_unread(book, table.hot[slot, 0], -1)
+    if book.modes[0].policy == P_CERTIFIED:
+        change_class_base(table, book, slot, was_unread, old, class_)
+
+
+@lean_kernel
+def drop_pages(table: Table, book: Book, scratch: Scratch, pages: Array, first: Int) -> Int:
+    """Remove pages from row `first` on; unknown ones are skipped. Returns the row that it has no room for.
+
+    The index is not growing, and there is room for free slots, page numbers and absent pages.
+    """
+    for i in range(first, pages.shape[0]):
+        if not has_room_to_pay(book, book.modes[0].longest):
+            return i
+        slot = find(table.id_index, table.id_index_old, table.hot, pages[i])
+        if slot >= 0:
+            remove(table.id_index, table.hot, pages[i])
+            drop_page(table, book, scratch, slot)
+            book.counts[0].dropped += 1
+    return pages.shape[0]
+
+
+@lean_kernel
+def drop_page(table: Table, book: Book, scratch: Scratch, slot: Int) -> None:
+    """Remove a page, which the caller has taken out of the index."""
+    counts = book.counts[0]
+    row = table.pages[slot]
+    if book.modes[0].policy == P_CERTIFIED:
+        end_payments(table, book, scratch, slot)
+    else:
+        end_spending(table, book, slot)
+    forget_links(table, book, slot)
+    if book.modes[0].remember != 0:
+        keep_number(table, book, slot)
+    set_share(table, book, slot, 0.0)
+    be_born_unseen(table, slot)
+    class_ = np.int64(row.class_)
+    book.class_pages[class_] -= 1
+    counts.weighted_pages -= book.class_weights[class_]
+    if (class_ & 1) == 0:
+        count_unread(book, table.hot[slot, 0], -1)
+    row.flags = 0
+    table.hot[slot, 0] = 0
+    table.hot[slot, 1] = 0
+    start = table.url_start[slot]
+    if start != 0:
+        counts.url_stale += 2 + np.int64(book.urls[start - 1]) + (np.int64(book.urls[start]) << 8)
+    table.url_start[slot] = 0
+    table.free[counts.free] = slot
+    counts.free += 1
+    counts.pages -= 1
