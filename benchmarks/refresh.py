@@ -90,8 +90,8 @@ def in_the_ledger(sizes: Sizes) -> Iterator[Figure]:
         f"{of}; a page that was neither visited nor ordered takes 6",
     )
     planned = ledger.preview()
-    wanted, bandwidth = planned.survey.wanted, planned.shared.refresh_per_day
-    check(abs(planned.shared.plan.frequencies.sum() / bandwidth - 1) < 1e-9, "the plan uses the bandwidth")
+    wanted, bandwidth = planned.survey.wanted, planned.schedule.refresh_per_day
+    check(abs(planned.schedule.allocation.frequencies.sum() / bandwidth - 1) < 1e-9, "the plan uses the bandwidth")
     check(len(planned.orders.rows) <= -(-pages // DAYS), "there are no more orders than fetches")
 
     def plan(number: int) -> int:

@@ -193,8 +193,8 @@ def crawl(
         entry = _visits(web, numbers, seconds, outcomes, offset, ledger)
         ledger.apply(entry)
         offset = _sight_links(web, numbers, entry.end.offset, ledger)
-        intervals = np.where(planned.survey.retry_seconds[rows] > 0, np.inf, planned.shared.intervals[rows])
-        found.append((numbers, seconds, outcomes, intervals, seconds - planned.shared.due[rows]))
+        intervals = np.where(planned.survey.retry_seconds[rows] > 0, np.inf, planned.schedule.intervals[rows])
+        found.append((numbers, seconds, outcomes, intervals, seconds - planned.schedule.due[rows]))
     columns = [np.concatenate(column) for column in zip(*found, strict=True)]
     per_day = np.array([len(numbers) for numbers, *_ in found])
     return Crawled(web, ledger, days, *columns, per_day, digest.hexdigest())
@@ -608,7 +608,7 @@ class Promise:
 def promised(crawled: Crawled) -> Promise:
     """Return what the plan at the end of a crawl promises for the pages that it refreshes."""
     web, planned = crawled.web, crawled.ledger.preview()
-    survey, frequencies = planned.survey, planned.shared.plan.frequencies
+    survey, frequencies = planned.survey, planned.schedule.allocation.frequencies
     order = np.argsort(web.ids)
     numbers = order[np.searchsorted(web.ids[order], survey.pages[survey.sharing])]
     true = replace(survey.wanted, changes_per_day=web.rates[numbers])

@@ -56,7 +56,7 @@ from opicflow.pipelines.ledger.errors import (
 )
 from opicflow.pipelines.ledger.estimates import Estimates
 from opicflow.pipelines.ledger.ledger import Applied, Ledger
-from opicflow.pipelines.ledger.plan.planner import Planned
+from opicflow.pipelines.ledger.plan.planner import Plan
 from opicflow.pipelines.ledger.shards.snapshot import Chunk
 
 __all__ = [
@@ -96,7 +96,7 @@ __all__ = [
     "Outcome",
     "PageLink",
     "PaperInterpolation",
-    "Planned",
+    "Plan",
     "PolicyEntry",
     "RefreshConfig",
     "RemovalReason",

@@ -88,7 +88,7 @@ from opicflow.pipelines.ledger.pages.room import Room, new_book, new_table
 from opicflow.pipelines.ledger.pages.space import Space, in_memory
 from opicflow.pipelines.ledger.plan.busy_hosts import BusyHosts
 from opicflow.pipelines.ledger.plan.domain_limits import Domains
-from opicflow.pipelines.ledger.plan.planner import Planned, Planner
+from opicflow.pipelines.ledger.plan.planner import Plan, Planner
 from opicflow.pipelines.ledger.plan.policies_in_force import PoliciesInForce
 from opicflow.pipelines.ledger.plan.qualities import Qualities
 from opicflow.pipelines.ledger.plan.removal import Removal
@@ -539,7 +539,7 @@ class Ledger:
         second: int = 0,
         least: int = 0,
         among: Ids | None = None,
-    ) -> Planned:
+    ) -> Plan:
         """The plan for the cycle that begins now, with other options or another budget where they are given.
 
         Policies that are `coming` hold too, except impossible ones. `importance`: of all pages in slot order, if it is
@@ -551,7 +551,7 @@ class Ledger:
         """
         return self._planner.preview(refresh, budget, coming, importance, second, least, among)
 
-    def plan(self, most_moved: int, least_move: float) -> Planned:
+    def plan(self, most_moved: int, least_move: float) -> Plan:
         """Plan the cycle that begins now. The ledger keeps who was ordered and which intervals are published.
 
         The schedules to publish are those of pages that were visited since the last plan, and at most `most_moved` of

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from opicflow.pipelines.ledger import ConfigRefused, Ledger, Planned, RefreshConfig, Settled
+from opicflow.pipelines.ledger import ConfigRefused, Ledger, Plan, RefreshConfig, Settled
 from opicflow.pipelines.ledger.pages.refresh_rows import field_of
-from opicflow.pipelines.ledger.plan.choice import EXPLORING
-from opicflow.pipelines.ledger.plan.plan import cost_of
+from opicflow.pipelines.ledger.plan.crawl_orders import EXPLORING
+from opicflow.pipelines.ledger.plan.schedule import cost_of
 from opicflow.pipelines.ledger.plan.survey import Survey
 from opicflow.pipelines.refresh.rates import latest_intervals
 from opicflow.pipelines.refresh.strategies import freshness_range
@@ -47,34 +47,34 @@ def importance_for_plans(ledger: Ledger, settled: Settled | None = None) -> Floa
     return None
 
 
-def schedule_parts(ledger: Ledger, planned: Planned) -> Iterator[bytes]:
+def schedule_parts(ledger: Ledger, planned: Plan) -> Iterator[bytes]:
     """Yield the schedules that a plan publishes, as packed columns, so many rows at a time."""
     for first in range(0, max(len(planned.publish), 1), ROWS_PER_PART):
         yield pack_schedules(ledger, planned, planned.publish[first : first + ROWS_PER_PART])
 
 
-def order_parts(ledger: Ledger, planned: Planned) -> Iterator[bytes]:
+def order_parts(ledger: Ledger, planned: Plan) -> Iterator[bytes]:
     """Yield the orders of a plan, as packed columns, so many at a time."""
     for first in range(0, max(len(planned.orders.rows), 1), _ORDERS_PER_PART):
         yield pack_orders(ledger, planned, slice(first, first + _ORDERS_PER_PART))
 
 
-def plan_in_words(ledger: Ledger, planned: Planned, refresh: RefreshConfig | None = None) -> dict[str, Any]:
+def plan_in_words(ledger: Ledger, planned: Plan, refresh: RefreshConfig | None = None) -> dict[str, Any]:
     """Return a plan in numbers: the bandwidth, the costs, and the orders.
 
     `refresh`: the options of the plan, if they are not those of the ledger.
     """
-    survey, shared = planned.survey, planned.shared
-    costs = cost_of(survey, shared, (refresh or ledger.config.refresh).alpha)
-    low, high = freshness_range(survey.wanted, survey.changes_error[survey.sharing], shared.plan.frequencies)
+    survey, schedule = planned.survey, planned.schedule
+    costs = cost_of(survey, schedule, (refresh or ledger.config.refresh).alpha)
+    low, high = freshness_range(survey.wanted, survey.changes_error[survey.sharing], schedule.allocation.frequencies)
     return {
         "policy": refresh.strategy if refresh else ledger.budget().strategy,
-        "bandwidth_per_day": round(shared.refresh_per_day + shared.discovery_per_day, 6),
+        "bandwidth_per_day": round(schedule.refresh_per_day + schedule.discovery_per_day, 6),
         "cycle_hours": (refresh or ledger.config.refresh).cycle_hours,
-        "refresh_per_day": round(shared.refresh_per_day, 6),
-        "discovery_per_day": round(shared.discovery_per_day, 6),
-        "feasible": shared.plan.feasible and not survey.suspended,
-        "why": "; ".join(filter(None, (survey.suspended, shared.plan.why))),
+        "refresh_per_day": round(schedule.refresh_per_day, 6),
+        "discovery_per_day": round(schedule.discovery_per_day, 6),
+        "feasible": schedule.allocation.feasible and not survey.suspended,
+        "why": "; ".join(filter(None, (survey.suspended, schedule.allocation.why))),
         "pages_refreshed": len(survey.sharing) - costs.never_refreshed,
         "freshness": round(costs.freshness, 6),
         "freshness_low": round(low, 6),
@@ -100,7 +100,7 @@ def _observed_freshness(ledger: Ledger, survey: Survey) -> float | None:
     return round(fresh / known, 6) if known else None
 
 
-def _discovery_in_words(ledger: Ledger, planned: Planned) -> dict[str, Any]:
+def _discovery_in_words(ledger: Ledger, planned: Plan) -> dict[str, Any]:
     """Return what discovery has learnt, and how many of its orders explore."""
     learnt = ledger.discovery
     credits = {"credit_explored": learnt.credit_explored, "credit_others": learnt.credit_others}

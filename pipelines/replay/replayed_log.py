@@ -26,7 +26,7 @@ from opicflow.pipelines.ledger import (
     LedgerConfig,
     LogEntry,
     LogPosition,
-    Planned,
+    Plan,
     PolicyEntry,
     TickEntry,
 )
@@ -422,7 +422,7 @@ class ReplayedLog:
     def _report(
         self,
         batch: RoutedBatch,
-        planned: Planned | None = None,
+        planned: Plan | None = None,
         audit: Balance | None = None,
         refused_to_come: Iterable[list[Any]] = (),
     ) -> Output:

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from opicflow.pipelines.ledger import Ledger, Planned
+from opicflow.pipelines.ledger import Ledger, Plan
 from opicflow.pipelines.ledger.cash.reader import SeenChanges
-from opicflow.pipelines.ledger.plan.choice import BY, WHY
+from opicflow.pipelines.ledger.plan.crawl_orders import BY, WHY
 from opicflow.pipelines.ledger.plan.survey import BACK_OFF, DISCOVERY, FORBIDDEN, GONE, KNOWN_FROM
 from opicflow.pipelines.results.record_columns import site_of_host
 from opicflow.schemas.arrays import Floats
@@ -67,7 +67,7 @@ class Reasons:
 def reasons_of(
     ledger: Ledger,
     page: int,
-    planned: Planned,
+    planned: Plan,
     importance: Floats | None,
     elsewhere: Sequence[Payer] | None = None,
 ) -> Reasons:
@@ -135,7 +135,7 @@ def _sites(payers: list[Payer]) -> list[Payer]:
     return sorted(sites, key=lambda site: (-site.part, site.name))
 
 
-def _order(planned: Planned, row: int, cycle_hours: float) -> str:
+def _order(planned: Plan, row: int, cycle_hours: float) -> str:
     """Return why a page is ordered, or is not, in a sentence."""
     survey, orders = planned.survey, planned.orders
     positions = np.flatnonzero(orders.rows == row)
@@ -146,7 +146,7 @@ def _order(planned: Planned, row: int, cycle_hours: float) -> str:
         number = 1 + int(np.searchsorted(alike, position))
         not_before = iso_time(1000 * int(orders.not_before[position]))
         return f"it is ordered: {WHY[orders.why[position]]}{by}, {number:,} of {len(alike):,}, not before {not_before}"
-    due, until = int(planned.shared.due[row]), survey.second + int(cycle_hours * 3600)
+    due, until = int(planned.schedule.due[row]), survey.second + int(cycle_hours * 3600)
     when = f": next {iso_time(1000 * due)}" if due >= 0 else ""
     decided_by = int(survey.decided_by[row])
     if decided_by in _REASONS:
@@ -167,7 +167,7 @@ def _order(planned: Planned, row: int, cycle_hours: float) -> str:
     return f"it is not ordered: it is due at {iso_time(1000 * due)}, but others come first, or its host has no more"
 
 
-def _by_quality(planned: Planned, row: int) -> str:
+def _by_quality(planned: Plan, row: int) -> str:
     """Return how the quality of a page changes its position, if it is below 1."""
     quality = planned.survey.quality
     if quality is None or quality[row] >= 1.0 or planned.survey.decided_by[row] in _REASONS:

@@ -16,7 +16,7 @@ import numpy as np
 import orjson
 
 from opicflow.pipelines.ledger import Outcome, RemovalReason
-from opicflow.pipelines.ledger.plan.choice import BY, WHY
+from opicflow.pipelines.ledger.plan.crawl_orders import BY, WHY
 from opicflow.pipelines.ledger.plan.survey import DECIDED_BY, KNOWN_FROM
 from opicflow.schemas.arrays import Array, Ints
 from opicflow.schemas.columns import Columns, NumberedWords, Packed, Texts, WithNulls, unpack

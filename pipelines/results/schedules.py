@@ -13,8 +13,8 @@ import numpy as np
 import orjson
 
 from opicflow.connectors.files.whole_file import whole_file
-from opicflow.pipelines.ledger import Ledger, Planned, RefreshConfig
-from opicflow.pipelines.ledger.plan.plan import cost_of
+from opicflow.pipelines.ledger import Ledger, Plan, RefreshConfig
+from opicflow.pipelines.ledger.plan.schedule import cost_of
 from opicflow.pipelines.ledger.plan.survey import DECIDED_BY, Budget
 from opicflow.pipelines.refresh.strategies import STRATEGIES, freshness_range
 from opicflow.schemas.arrays import Floats, Ints
@@ -47,9 +47,7 @@ class Compared:
         return {"policy": values.pop("strategy"), **values}
 
 
-def planned(
-    ledger: Ledger, refresh: RefreshConfig, bandwidth_per_day: float | None, importance: Floats | None
-) -> Planned:
+def planned(ledger: Ledger, refresh: RefreshConfig, bandwidth_per_day: float | None, importance: Floats | None) -> Plan:
     """Return the plan by the given options; policies decide where an option is not given."""
     return ledger.preview(refresh, _budget(ledger, refresh, bandwidth_per_day), importance=importance)
 
@@ -61,10 +59,12 @@ def compared(
     for strategy in STRATEGIES:
         config = replace(refresh, strategy=strategy)
         plan = planned(ledger, config, bandwidth_per_day, importance)
-        survey, shared = plan.survey, plan.shared
-        costs = cost_of(survey, shared, refresh.alpha)
-        low, high = freshness_range(survey.wanted, survey.changes_error[survey.sharing], shared.plan.frequencies)
-        intervals = plan.shared.intervals[plan.survey.sharing]
+        survey, schedule = plan.survey, plan.schedule
+        costs = cost_of(survey, schedule, refresh.alpha)
+        low, high = freshness_range(
+            survey.wanted, survey.changes_error[survey.sharing], schedule.allocation.frequencies
+        )
+        intervals = plan.schedule.intervals[plan.survey.sharing]
         finite = intervals[np.isfinite(intervals)]
         shortest, median, longest = np.quantile(finite, (0, 0.5, 1)).tolist() if len(finite) else (0.0, 0.0, 0.0)
         yield Compared(
@@ -78,7 +78,7 @@ def compared(
             shortest_interval_seconds=shortest,
             median_interval_seconds=median,
             longest_interval_seconds=longest,
-            why=plan.shared.plan.why,
+            why=plan.schedule.allocation.why,
         )
 
 
@@ -87,15 +87,15 @@ def plan_notes(plan: dict[str, Any]) -> list[str]:
     return [f"refresh: {why}." for why in plan["why"].split("; ") if why]
 
 
-def export(path: Path, ledger: Ledger, plan: Planned) -> int:
+def export(path: Path, ledger: Ledger, plan: Plan) -> int:
     """Write who is fetched from when on, soonest first, in the shape that a frontier takes. Returns how many.
 
     CSV where the name ends like that, else lines of JSON. Priority is the page's score times the factor of a policy,
     1 = an average page. Pages that are not to be fetched again are left out.
     """
-    survey, shared = plan.survey, plan.shared
-    rows = plan.publish[shared.due[plan.publish] >= 0]
-    rows = rows[np.lexsort((survey.pages[rows], -survey.weights(rows), shared.due[rows]))]
+    survey, schedule = plan.survey, plan.schedule
+    rows = plan.publish[schedule.due[plan.publish] >= 0]
+    rows = rows[np.lexsort((survey.pages[rows], -survey.weights(rows), schedule.due[rows]))]
     with whole_file(path) as file:
         as_csv = path.suffix.lower() == ".csv"
         if as_csv:
@@ -131,16 +131,16 @@ def _budget(ledger: Ledger, refresh: RefreshConfig, bandwidth_per_day: float | N
     )
 
 
-def _values(ledger: Ledger, plan: Planned, rows: Ints) -> Iterator[tuple[object, ...]]:
-    survey, shared, reasons = plan.survey, plan.shared, plan.shared.reasons
+def _values(ledger: Ledger, plan: Plan, rows: Ints) -> Iterator[tuple[object, ...]]:
+    survey, schedule, reasons = plan.survey, plan.schedule, plan.schedule.reasons
     starts, text = ledger.urls(survey.pages[rows])
     urls = text.tobytes().decode("ascii")
     columns = (rows, survey.weights(rows), starts[:-1], starts[1:])
     for row, weight, begin, end in zip(*(column.tolist() for column in columns), strict=True):
-        seconds = float(shared.intervals[row])
+        seconds = float(schedule.intervals[row])
         yield (
             urls[begin:end],
-            iso_time(1000 * int(shared.due[row])),
+            iso_time(1000 * int(schedule.due[row])),
             float(f"{weight:.6g}"),
             round(seconds, 1) if np.isfinite(seconds) else None,
             DECIDED_BY[reasons[row]],

@@ -14,7 +14,7 @@ import numpy as np
 from xxhash import xxh32_intdigest
 
 from opicflow.pipelines.ledger import Outcome
-from opicflow.pipelines.ledger.plan.choice import BY, WHY
+from opicflow.pipelines.ledger.plan.crawl_orders import BY, WHY
 from opicflow.pipelines.ledger.plan.survey import DECIDED_BY, KNOWN_FROM
 from opicflow.pipelines.results.record_columns import Pages, hosts_of, site_of_host
 from opicflow.schemas.arrays import Array, Bools, Ids, Ints

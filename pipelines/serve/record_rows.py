@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from opicflow.pipelines.ledger import Outcome
-from opicflow.pipelines.ledger.plan.choice import BY, WHY
+from opicflow.pipelines.ledger.plan.crawl_orders import BY, WHY
 from opicflow.pipelines.ledger.plan.survey import DECIDED_BY, KNOWN_FROM
 from opicflow.schemas.arrays import Array
 

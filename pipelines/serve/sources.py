@@ -30,7 +30,7 @@ from opicflow.schemas.errors import UserError
 from opicflow.schemas.policy_json import policy_from_json
 
 if TYPE_CHECKING:
-    from opicflow.pipelines.ledger import Ledger, Planned
+    from opicflow.pipelines.ledger import Ledger, Plan
     from opicflow.pipelines.replay.state import State
     from opicflow.pipelines.results.reasons import Reasons
     from opicflow.pipelines.stages.rules import Rules
@@ -133,7 +133,7 @@ class StateSource:
         self._rules: Rules | None = None
         self._shown = RereadView(self._stamp_now, self._read_finished)
         self._explaining = threading.Lock()
-        self._ledger: tuple[View, Ledger, Floats | None, Planned] | None = None
+        self._ledger: tuple[View, Ledger, Floats | None, Plan] | None = None
 
     def view(self) -> View:
         """The current view: read again when a replay has finished. Until then viewers get the one before."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opicflow.pipelines.ledger import Outcome
-from opicflow.pipelines.ledger.plan.choice import BY, WHY
+from opicflow.pipelines.ledger.plan.crawl_orders import BY, WHY
 from opicflow.pipelines.replay.moments import Moments, PageMoment
 from opicflow.pipelines.serve import wording
 from opicflow.pipelines.serve.books import Check, Light, light_of

@@ -30,7 +30,7 @@ from opicflow.pipelines.ledger import (
     Ledger,
     LogEntry,
     Outcome,
-    Planned,
+    Plan,
     PolicyEntry,
     TickEntry,
     TransfersEntry,
@@ -508,7 +508,7 @@ class LedgerKeeper:
         records = origin.records_per_visit * (ledger.visits - notes.visits_at_sites)
         return notes.sites_second < 0 or records >= notes.sites or second - notes.sites_second >= SECONDS_PER_DAY
 
-    def _publish_sites(self, planned: Planned, by: SiteKind, second: int) -> Output:
+    def _publish_sites(self, planned: Plan, by: SiteKind, second: int) -> Output:
         ledger, notes = self.ledger, self._notes
         assert ledger is not None
         packed = pack_sites(ledger, planned, by, notes.removed_from_sites)

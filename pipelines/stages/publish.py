@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from opicflow.pipelines.ledger import Applied, Balance, Estimates, Ledger, Outcome, Planned, Settled
+from opicflow.pipelines.ledger import Applied, Balance, Estimates, Ledger, Outcome, Plan, Settled
 from opicflow.pipelines.ledger.plan.survey import DISCOVERY
 from opicflow.pipelines.stages.route import copy_urls
 from opicflow.schemas.arrays import Array, Bytes, Floats, Ids, Ints
@@ -55,19 +55,19 @@ def _pack_estimates(
     return pack(KIND, moment(ledger, certificate), {**columns, **(more or {})})
 
 
-def pack_schedules(ledger: Ledger, planned: Planned, rows: Ints) -> bytes:
+def pack_schedules(ledger: Ledger, planned: Plan, rows: Ints) -> bytes:
     """Pack the schedules of the given rows of a plan with the URLs of their pages."""
-    survey, shared, alpha = planned.survey, planned.shared, ledger.config.refresh.alpha
+    survey, schedule, alpha = planned.survey, planned.schedule, ledger.config.refresh.alpha
     weights, changes, fetched = survey.weights(rows), survey.changes_per_day[rows], survey.fetched[rows]
     # The mean cost until the next fetch; the present cost where no fetch follows.
     with np.errstate(invalid="ignore"):
-        mean = weights * (changes * shared.intervals[rows] / _DAY) ** alpha / (alpha + 1)
+        mean = weights * (changes * schedule.intervals[rows] / _DAY) ** alpha / (alpha + 1)
     now = weights * (changes * np.maximum(survey.second - fetched, 0) / _DAY) ** alpha
     columns: dict[str, Array] = {
         "pages": survey.pages[rows],
-        "due_second": shared.due[rows],
-        "interval_seconds": shared.intervals[rows],
-        "decided_by": shared.reasons[rows],
+        "due_second": schedule.due[rows],
+        "interval_seconds": schedule.intervals[rows],
+        "decided_by": schedule.reasons[rows],
         "changes_per_day": changes,
         "changes_error": survey.changes_error[rows],
         "known_from": survey.known_from[rows],
@@ -87,7 +87,7 @@ def pack_schedules(ledger: Ledger, planned: Planned, rows: Ints) -> bytes:
     return _pack_rows(ledger, "refresh-schedule", columns, survey.second)
 
 
-def pack_orders(ledger: Ledger, planned: Planned, some: slice = slice(None)) -> bytes:
+def pack_orders(ledger: Ledger, planned: Plan, some: slice = slice(None)) -> bytes:
     """Pack the orders of a plan, or some, with the URLs of their pages."""
     survey, orders = planned.survey, planned.orders
     rows = orders.rows[some]
@@ -96,7 +96,7 @@ def pack_orders(ledger: Ledger, planned: Planned, some: slice = slice(None)) -> 
         "why": orders.why[some],
         "by": orders.by[some],
         "priority": orders.priority[some],
-        "due_second": planned.shared.due[rows],
+        "due_second": planned.schedule.due[rows],
         "not_before_second": orders.not_before[some],
         "importance": survey.importance[rows],
         "waiting": ledger.waiting_cash(survey.pages[rows]),
@@ -138,7 +138,7 @@ def rows_in(packed: bytes) -> int:
 class PackedPlan(NamedTuple):
     """A plan, and its publications; None = there are none."""
 
-    planned: Planned
+    planned: Plan
     schedules: bytes | None
     orders: bytes | None
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from opicflow.pipelines.ledger import Applied, Ledger, Planned
+from opicflow.pipelines.ledger import Applied, Ledger, Plan
 from opicflow.pipelines.stages.outputs import SITES
 from opicflow.pipelines.stages.publish import ROWS_PER_PART, moment
 from opicflow.schemas.arrays import Array, Ids, Ints
@@ -36,7 +36,7 @@ class _Sums:
 
 def pack_sites(
     ledger: Ledger,
-    planned: Planned,
+    planned: Plan,
     by: SiteKind,
     removed: Iterable[str] = (),
     certificate: float | None = None,

@@ -11,7 +11,7 @@ import pytest
 from opicflow.pipelines.ledger import Ledger, LedgerConfig, RefreshConfig, SnapshotRefused
 from opicflow.pipelines.ledger.pages import layout
 from opicflow.pipelines.ledger.pages.announcements import COLUMNS, MOST_COUNTED
-from opicflow.pipelines.ledger.plan.plan import _waits_after_announcement
+from opicflow.pipelines.ledger.plan.schedule import _waits_after_announcement
 from opicflow.pipelines.ledger.shards.snapshot_checks import announced_problem
 from support.written_crawls import DAY, T0, Crawl, of_page, ordered
 

@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 
 from opicflow.pipelines.ledger import Ledger, LedgerConfig, Outcome, RefreshConfig
-from opicflow.pipelines.ledger.plan.choice import WHY
-from opicflow.pipelines.ledger.plan.planner import LEAST_PACE, Planned
+from opicflow.pipelines.ledger.plan.crawl_orders import WHY
+from opicflow.pipelines.ledger.plan.planner import LEAST_PACE, Plan
 from opicflow.pipelines.refresh.strategies import STRATEGIES
 from opicflow.schemas.records import Policy
 from support.thorough import crossed
 from support.written_crawls import DAY, T0, Crawl, of_page, ordered, site_of_its_own, with_refresh
 
 
-def times(planned: Planned) -> list[tuple[int, int]]:
+def times(planned: Plan) -> list[tuple[int, int]]:
     """The page id and the earliest second of every order."""
     orders = planned.orders
     return list(zip(planned.survey.pages[orders.rows].tolist(), orders.not_before.tolist(), strict=True))
 
 
-def fetch(crawl: Crawl, planned: Planned, pages: dict[int, int], day: int) -> None:
+def fetch(crawl: Crawl, planned: Plan, pages: dict[int, int], day: int) -> None:
     """Answer all orders, each at its time."""
     log = crawl.writer()
     for page, second in times(planned):
@@ -82,7 +82,7 @@ def test_a_plan_orders_at_least_so_many_unread_pages_and_so_many_that_are_due(le
     later = T0 + 30 * DAY
     crawl.tick(later)
     planned = crawl.ledger.preview(least=least)
-    due = int((planned.shared.due[planned.survey.sharing] < later + DAY).sum())
+    due = int((planned.schedule.due[planned.survey.sharing] < later + DAY).sum())
     assert due == 60
     assert planned.orders.refreshed >= min(least, due) and planned.orders.discovered >= min(least, 50)
     assert len(planned.orders.rows) == max(min(least, 60), 10) + max(min(least, 50), 10)
@@ -94,7 +94,7 @@ def test_a_young_crawl_gives_discovery_what_refreshing_cannot_use() -> None:
     planned = crawl.plan()
     assert len(planned.orders.rows) == 200
     assert planned.orders.discovered >= 150
-    assert planned.shared.refresh_per_day + planned.shared.discovery_per_day == 200.0
+    assert planned.schedule.refresh_per_day + planned.schedule.discovery_per_day == 200.0
 
 
 def test_without_a_bandwidth_a_small_crawl_may_plan_a_hundred_fetches() -> None:
@@ -109,7 +109,7 @@ def test_retries_leave_most_of_a_small_bandwidth_to_pages_that_answer() -> None:
         crawl.visit(page, T0 + DAY, Outcome.FAILED)
     crawl.tick(T0 + 3 * DAY)
     planned = crawl.plan()
-    assert planned.shared.plan.frequencies.sum() == pytest.approx(6.0)
+    assert planned.schedule.allocation.frequencies.sum() == pytest.approx(6.0)
     assert len(planned.orders.rows) == 8
 
 
@@ -141,7 +141,7 @@ def test_what_limits_of_hosts_forbid_to_discovery_goes_to_refreshing() -> None:
     crawl.publish(Policy(host="large.example", host_fetches_per_day=3.0))
     crawl.tick(T0 + 3 * DAY)
     planned = crawl.plan()
-    assert planned.shared.discovery_per_day == 3.0
+    assert planned.schedule.discovery_per_day == 3.0
     assert Counter(ordered(planned).values()) == {"DISCOVERY": 3, "REFRESH": 37}
 
 

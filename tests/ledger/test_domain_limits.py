@@ -30,7 +30,7 @@ from opicflow.pipelines.ledger import (
 )
 from opicflow.pipelines.ledger.cash.certified.payment_laws import bases_of
 from opicflow.pipelines.ledger.pages import layout as at
-from opicflow.pipelines.ledger.plan.choice import WHY
+from opicflow.pipelines.ledger.plan.crawl_orders import WHY
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.shards import ShardRanges
 from support.same_bytes import assert_same_bytes
@@ -385,7 +385,7 @@ def test_discovery_orders_no_more_of_a_domain_than_its_share(by: str, share: flo
         crawl.tick(T0 + day * DAY)
         planned = crawl.plan()
         discovered = planned.survey.pages[planned.orders.rows[planned.orders.why == WHY.index("DISCOVERY")]].tolist()
-        most = max(planned.shared.discovery_per_day, 40)
+        most = max(planned.schedule.discovery_per_day, 40)
         assert 0 < domains_of(crawl, discovered)["trap.com"] <= share * (most + 1)
         assert len(discovered) >= 30  # other domains have the share that this one may not have
 
@@ -424,7 +424,7 @@ def test_a_plan_promises_what_the_limit_of_a_domain_allows() -> None:
     crawl.tick(T0 + DAY)
     planned = crawl.preview()
     is_trap = [number % 2 == 1 for number in range(200)]
-    per_day = DAY / planned.shared.intervals
+    per_day = DAY / planned.schedule.intervals
     rows = {page: row for row, page in enumerate(planned.survey.pages.tolist())}
     promised = sum(per_day[rows[crawl.id(number)]] for number in range(200) if is_trap[number])
     assert promised == pytest.approx(4.0, rel=1e-6)

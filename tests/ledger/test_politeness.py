@@ -26,7 +26,7 @@ from opicflow.pipelines.ledger import (
 from opicflow.pipelines.ledger.config import ConfigRefused
 from opicflow.pipelines.ledger.ledger_state import HostWait
 from opicflow.pipelines.ledger.plan.busy_hosts import FIRST_WAIT_SECONDS, KEPT_SECONDS, LONGEST_WAIT_SECONDS, BusyHosts
-from opicflow.pipelines.ledger.plan.planner import Planned
+from opicflow.pipelines.ledger.plan.planner import Plan
 from opicflow.pipelines.ledger.shards import snapshot as snapshots
 from opicflow.pipelines.refresh.orders import OrderTimes, gaps, spread
 from opicflow.schemas.crawl_events import LONGEST_RETRY_SECONDS
@@ -45,7 +45,7 @@ def busy(crawl: Crawl, page: int, second: int, retry_after: int = 0) -> Crawl:
     return crawl.visit(page, second, Outcome.BUSY, modified_ms=1000 * (second + retry_after) * (retry_after > 0))
 
 
-def times_by_host(crawl: Crawl, planned: Planned) -> dict[str, list[int]]:
+def times_by_host(crawl: Crawl, planned: Plan) -> dict[str, list[int]]:
     """The times of all orders of each host, sorted."""
     times = defaultdict(list)
     for row, second in zip(planned.orders.rows, planned.orders.not_before.tolist(), strict=True):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opicflow.pipelines.ledger import Ledger, LedgerConfig, LogPosition, PolicyEntry, SnapshotRefused
-from opicflow.pipelines.ledger.plan.planner import Planned
+from opicflow.pipelines.ledger.plan.planner import Plan
 from opicflow.pipelines.ledger.shards import snapshot as snapshots
 from opicflow.schemas.arrays import Floats
 from opicflow.schemas.event_columns import BEST_QUALITY, NO_QUALITY, UNKNOWN_QUALITY, quality_of, quality_step
@@ -50,11 +50,16 @@ def told(crawl: Crawl) -> Floats:
     return np.array([crawl.ledger.quality(int(page)) for page in ids])
 
 
-def fetches(planned: Planned) -> list[Any]:
+def fetches(planned: Plan) -> list[Any]:
     """Return the pages that a plan orders, and their times."""
-    survey, shared, orders = planned.survey, planned.shared, planned.orders
+    survey, schedule, orders = planned.survey, planned.schedule, planned.orders
     columns = (orders.rows, orders.why, orders.by, orders.priority, orders.not_before)
-    return [survey.pages.tolist(), shared.due.tolist(), shared.intervals.tolist(), *(one.tolist() for one in columns)]
+    return [
+        survey.pages.tolist(),
+        schedule.due.tolist(),
+        schedule.intervals.tolist(),
+        *(one.tolist() for one in columns),
+    ]
 
 
 SOME = {page: (page * 37) % BEST_QUALITY + 1 for page in range(PAGES) if page % 3}

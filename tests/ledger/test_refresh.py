@@ -32,7 +32,7 @@ from opicflow.pipelines.ledger import (
     TickEntry,
 )
 from opicflow.pipelines.ledger.pages import layout as at
-from opicflow.pipelines.ledger.plan.planner import Planned
+from opicflow.pipelines.ledger.plan.planner import Plan
 from opicflow.pipelines.ledger.plan.survey import DECIDED_BY, KNOWN_FROM
 from opicflow.pipelines.refresh.rates import change_rates
 from opicflow.pipelines.refresh.strategies import STRATEGIES
@@ -349,7 +349,7 @@ class Shares:
         for page in (page for _, pages in applied.removed for page in pages.tolist()):
             self.weights.pop(page, None)
 
-    def planned(self, planned: Planned) -> None:
+    def planned(self, planned: Plan) -> None:
         survey = planned.survey
         pinned = survey.wanted.pinned if survey.wanted.pinned is not None else np.zeros(len(survey.sharing))
         pages = survey.pages[survey.sharing].tolist()
@@ -513,7 +513,7 @@ def test_a_preview_changes_nothing_and_is_the_same_again(strategy: str) -> None:
     one, two = (crawl.ledger.preview(other, replace(crawl.ledger.budget(), strategy=strategy)) for _ in range(2))
     assert digest_of(crawl.ledger) == before
     assert one.orders.rows.tolist() == two.orders.rows.tolist()
-    assert one.shared.due.tolist() == two.shared.due.tolist()
+    assert one.schedule.due.tolist() == two.schedule.due.tolist()
 
 
 # -- 4. snapshots ------------------------------------------------------------------------------------------------------
@@ -542,7 +542,7 @@ def goes_on(crawl: Crawl) -> list[Any]:
         applied = crawl.tick(T0 + DAY * day)
         outputs.append([(why, pages.tolist()) for why, pages in applied.removed])
         planned = crawl.plan()
-        columns = [planned.orders.rows, planned.orders.priority, planned.orders.not_before, planned.shared.intervals]
+        columns = [planned.orders.rows, planned.orders.priority, planned.orders.not_before, planned.schedule.intervals]
         outputs.append([column.tolist() for column in (*columns, planned.publish, planned.survey.decided_by)])
         for page in sorted(ordered(planned))[::2]:
             log = crawl.writer().visit(page, [crawl.id(day)], time_ms=1000 * (T0 + DAY * day + 500), digest=day)
@@ -658,7 +658,7 @@ class Crawler:
     """Cycle, page id and why."""
     names: dict[int, int] = field(default_factory=dict)
 
-    def cycle(self, number: int, hours: float = 24.0) -> Planned:
+    def cycle(self, number: int, hours: float = 24.0) -> Plan:
         """Plan, check that nothing is ordered twice, and answer until the next cycle."""
         crawl = self.crawl
         now = T0 + int(number * hours * 3600)
@@ -1000,10 +1000,10 @@ def test_spare_bandwidth_of_discovery_goes_to_refreshing() -> None:
     crawl.publish(Policy(url=url_of(51), refresh_forbidden=True))
     crawl.tick(T0)
     planned = crawl.plan()
-    assert planned.shared.discovery_per_day == 2.0
+    assert planned.schedule.discovery_per_day == 2.0
     assert Counter(ordered(planned).values()) == {"DISCOVERY": 2, "REFRESH": 18}
     crawl.tick(T0 + DAY)
-    assert crawl.plan().shared.discovery_per_day == 0.0  # both are on their way
+    assert crawl.plan().schedule.discovery_per_day == 0.0  # both are on their way
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -1402,7 +1402,7 @@ def test_shards_divide_the_bandwidth_as_their_shares_are(shards: int) -> None:
     budgets = np.array([crawl.ledger.budget().per_day for crawl in crawls])
     assert budgets.sum() == pytest.approx(100.0, rel=1e-12)
     assert budgets == pytest.approx(100.0 * shares / shares.sum(), rel=1e-12)
-    got = [sum(crawl.plan().shared.plan.frequencies) for crawl in crawls]
+    got = [sum(crawl.plan().schedule.allocation.frequencies) for crawl in crawls]
     assert sum(got) <= 100.0 * (1 + 1e-9)
     for crawl in crawls:
         assert crawl.restored().ledger.budget() == crawl.ledger.budget()
@@ -1435,7 +1435,7 @@ def test_all_pages_may_be_forbidden(strategy: str) -> None:
     planned = crawl.plan()
     assert len(planned.orders.rows) == 0
     assert crawl.ledger.shares == 0.0
-    assert (planned.shared.due == -1).all()
+    assert (planned.schedule.due == -1).all()
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -1445,7 +1445,7 @@ def test_due_times_are_never_beyond_64_bits(strategy: str) -> None:
     )
     with np.errstate(all="raise", under="ignore", divide="ignore"):
         planned = crawl.plan()
-    assert ((planned.shared.due == -1) | (planned.shared.due >= 0)).all()
+    assert ((planned.schedule.due == -1) | (planned.schedule.due >= 0)).all()
 
 
 def test_a_visit_of_another_century_does_not_move_the_clock() -> None:
@@ -1463,7 +1463,7 @@ def test_a_schedule_too_long_to_be_stored_is_published_once() -> None:
     )
     crawl = Crawl(config).read(range(200), T0)
     crawl.tick(T0 + 10 * DAY)
-    assert crawl.plan().shared.intervals.max() > 1e10
+    assert crawl.plan().schedule.intervals.max() > 1e10
     crawl.tick(T0 + 11 * DAY)
     assert len(crawl.plan().publish) == 0
 
@@ -1476,13 +1476,13 @@ def test_only_schedules_that_moved_are_published_the_most_moved_first() -> None:
     crawl.tick(T0 + DAY + 60)
     assert len(crawl.plan().publish) == 0
     crawl.publish(Policy(host="host1.example", importance_factor=50.0), Policy(url=url_of(2), importance_factor=1e5))
-    before = dict(zip(first.survey.pages.tolist(), first.shared.intervals.tolist(), strict=True))
+    before = dict(zip(first.survey.pages.tolist(), first.schedule.intervals.tolist(), strict=True))
     few = crawl.ledger.plan(5, 0.1)
     pages = few.survey.pages[few.publish].tolist()
     assert len(pages) == 5
     moves = {
         page: abs(math.log(now / before[page]))
-        for page, now in zip(few.survey.pages.tolist(), few.shared.intervals.tolist(), strict=True)
+        for page, now in zip(few.survey.pages.tolist(), few.schedule.intervals.tolist(), strict=True)
     }
     assert min(moves[page] for page in pages) >= sorted(moves.values())[-6] - 1e-3
     crawl.visit(7, T0 + 2 * DAY)
@@ -1505,7 +1505,7 @@ def test_a_page_with_a_time_of_2099_is_fetched_again_and_heals_with_its_next_vis
         crawl.tick(T0 + day * DAY)
         planned = crawl.plan()
         row = planned.survey.pages.tolist().index(crawl.id(3))
-        assert planned.shared.due[row] < T0 + 400 * DAY
+        assert planned.schedule.due[row] < T0 + 400 * DAY
     second = T0 + 6 * DAY
     for one in (crawl, honest):
         applied = one.visit(3, second, digest=5).visit(3, second + DAY, digest=6).tick_at(second + DAY).applied

@@ -17,7 +17,7 @@ from opicflow.pipelines.discovery import Discovery
 from opicflow.pipelines.ledger import Certified, Ledger, LedgerConfig, Outcome, RefreshConfig, SnapshotRefused
 from opicflow.pipelines.ledger.pages import layout as at
 from opicflow.pipelines.ledger.pages import url_order
-from opicflow.pipelines.ledger.plan.choice import BY, EXPLORING
+from opicflow.pipelines.ledger.plan.crawl_orders import BY, EXPLORING
 from opicflow.pipelines.ledger.shards import snapshot as snapshots
 from opicflow.schemas.pages import page_id
 from opicflow.schemas.records import Policy

@@ -205,6 +205,6 @@ def write_plain(path: Path, rows: list[dict[str, Any]], fields: list[tuple[str, 
 @pytest.mark.parametrize("second", [0, YEAR_33715, 2**63 - 1])
 def test_a_schedule_is_written_whatever_its_times_are(ending: str, second: int, tmp_path: Path) -> None:
     crawl, plan = a_plan()
-    late = replace(plan, shared=replace(plan.shared, due=np.full(len(plan.shared.due), second)))
+    late = replace(plan, schedule=replace(plan.schedule, due=np.full(len(plan.schedule.due), second)))
     assert export(tmp_path / f"x.{ending}", crawl.ledger, late) == 30
     assert b"9999-12-31T23:59:59Z" in (tmp_path / f"x.{ending}").read_bytes() or not second

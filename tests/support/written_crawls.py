@@ -23,8 +23,8 @@ from opicflow.pipelines.ledger import (
     TickEntry,
 )
 from opicflow.pipelines.ledger.pages.refresh_rows import rows_of
-from opicflow.pipelines.ledger.plan.choice import WHY
-from opicflow.pipelines.ledger.plan.planner import Planned
+from opicflow.pipelines.ledger.plan.crawl_orders import WHY
+from opicflow.pipelines.ledger.plan.planner import Plan
 from opicflow.pipelines.ledger.plan.survey import DECIDED_BY
 from opicflow.schemas.pages import page_id
 from opicflow.schemas.records import Policy
@@ -121,10 +121,10 @@ class Crawl:
     def is_known(self, page: int) -> bool:
         return bool(self.ledger.estimate([self.id(page)]).known[0])
 
-    def plan(self) -> Planned:
+    def plan(self) -> Plan:
         return self.ledger.plan(10**6, 0.1)
 
-    def preview(self) -> Planned:
+    def preview(self) -> Plan:
         return self.ledger.preview()
 
     def bytes(self) -> list[bytes]:
@@ -141,7 +141,7 @@ def with_refresh(**options: Any) -> LedgerConfig:
     return LedgerConfig(refresh=RefreshConfig(**options), **given_config)
 
 
-def ordered(planned: Planned) -> dict[int, str]:
+def ordered(planned: Plan) -> dict[int, str]:
     """Why each page is ordered, by its id."""
     rows = planned.orders.rows
     assert len(set(rows.tolist())) == len(rows)
@@ -150,8 +150,8 @@ def ordered(planned: Planned) -> dict[int, str]:
     }
 
 
-def of_page(crawl: Crawl, planned: Planned, page: int, column: str) -> Any:
+def of_page(crawl: Crawl, planned: Plan, page: int, column: str) -> Any:
     row = int(np.flatnonzero(planned.survey.pages == np.uint64(crawl.id(page)))[0])
-    source = planned.shared if hasattr(planned.shared, column) else planned.survey
+    source = planned.schedule if hasattr(planned.schedule, column) else planned.survey
     value = getattr(source, column)[row]
     return DECIDED_BY[value] if column in ("decided_by", "reasons") else value

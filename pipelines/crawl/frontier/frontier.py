@@ -29,7 +29,7 @@ from opicflow.pipelines.crawl.frontier.growing_pages import GrowingPages
 from opicflow.pipelines.crawl.frontier.host_queues import HostQueues, QueuedPage
 from opicflow.pipelines.ledger import Certified, ConfigRefused, LedgerConfig
 from opicflow.pipelines.ledger.plan.busy_hosts import FIRST_WAIT_SECONDS
-from opicflow.pipelines.ledger.plan.choice import WHY
+from opicflow.pipelines.ledger.plan.crawl_orders import WHY
 from opicflow.pipelines.replay.replayed_log import ReplayConfig, ReplayedLogFactory
 from opicflow.pipelines.replay.state import (
     FRONTIER_LOG_NAME,
@@ -373,12 +373,12 @@ class Frontier:
         enough = n + len(self._in_flight) + _PLANS_QUEUED * _news_of(ledger.pages)
         most = _MOST_QUEUED if self._one_each else min(enough, _MOST_QUEUED)
         planned = ledger.preview(second=int(now), least=most, among=among)
-        orders, shared = planned.orders, planned.shared
+        orders, schedule = planned.orders, planned.schedule
         pages = planned.survey.pages[orders.rows]
-        per_day = shared.discovery_per_day + shared.refresh_per_day
-        share = float(np.clip(shared.discovery_per_day / max(per_day, 1e-9), 0.01, 0.99))
+        per_day = schedule.discovery_per_day + schedule.refresh_per_day
+        share = float(np.clip(schedule.discovery_per_day / max(per_day, 1e-9), 0.01, 0.99))
         is_new = orders.why == _DISCOVERY
-        due = shared.due[orders.rows]
+        due = schedule.due[orders.rows]
         is_overdue = ~is_new & ((due <= now) | (orders.why == _REQUESTED))  # the crawler may have been away for days
         self._is_cut = most <= max(int(is_new.sum()), int(is_overdue.sum())) and most < _MOST_QUEUED
         number = np.where(is_new, np.cumsum(is_new), np.cumsum(~is_new))

@@ -2,8 +2,8 @@
 
 What is here:
 
-- `planner` makes the plan of a cycle: `survey` counts and rates the pages, a strategy of `pipelines.refresh` shares the
-  bandwidth, `choice` orders the pages.
+- `planner` makes the plan of a cycle in three steps: a `survey` of all pages; the `schedule`, for which a strategy of
+  `pipelines.refresh` shares the bandwidth; the `crawl_orders`. All three go by the same `Terms`.
 - `unread_pages` values unread pages and learns how much to explore (`pipelines.discovery`); `busy_hosts` are the hosts
   that ask to wait; `qualities` are what classifiers say of pages.
 - `policies_in_force` holds what people say of pages; `removal` removes pages; `domain_limits` limits those of a domain.

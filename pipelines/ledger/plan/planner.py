@@ -15,15 +15,15 @@ from opicflow.pipelines.ledger.ledger_state import Credits, Times
 from opicflow.pipelines.ledger.pages import observations
 from opicflow.pipelines.ledger.pages.room import Room
 from opicflow.pipelines.ledger.plan.busy_hosts import BusyHosts
-from opicflow.pipelines.ledger.plan.choice import Most, Orders, choose_orders
-from opicflow.pipelines.ledger.plan.plan import Sharing, can_be_ordered, share_bandwidth
+from opicflow.pipelines.ledger.plan.crawl_orders import Most, Orders, choose_orders
 from opicflow.pipelines.ledger.plan.policies_in_force import PoliciesInForce
 from opicflow.pipelines.ledger.plan.qualities import Qualities
 from opicflow.pipelines.ledger.plan.removal import FOR_EVER
-from opicflow.pipelines.ledger.plan.survey import BY_POLICY, DISCOVERY, Budget, Survey, survey
+from opicflow.pipelines.ledger.plan.schedule import Schedule, can_be_ordered, schedule_pages
+from opicflow.pipelines.ledger.plan.survey import BY_POLICY, DISCOVERY, Budget, PagesKnown, Survey, Terms, survey
 from opicflow.pipelines.ledger.plan.unread_pages import UnreadPages
 from opicflow.pipelines.refresh.orders import packed_intervals, unpacked_intervals
-from opicflow.pipelines.refresh.policies import Policies, check, default_host_caps
+from opicflow.pipelines.refresh.policies import check, default_host_caps
 from opicflow.schemas.arrays import Array, Bools, Floats, Ids, Ints
 from opicflow.schemas.policy_json import PolicyRefused
 from opicflow.schemas.ranking import highest
@@ -39,11 +39,11 @@ _FIRST_PACE = 8640.0
 
 
 @dataclass(frozen=True)
-class Planned:
-    """A plan: the survey it was made from, how the bandwidth is shared, the orders, and the schedules to publish."""
+class Plan:
+    """A plan: a survey of all pages, the schedule made from it, the orders, and the schedules to publish."""
 
     survey: Survey
-    shared: Sharing
+    schedule: Schedule
     orders: Orders
     publish: Array
     """Rows of the survey whose schedule is to be published."""
@@ -161,7 +161,7 @@ class Planner:
         second: int = 0,
         least: int = 0,
         among: Ids | None = None,
-    ) -> Planned:
+    ) -> Plan:
         """The plan for the cycle that begins now, with other options, budget, policies or importance where given.
 
         It begins at `second` if that is later than the ledger's time, and orders no pages but those `among`: `least`
@@ -172,25 +172,25 @@ class Planner:
             with suppress(PolicyRefused):
                 check(policy, self._config.categories)
                 stated = stated.add(policy, FOR_EVER)
-        config = refresh or self._config.refresh
-        budget = budget or self.budget()
-        surveyed = self._survey(config, budget, stated, importance, second)
+        terms = Terms(refresh or self._config.refresh, stated, budget or self.budget())
+        surveyed = self._survey(terms, importance, second)
         if among is not None:
             surveyed = replace(surveyed, has_url=surveyed.has_url & self._are_among(surveyed.slots, among))
-        shared = share_bandwidth(surveyed, config, budget)
-        cycle = int(config.cycle_hours * 3600)
+        schedule, cycle = schedule_pages(surveyed, terms), terms.cycle_seconds
         begin, until = surveyed.second, surveyed.second + cycle
-        both, discovery = (_whole(per_day, begin, until) for per_day in (budget.per_day, shared.discovery_per_day))
+        both, discovery = (
+            _whole(per_day, begin, until) for per_day in (terms.budget.per_day, schedule.discovery_per_day)
+        )
         most = Most(both, discovery, begin - cycle, begin)
         if least:
-            is_free, is_unread = can_be_ordered(surveyed, config), surveyed.decided_by == DISCOVERY
-            is_due = (shared.due >= 0) & (shared.due < until) & ~is_unread
+            is_free, is_unread = can_be_ordered(surveyed, terms.config), surveyed.decided_by == DISCOVERY
+            is_due = (schedule.due >= 0) & (schedule.due < until) & ~is_unread
             unread, due = (min(int((is_free & which).sum()), least) for which in (is_unread, is_due))
             refreshed, discovery = max(most.all - most.discovery, due), max(most.discovery, unread)
             most = most._replace(all=refreshed + discovery, discovery=discovery)
-        orders = choose_orders(surveyed, shared, config, budget, most, self._reader.host_hashes)
+        orders = choose_orders(surveyed, schedule, terms, most, self._reader.host_hashes)
         publish = np.flatnonzero(surveyed.has_url).astype(np.int32)  # there may be very many pages
-        return Planned(surveyed, shared, orders, publish)
+        return Plan(surveyed, schedule, orders, publish)
 
     def _are_among(self, slots: Array, pages: Ids) -> Bools:
         """Whether the page of each slot is among the pages given."""
@@ -199,14 +199,14 @@ class Planner:
         are_among: Bools = chosen[slots]
         return are_among
 
-    def plan(self, most_moved: int, least_move: float) -> Planned:
+    def plan(self, most_moved: int, least_move: float) -> Plan:
         """The plan for the cycle that begins now. Its shares, its orders and published intervals are kept.
 
         It may order what the time since the end of the last cycle's fetches to the end of this cycle allows: as a rule
         one cycle, and none twice where cycles grow.
         """
         config, times, stated = self._config.refresh, self._times, self._policies.stated
-        surveyed = self._survey(config, self.budget(), stated)
+        surveyed = self._survey(Terms(config, stated, self.budget()))
         self._set_shares(surveyed)
         budget, cycle = self.budget(), self._cycle_seconds(surveyed.second)
         passed = cycle
@@ -214,34 +214,27 @@ class Planner:
             last_end = times.planned_second + self._cycle_seconds(times.planned_second)
             passed = min(max(surveyed.second + cycle - last_end, 0), cycle)
         until = surveyed.second + cycle - int(config.cycle_hours * 3600)  # limits of hosts are counted one cycle behind
-        config = replace(config, cycle_hours=cycle / 3600)
-        shared = share_bandwidth(surveyed, config, budget)
+        terms = Terms(replace(config, cycle_hours=cycle / 3600), stated, budget)
+        schedule = schedule_pages(surveyed, terms)
         credits, days = self._credits, passed / SECONDS_PER_DAY
-        discovery = credits.discovery + shared.discovery_per_day * days
+        discovery = credits.discovery + schedule.discovery_per_day * days
         both = credits.refresh + credits.discovery + budget.per_day * days
         most = Most(max(int(both), 0), int(discovery), until - passed, until)
-        orders = choose_orders(surveyed, shared, config, budget, most, self._reader.host_hashes)
+        orders = choose_orders(surveyed, schedule, terms, most, self._reader.host_hashes)
         overdrawn = min(both - len(orders.rows), 0.0)  # by requested pages
         credits.discovery = discovery % 1.0
         credits.refresh = (overdrawn or both % 1.0) - credits.discovery  # parts of a fetch are for the next cycle
-        publish = self._to_publish(surveyed, shared, most_moved, least_move)
+        publish = self._to_publish(surveyed, schedule, most_moved, least_move)
         rows = self._room.give_refresh_rows(surveyed.slots[orders.rows])
         table = self._room.table
         table.refresh["ordered"][rows] = min(max(surveyed.second, 1), _MOST_U32)
-        table.interval[surveyed.slots[publish]] = packed_intervals(shared.intervals[publish])
+        table.interval[surveyed.slots[publish]] = packed_intervals(schedule.intervals[publish])
         times.planned_second = surveyed.second
         if config.first_cycle_minutes is not None and times.first_planned_second < 0:
             times.first_planned_second = surveyed.second
-        return Planned(surveyed, shared, orders, publish)
+        return Plan(surveyed, schedule, orders, publish)
 
-    def _survey(
-        self,
-        config: RefreshConfig,
-        budget: Budget,
-        stated: Policies,
-        importance: Floats | None = None,
-        least_second: int = 0,
-    ) -> Survey:
+    def _survey(self, terms: Terms, importance: Floats | None = None, least_second: int = 0) -> Survey:
         room, reader, tick_second = self._room, self._reader, self._times.tick_second
         ids, slots = reader.live()
         if importance is None:
@@ -254,24 +247,24 @@ class Planner:
         if tick_second >= 0:  # a visit far in the future was timed by a wrong clock
             latest = min(latest, tick_second + SECONDS_PER_DAY)
         second = max(tick_second, latest, least_second)
-        by_cash = budget.strategy == "greedy" or config.discovery_by == "cash"
-        return survey(
-            room.table,
-            room.book,
-            config,
-            stated,
-            budget,
-            (ids, slots),
-            importance,
-            reader.pages_everywhere(),
-            reader.waiting(slots if by_cash else slots[:0]),
-            second,
-            reader.host_hashes,
-            reader.domain_hashes,
-            self._busy.waiting(second),
-            self._unread.worth(importance, slots) if config.discovery_by == "learnt" else None,
-            self._qualities.of(slots),
+        by_cash = terms.budget.strategy == "greedy" or terms.config.discovery_by == "cash"
+        learns = terms.config.discovery_by == "learnt"
+        known = PagesKnown(
+            table=room.table,
+            book=room.book,
+            second=second,
+            pages=ids,
+            slots=slots,
+            importance=importance,
+            pages_everywhere=reader.pages_everywhere(),
+            waiting=reader.waiting(slots if by_cash else slots[:0]),
+            hosts_of=reader.host_hashes,
+            domains_of=reader.domain_hashes,
+            busy=self._busy.waiting(second),
+            worth=self._unread.worth(importance, slots) if learns else None,
+            quality=self._qualities.of(slots),
         )
+        return survey(known, terms)
 
     def _set_shares(self, surveyed: Survey) -> None:
         """Recompute the share of every page: importance and policies have changed since the last plan."""
@@ -287,10 +280,10 @@ class Planner:
         self._room.give_refresh_rows(surveyed.slots[(shares > 0) | rate_set])
         observations.set_all_shares(self._room.table, self._room.book, surveyed.slots, shares, rate_set)
 
-    def _to_publish(self, surveyed: Survey, shared: Sharing, most_moved: int, least_move: float) -> Ints:
+    def _to_publish(self, surveyed: Survey, schedule: Schedule, most_moved: int, least_move: float) -> Ints:
         """Rows visited since the last plan, and at most `most_moved` whose interval moved by more than `least_move`."""
         published = unpacked_intervals(self._room.table.interval[surveyed.slots])
-        intervals = unpacked_intervals(packed_intervals(shared.intervals))  # rounded as published ones are
+        intervals = unpacked_intervals(packed_intervals(schedule.intervals))  # rounded as published ones are
         with np.errstate(divide="ignore", invalid="ignore"):
             moved = np.abs(np.log(intervals / published))
         moved = np.where(np.isnan(moved), 0.0, moved)  # both are infinite

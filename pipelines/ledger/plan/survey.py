@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -177,37 +177,56 @@ class Survey:
         return np.where(self.requested, _REQUESTED, self.decided_by).astype(np.uint8)
 
 
-def survey(
-    table: Table,
-    book: Book,
-    config: RefreshConfig,
-    policies: Policies,
-    budget: Budget,
-    live: tuple[Ids, Ints],
-    importance: Floats,
-    pages_everywhere: int,
-    waiting: Ints,
-    second: int,
-    hosts_of: HostsOf,
-    domains_of: HostsOf,
-    busy: tuple[Ids, Ints],
-    worth_of_pages: Worth | None = None,
-    quality: Floats | None = None,
-) -> Survey:
-    """Survey the pages `live` (ids and slots), which have this importance.
+@dataclass(frozen=True)
+class Terms:
+    """The terms of a plan: the options of refreshing, the policies that hold, and the budget."""
 
-    `hosts_of` and `domains_of` return a hash of the host, or domain, of the page at each slot; `busy` are the hosts
-    that ask to wait, by rising hash, and until which second each does. `waiting` is the cash that waits on the pages.
-    `quality` is that of the pages; None = 1 everywhere.
-    """
-    pages, slots = live
+    config: RefreshConfig
+    policies: Policies
+    budget: Budget
+
+    @property
+    def cycle_seconds(self) -> int:
+        """The length of a cycle."""
+        return int(self.config.cycle_hours * 3600)
+
+
+@dataclass(frozen=True)
+class PagesKnown:
+    """All pages of a ledger at a second, a row each in slot order, as a survey reads them."""
+
+    table: Table
+    book: Book
+    second: int
+    pages: Ids
+    slots: Ints
+    importance: Floats
+    pages_everywhere: int
+    waiting: Ints
+    """The cash that waits on the pages; empty where nothing is chosen by it."""
+    hosts_of: HostsOf
+    domains_of: HostsOf
+    """Returns a hash of the registrable domain of the page at each slot."""
+    busy: tuple[Ids, Ints]
+    """The hosts that ask to wait, by rising hash, and until which second each does."""
+    worth: Worth | None = None
+    quality: Floats | None = None
+    """The quality of each page; None where that of all pages is 1."""
+
+
+def survey(known: PagesKnown, terms: Terms) -> Survey:
+    """Survey the pages by the terms of a plan."""
+    table, book, second, importance = known.table, known.book, known.second, known.importance
+    config, policies, budget = terms.config, terms.policies, terms.budget
+    pages, slots = known.pages, known.slots
     has_gaps = len(slots) == 0 or int(slots[-1]) >= len(slots)
-    taken: Any = slots if has_gaps else slice(len(slots))  # views, where all slots have a page
+    taken = slots if has_gaps else slice(len(slots))  # views, where all slots have a page
 
-    def of_page(field: str) -> Any:
-        return table.pages[field][taken]
+    def of_page(field: str) -> Array:
+        column: Array = table.pages[field][taken]
+        return column
 
-    def of_refresh(field: str) -> Any:
+    def of_refresh(field: str) -> Array:
         return field_of(table, field, taken)
 
     categories = (of_page("class_") >> 1).astype(np.uint8)
@@ -219,7 +238,7 @@ def survey(
     believed = (notes & at.MISTRUST) <= BELIEVED
     found = _change_rates(table, taken, believed, config, categories, budget.shard, pages)
     is_set = ~np.isnan(stated.changes_per_day)
-    valued = importance if quality is None else importance * quality
+    valued = importance if known.quality is None else importance * known.quality
 
     is_read = (of_page("class_") & 1) == 1
     is_gone = (notes & WAS_GONE) != 0
@@ -243,9 +262,9 @@ def survey(
     longest_ = np.where(longest_ > 0, longest_, config.longest_interval_days * DAY)
     pins = pins[sharing]
     caps = host_caps(policies)
-    names = hosts_of(slots) if caps or len(busy[0]) or _limits_all(budget) else None
+    names = known.hosts_of(slots) if caps or len(known.busy[0]) or _limits_all(budget) else None
     hosts = None if names is None else _limits_of_hosts(names, pages, caps, budget)
-    domains = _group_by_domain(domains_of(slots), pages, budget) if budget.limits_domains else None
+    domains = _group_by_domain(known.domains_of(slots), pages, budget) if budget.limits_domains else None
     groups, most = None, np.zeros(0)
     if domains is not None and np.isfinite(budget.domain_most):
         groups, most = domains.of, _most_of_domains(domains, hosts, budget)
@@ -256,7 +275,7 @@ def survey(
         with_unread = with_unread[np.isfinite(most[with_unread])]
         most[with_unread] *= 1 - budget.discovery_share  # the rest is for unread pages
     wanted = Demand(
-        weights=np.minimum(valued[sharing] * pages_everywhere * stated.factor[sharing], _MOST_WEIGHT),
+        weights=np.minimum(valued[sharing] * known.pages_everywhere * stated.factor[sharing], _MOST_WEIGHT),
         changes_per_day=unannounced[sharing],
         pinned=np.where(pins > 0, DAY / np.where(pins > 0, pins, 1.0), 0.0) if pins.any() else None,
         least=DAY / np.maximum(longest_, shortest),
@@ -270,11 +289,11 @@ def survey(
         slots=slots.astype(np.int32),
         category=categories,
         importance=importance,
-        quality=quality,
+        quality=known.quality,
         valued=valued,
-        waiting=waiting,
+        waiting=known.waiting,
         factor=stated.factor,
-        pages_everywhere=pages_everywhere,
+        pages_everywhere=known.pages_everywhere,
         changes_per_day=changes,
         changes_error=_set(found.errors, is_set, 0.0),
         known_from=_set(found.known_from, is_set, np.uint8(BY_POLICY)),
@@ -294,8 +313,8 @@ def survey(
         has_url=table.url_start[taken] != 0,
         hosts=hosts,
         domains=domains,
-        waits_until=None if names is None else _waits(names, busy),
-        worth=worth_of_pages,
+        waits_until=None if names is None else _waits(names, known.busy),
+        worth=known.worth,
         suspended=suspended,
     )
 
@@ -341,7 +360,7 @@ def _without_memory_for_zeros(column: Array) -> Array:
     return column if column.any() else np.broadcast_to(column.dtype.type(0), len(column))
 
 
-def _set(column: Array, is_set: Bools, values: Any) -> Any:
+def _set(column: Array, is_set: Bools, values: Array | float | np.uint8) -> Array:
     """A column with these values where they are set: itself where none is."""
     return np.where(is_set, values, column) if is_set.any() else column
 
@@ -372,7 +391,13 @@ def _worth_of_announcements(book: Book, pages: Ids) -> tuple[Floats, Floats]:
 
 
 def _change_rates(
-    table: Table, taken: Any, believed: Bools, config: RefreshConfig, categories: Bytes, shard: Shard, pages: Ids
+    table: Table,
+    taken: Ints | slice,
+    believed: Bools,
+    config: RefreshConfig,
+    categories: Bytes,
+    shard: Shard,
+    pages: Ids,
 ) -> ChangeRates:
     """The change rates of the pages at the slots taken, from their refresh rows."""
     if config.rate_prior == "fixed" or config.estimator == "thesis":

@@ -1,4 +1,4 @@
-"""A plan: how the bandwidth is shared among the pages of a survey, and when each page is due."""
+"""The schedule of a plan: how the bandwidth is shared among the pages of a survey, and when each page is due."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from opicflow.pipelines.ledger.config import RefreshConfig
-from opicflow.pipelines.ledger.plan.survey import BY_BUDGET, DAY, DISCOVERY, FORBIDDEN, LIMIT, Budget, Survey
+from opicflow.pipelines.ledger.plan.survey import BY_BUDGET, DAY, DISCOVERY, FORBIDDEN, LIMIT, Survey, Terms
 from opicflow.pipelines.refresh.strategies import Allocation, Costs, costs, solve
 from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints
 
@@ -18,10 +18,10 @@ _LONGEST_SECONDS = 1e12  # longer intervals count as never, and would not fit in
 
 
 @dataclass(frozen=True)
-class Sharing:
+class Schedule:
     """How a refresh strategy shares the bandwidth: the intervals of pages, and the fetches a day of each kind."""
 
-    plan: Allocation
+    allocation: Allocation
     intervals: Floats
     """Seconds between two fetches of every page of the survey; inf = it is not fetched again."""
     due: Ints
@@ -33,28 +33,29 @@ class Sharing:
     """Retries included."""
 
 
-def share_bandwidth(survey: Survey, config: RefreshConfig, budget: Budget) -> Sharing:
+def schedule_pages(survey: Survey, terms: Terms) -> Schedule:
     """Share the bandwidth. Discovery and retries take their parts first; the refresh strategy shares the rest.
 
     What discovery cannot use is for refreshing, and the reverse.
     """
+    config, budget = terms.config, terms.budget
     cycle_days = config.cycle_hours / 24
     now = survey.second
-    most_discovered = _most_discovered(survey, config, budget)
+    most_discovered = _most_discovered(survey, terms)
     discovery = min(budget.discovery_share * budget.per_day, most_discovered)
     retries = float((survey.retry_due <= now + cycle_days * DAY).sum()) / cycle_days
     rest = budget.per_day - discovery
     rest -= min(retries, _MOST_RETRIES * rest)
-    plan = solve(budget.strategy, survey.wanted, rest, config.alpha)
-    hurried = _hurried(survey, plan, now + cycle_days * DAY) / cycle_days
+    allocation = solve(budget.strategy, survey.wanted, rest, config.alpha)
+    hurried = _hurried(survey, allocation, now + cycle_days * DAY) / cycle_days
     if hurried:
-        plan = solve(budget.strategy, survey.wanted, rest - min(hurried, _MOST_HURRIED * rest), config.alpha)
-    unused = max(rest - hurried - float(plan.frequencies.sum()), 0.0)
+        allocation = solve(budget.strategy, survey.wanted, rest - min(hurried, _MOST_HURRIED * rest), config.alpha)
+    unused = max(rest - hurried - float(allocation.frequencies.sum()), 0.0)
     discovery += min(unused, most_discovered - discovery)
     intervals = np.full(len(survey), np.inf)
     intervals[survey.retried] = survey.retry_after
     with np.errstate(divide="ignore"):
-        intervals[survey.sharing] = DAY / plan.frequencies
+        intervals[survey.sharing] = DAY / allocation.frequencies
     due = _due_times(survey, intervals)
     rows = np.flatnonzero((survey.announced > 0) & (survey.decided_by == BY_BUDGET) & np.isfinite(intervals))
     finite = _finite(intervals[rows])
@@ -66,7 +67,7 @@ def share_bandwidth(survey: Survey, config: RefreshConfig, budget: Budget) -> Sh
     if survey.waits_until is not None:
         is_busy = (due >= 0) & (due < survey.waits_until)
         due, reasons = np.where(is_busy, survey.waits_until, due), np.where(is_busy, np.uint8(LIMIT), reasons)
-    return Sharing(plan, intervals, due, reasons, discovery, budget.per_day - discovery)
+    return Schedule(allocation, intervals, due, reasons, discovery, budget.per_day - discovery)
 
 
 def last_fetches(survey: Survey, intervals: Floats, rows: Ints | slice) -> Ints:
@@ -93,12 +94,12 @@ def _finite(intervals: Floats) -> Floats:
     return np.where(np.isinf(intervals), 0.0, np.minimum(intervals, _LONGEST_SECONDS))
 
 
-def _hurried(survey: Survey, plan: Allocation, until: float) -> int:
+def _hurried(survey: Survey, allocation: Allocation, until: float) -> int:
     """The number of pages due until a second because a change was announced, which would not be due otherwise."""
     rows = np.flatnonzero(survey.announced[survey.sharing] > 0)
-    rows = rows[plan.frequencies[rows] > 0]
+    rows = rows[allocation.frequencies[rows] > 0]
     pages = survey.sharing[rows]
-    seconds = DAY / plan.frequencies[rows]
+    seconds = DAY / allocation.frequencies[rows]
     waits = _waits_after_announcement(survey.announced[pages], survey.unannounced_per_day[pages], seconds)
     fetched = survey.fetched[pages]
     return int(((fetched + waits <= until) & (fetched + seconds > until)).sum())
@@ -116,8 +117,9 @@ def _waits_after_announcement(announced: Floats, changes_per_day: Floats, second
     return waits
 
 
-def _most_discovered(survey: Survey, config: RefreshConfig, budget: Budget) -> float:
+def _most_discovered(survey: Survey, terms: Terms) -> float:
     """The number of unread pages that could be fetched a day, within the limits of hosts and domains."""
+    config, budget = terms.config, terms.budget
     unread = can_be_ordered(survey, config) & (survey.decided_by == DISCOVERY)
     cycle_days = config.cycle_hours / 24
     most = float(unread.sum()) / cycle_days
@@ -133,9 +135,9 @@ def _most_discovered(survey: Survey, config: RefreshConfig, budget: Budget) -> f
     return most
 
 
-def cost_of(survey: Survey, shared: Sharing, alpha: float) -> Costs:
+def cost_of(survey: Survey, schedule: Schedule, alpha: float) -> Costs:
     """The cost of the frequencies by every measure, for each page of `survey.sharing` and in total."""
-    return costs(survey.wanted, shared.plan.frequencies, alpha)
+    return costs(survey.wanted, schedule.allocation.frequencies, alpha)
 
 
 def can_be_ordered(survey: Survey, config: RefreshConfig) -> Bools:

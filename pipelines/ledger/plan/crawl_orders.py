@@ -1,4 +1,4 @@
-"""The choice of a cycle: which pages of a survey are ordered, within the bandwidth and the limits of hosts and domains.
+"""The orders of a cycle: which pages of a survey are ordered, within the bandwidth and the limits of hosts and domains.
 
 Pages are taken in passes, until the cycle has as many as it may order:
 
@@ -22,9 +22,19 @@ from typing import NamedTuple
 import numpy as np
 
 from opicflow.pipelines.discovery.limits import best
-from opicflow.pipelines.ledger.config import UNITS_PER_PAGE, RefreshConfig
-from opicflow.pipelines.ledger.plan.plan import Sharing, can_be_ordered, last_fetches
-from opicflow.pipelines.ledger.plan.survey import BY_BUDGET, BY_PIN, DAY, DISCOVERY, Budget, HostLimits, HostsOf, Survey
+from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
+from opicflow.pipelines.ledger.plan.schedule import Schedule, can_be_ordered, last_fetches
+from opicflow.pipelines.ledger.plan.survey import (
+    BY_BUDGET,
+    BY_PIN,
+    DAY,
+    DISCOVERY,
+    Budget,
+    HostLimits,
+    HostsOf,
+    Survey,
+    Terms,
+)
 from opicflow.pipelines.ledger.plan.unread_pages import Worth
 from opicflow.pipelines.refresh.orders import Limit, OrderTimes, allowances, chosen, most_urgent, spread
 from opicflow.schemas.arrays import Array, Bools, Bytes, Floats, Ints
@@ -72,9 +82,8 @@ class Most(NamedTuple):
 
 def choose_orders(
     survey: Survey,
-    shared: Sharing,
-    config: RefreshConfig,
-    budget: Budget,
+    schedule: Schedule,
+    terms: Terms,
     most: Most,
     hosts_of: HostsOf,
 ) -> Orders:
@@ -82,17 +91,17 @@ def choose_orders(
 
     `hosts_of` returns a hash of the host of the page at each slot.
     """
-    now, cycle = survey.second, int(config.cycle_hours * 3600)
-    is_free = can_be_ordered(survey, config)
+    now, cycle = survey.second, terms.cycle_seconds
+    is_free = can_be_ordered(survey, terms.config)
     requested = is_free & survey.requested
     is_new = is_free & ~requested & (survey.decided_by == DISCOVERY)
-    is_refresh = is_free & ~requested & ~is_new & (shared.due >= 0)
-    columns = _Columns(survey, shared, config, budget, now + cycle)
+    is_refresh = is_free & ~requested & ~is_new & (schedule.due >= 0)
+    columns = _Columns(survey, schedule, terms, now + cycle)
     is_due, is_early, is_soon = columns.times(is_refresh)
     priority = columns.priority()
     del is_free, is_refresh  # there may be very many pages
 
-    choice = _Choice(survey, budget, most, cycle, is_new)
+    choice = _Choice(survey, terms.budget, most, cycle, is_new)
     choice.take(_REQUESTED, requested, priority, _MANY)
     refresh_most = most.all - most.discovery - choice.count
     choice.take(_REFRESH, is_due, columns.tier, refresh_most, priority, keeps_discovery=True)
@@ -155,9 +164,9 @@ def _within_domains(survey: Survey, worth: Worth, is_new: Bools, priority: Float
 class _Columns:
     """The columns that a choice reads, for any rows of a survey: few, as there may be very many pages."""
 
-    def __init__(self, survey: Survey, shared: Sharing, config: RefreshConfig, budget: Budget, until: int) -> None:
-        self._survey, self._shared, self._config = survey, shared, config
-        self._is_greedy = budget.strategy == "greedy"
+    def __init__(self, survey: Survey, schedule: Schedule, terms: Terms, until: int) -> None:
+        self._survey, self._schedule, self._config = survey, schedule, terms.config
+        self._is_greedy = terms.budget.strategy == "greedy"
         self._until = until
 
     def times(self, is_refresh: Bools) -> tuple[Bools, Bools, Bools]:
@@ -178,8 +187,8 @@ class _Columns:
         For pages that share the bandwidth the shortest interval after the last fetch, or now if a change was announced.
         Others wait until they are due.
         """
-        survey, shared = self._survey, self._shared
-        earliest = shared.due[rows]
+        survey, schedule = self._survey, self._schedule
+        earliest = schedule.due[rows]
         sharing = np.flatnonzero(survey.decided_by[rows] == BY_BUDGET)
         of = rows[sharing]
         shortest = np.zeros(len(of), np.int64)
@@ -190,11 +199,11 @@ class _Columns:
 
     def due(self, rows: Ints) -> Ints:
         """The second at which each page is due: for `greedy` as soon as it may be fetched again."""
-        return self.begins(rows) if self._is_greedy else self._shared.due[rows]
+        return self.begins(rows) if self._is_greedy else self._schedule.due[rows]
 
     def nearness(self, rows: Ints) -> Floats:
         """The part of its interval that has passed for each page at the end of the cycle."""
-        nearness: Floats = self._age(rows) / np.maximum(self._shared.intervals[rows], 1.0)
+        nearness: Floats = self._age(rows) / np.maximum(self._schedule.intervals[rows], 1.0)
         return nearness
 
     def tier(self, rows: Ints) -> Array:
@@ -216,7 +225,9 @@ class _Columns:
             if survey.wanted.least is not None:
                 with np.errstate(divide="ignore"):
                     longest = DAY / survey.wanted.least[np.searchsorted(survey.sharing, of)]
-            interval = np.full(len(of), np.inf) if self._is_greedy else self._shared.intervals[of]  # greedy means none
+            interval = (
+                np.full(len(of), np.inf) if self._is_greedy else self._schedule.intervals[of]
+            )  # greedy means none
             allowed = np.where(np.isfinite(interval), np.maximum(interval, longest), longest)
             tier[first + sharing] = self._age(of) >= np.minimum(_VERY_LATE * interval, allowed)
         return tier
@@ -261,7 +272,7 @@ class _Columns:
         return age
 
     def _since(self, rows: Ints | slice) -> Ints:
-        return last_fetches(self._survey, self._shared.intervals, rows)
+        return last_fetches(self._survey, self._schedule.intervals, rows)
 
 
 def _parts(rows: Ints) -> Iterator[Ints]:
