@@ -7,11 +7,9 @@ connection that trusts somebody else. No message shows a value, except for the f
 
 from __future__ import annotations
 
-import os
 import re
 import ssl
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -49,10 +47,7 @@ class RegistryAccess:
 _ALIASES = {
     "sasl.mechanisms": "sasl.mechanism",
     "ssl.ca.location": "ssl.truststore.location",
-    "ssl.ca.pem": "ssl.truststore.certificates",
     "ssl.certificate.location": "ssl.keystore.location",
-    "ssl.certificate.pem": "ssl.keystore.certificate.chain",
-    "ssl.key.pem": "ssl.keystore.key",
     "sasl.oauthbearer.client.id": "sasl.oauthbearer.client.credentials.client.id",
     "sasl.oauthbearer.client.secret": "sasl.oauthbearer.client.credentials.client.secret",
     "basic.auth.user.info": "schema.registry.basic.auth.user.info",
@@ -77,12 +72,8 @@ _USED = {
     "sasl.oauthbearer.extensions",
     "ssl.truststore.type",
     "ssl.truststore.location",
-    "ssl.truststore.certificates",
     "ssl.keystore.type",
     "ssl.keystore.location",
-    "ssl.keystore.certificate.chain",
-    "ssl.keystore.key",
-    "ssl.key.location",
     "ssl.key.password",
     "ssl.endpoint.identification.algorithm",
     "schema.registry.url",
@@ -97,15 +88,19 @@ _PASSED_OVER = re.compile(
 )
 """Kafka's own names of the families below that mean nothing to a client in Python."""
 
+_PEM_ELSEWHERE = frozenset(
+    [
+        "ssl.truststore.certificates",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.key.location",
+        "ssl.ca.pem",
+        "ssl.certificate.pem",
+        "ssl.key.pem",
+    ]
+)
+"""Names of other clients for PEM that is not in one file."""
 _FAMILIES = ("bootstrap", "security", "sasl", "ssl", "schema.registry")
-_MILLISECONDS = {
-    "request.timeout.ms": "request_timeout_ms",
-    "retry.backoff.ms": "retry_backoff_ms",
-    "reconnect.backoff.ms": "reconnect_backoff_ms",
-    "reconnect.backoff.max.ms": "reconnect_backoff_max_ms",
-    "metadata.max.age.ms": "metadata_max_age_ms",
-    "connections.max.idle.ms": "connections_max_idle_ms",
-}
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _OAUTH, _MSK = "OAUTHBEARER", "AWS_MSK_IAM"
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", _OAUTH, _MSK)
@@ -209,9 +204,6 @@ class Properties:
         settings: dict[str, object] = {"security_protocol": protocol}
         if self.get("client.id"):
             settings["client_id"] = self.get("client.id")
-        for name, setting in _MILLISECONDS.items():
-            if self.get(name):
-                settings[setting] = self._milliseconds(name)
         if protocol.startswith("SASL"):
             mechanism = self._one_of("sasl.mechanism", _MECHANISMS)
             settings |= {"sasl_mechanism": mechanism, **self._login(mechanism, protocol)}
@@ -341,12 +333,6 @@ class Properties:
             self._refuse(name, f"{what}: give one of {', '.join(known)}")
         return value
 
-    def _milliseconds(self, name: str) -> int:
-        value = self.values[name]
-        if not (value.isascii() and value.isdecimal() and 0 < int(value) < 1 << 31):
-            self._refuse(name, "no positive whole number: give milliseconds")
-        return int(value)
-
     def _credentials(self) -> tuple[str, str]:
         jaas = self.get("sasl.jaas.config")
         user, password = self._of_jaas(jaas) if jaas else (self.get("sasl.username"), self.get("sasl.password"))
@@ -379,58 +365,37 @@ class Properties:
         if algorithm.lower() not in ("", "https"):
             self._refuse("ssl.endpoint.identification.algorithm", "give https, or nothing to trust any host name")
         context.check_hostname = bool(algorithm)
-        authorities = self.get("ssl.truststore.certificates")
         store = self.get("ssl.truststore.location")
-        if authorities is not None or store is not None:
+        if store is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts these and no others
             context.check_hostname = bool(algorithm)
-            if authorities is None and store is not None:
-                authorities = self._pem("truststore", store).decode("ascii", "replace")
+            authorities = self._pem("truststore", store).decode("ascii", "ignore")  # there may be text between
             try:
-                context.load_verify_locations(cadata=_pem_lines(authorities or ""))
+                context.load_verify_locations(cadata=authorities)
             except (ssl.SSLError, ValueError):
-                name = "ssl.truststore.location" if store else "ssl.truststore.certificates"
-                self._refuse(name, "holds no certificates: give PEM, as openssl x509 writes it")
+                self._refuse("ssl.truststore.location", "holds no certificates: give PEM, as openssl x509 writes it")
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._load_identity(context)
         return context
 
     def _load_identity(self, context: ssl.SSLContext) -> None:
-        """The client's own certificate and key, if the file names one."""
-        chain, key = self.get("ssl.keystore.certificate.chain"), self.get("ssl.keystore.key")
-        store, key_file = self.get("ssl.keystore.location"), self.get("ssl.key.location")
-        if not (chain or key or store or key_file):
+        """Load the client's own certificate and key, if the file names a store of them."""
+        store = self.get("ssl.keystore.location")
+        if store is None:
             return
-        if bool(chain) != bool(key) or (key_file and not store):
-            self._refuse(
-                "ssl.keystore.key",
-                "a key and its certificate belong together: give ssl.keystore.certificate.chain and ssl.keystore.key, "
-                "or ssl.keystore.location with both",
-            )
-        if chain and key:
-            whole = f"{_pem_lines(chain)}\n{_pem_lines(key)}\n".encode()
-        else:
-            whole = self._pem("keystore", store or "")
-            if key_file:
-                whole += b"\n" + self._pem("key", key_file)
+        self._pem("keystore", store)
         password = Secret(self.get("ssl.key.password") or "")
-        # OpenSSL reads files only: a temporary one that no other user may read.
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "identity.pem")
-            with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
-                file.write(whole)
-            try:
-                context.load_cert_chain(path, password=lambda: str(password))  # never prompts at the terminal
-            except (ssl.SSLError, ValueError):
-                self._refuse(
-                    "ssl.keystore",
-                    "its key does not open, or does not belong to its certificate: see to both, and to "
-                    "ssl.key.password",
-                )
+        try:
+            context.load_cert_chain(store, password=lambda: str(password))  # never prompts at the terminal
+        except (ssl.SSLError, ValueError):
+            self._refuse(
+                "ssl.keystore",
+                "its key does not open, or does not belong to its certificate: see to both, and to ssl.key.password",
+            )
 
     def _pem(self, store: str, path: str) -> bytes:
         """The contents of a file in PEM. For a store of Java, the error has the command that converts it."""
-        name = "ssl.key.location" if store == "key" else f"ssl.{store}.location"
+        name = f"ssl.{store}.location"
         try:
             contents = Path(path).read_bytes()
         except OSError as problem:
@@ -439,7 +404,7 @@ class Properties:
         if kind not in ("", "PEM") or _PEM not in contents:
             to_pkcs12 = f"keytool -importkeystore -srckeystore {path} -destkeystore store.p12 -deststoretype PKCS12"
             to_pem = "openssl pkcs12 -in store.p12 " + ("-nokeys " if store == "truststore" else "") + "-out store.pem"
-            beside = {"truststore": "ssl.ca.location", "keystore": "ssl.certificate.location"}.get(store, name)
+            beside = "ssl.ca.location" if store == "truststore" else "ssl.certificate.location"
             self._refuse(
                 name,
                 f"{path} is {'no PEM' if kind in ('', 'PEM') else f'of type {kind[:20]}'}: convert it ({to_pkcs12}; "
@@ -489,6 +454,11 @@ def warn_once(line: str) -> None:
 def _check_name(path: str, name: str) -> None:
     if not name.startswith(tuple(f"{family}." for family in _FAMILIES)):
         return
+    if name in _PEM_ELSEWHERE:
+        raise KafkaRefused(
+            f"{path}: {name} is not read: write PEM to a file, a key below its certificate, and name the file in "
+            "ssl.truststore.location or ssl.keystore.location"
+        )
     known = _USED | set(_ALIASES)
     if name in known or _PASSED_OVER.fullmatch(name):
         return
@@ -503,10 +473,3 @@ def _unquoted(value: str) -> str:
     if value[0] not in "\"'":
         return value
     return re.sub(r"\\(.)", lambda found: _ESCAPED.get(found[1], found[1]), value[1:-1], flags=re.DOTALL)
-
-
-def _pem_lines(text: str) -> str:
-    """PEM that may have been written as one line, with blanks for its line ends, as Kafka takes it."""
-    blocks = re.findall(r"(-----BEGIN [A-Z0-9 ]+-----)(.*?)(-----END [A-Z0-9 ]+-----)", text, re.DOTALL)
-    inner = [middle if ":" in middle else "\n".join(middle.split()) for _, middle, _ in blocks]
-    return "\n".join(f"{begin}\n{middle}\n{end}" for (begin, _, end), middle in zip(blocks, inner, strict=True))

@@ -167,7 +167,7 @@ def test_names_of_other_clients_are_ignored(properties: Callable[[str], str]) ->
         "group.id=g\nacks=all\nkey.deserializer=x\nssl.protocol=TLSv1.3\nsasl.login.class=x\nclient.id=me\n"
         "security.protocol=PLAINTEXT\nrequest.timeout.ms=4000\n"
     )
-    assert settings_of(path) == {"security_protocol": "PLAINTEXT", "client_id": "me", "request_timeout_ms": 4000}
+    assert settings_of(path) == {"security_protocol": "PLAINTEXT", "client_id": "me"}
 
 
 @pytest.mark.parametrize(
@@ -182,14 +182,10 @@ def test_names_of_other_clients_are_ignored(properties: Callable[[str], str]) ->
         (f"{LOGIN}sasl.jaas.config={JAAS} username=alice;", "sasl.jaas.config: no password"),
         (f'{LOGIN}sasl.jaas.config={JAAS} username=alice password="hush', "sasl.jaas.config: not understood"),
         (f"{LOGIN}sasl.jaas.config=a.Krb5LoginModule required password=hush;", "a.Krb5LoginModule does not work here"),
-        ("request.timeout.ms=hush", "request.timeout.ms: no positive whole number"),
         ("security.protocol=SSL\nssl.truststore.location=/is/not/there", "/is/not/there: No such file"),
-        (
-            "security.protocol=SSL\nssl.truststore.certificates=hush",
-            "ssl.truststore.certificates: holds no certificates",
-        ),
+        ("security.protocol=SSL\nssl.truststore.certificates=hush", "not read: write PEM to a file"),
         ("security.protocol=SSL\nssl.endpoint.identification.algorithm=x", "give https, or nothing"),
-        ("security.protocol=SSL\nssl.keystore.key=hush", "a key and its certificate belong together"),
+        ("security.protocol=SSL\nssl.keystore.key=hush", "ssl.keystore.key is not read: write PEM to a file"),
     ],
 )
 def test_a_wrong_setting_is_refused_by_name(properties: Callable[[str], str], text: str, message: str) -> None:
@@ -233,14 +229,15 @@ def test_a_pem_file_beside_the_java_store_is_used(properties: Callable[[str], st
     assert len(settings_of(path)["ssl_context"].get_ca_certs()) == 1
 
 
-def test_certificates_and_keys_may_be_in_the_file(properties: Callable[[str], str]) -> None:
-    authority, server = (pem.decode() for pem in authority_and_server("127.0.0.1"))
-    key, chain = re.fullmatch(r"(.*?END PRIVATE KEY-----\n)(.*)", server, re.DOTALL).groups()  # type: ignore[union-attr]
-    one_line = {name: " ".join(pem.split("\n")) for name, pem in (("ca", authority), ("key", key), ("chain", chain))}
+def test_the_certificate_and_the_key_of_the_client_are_in_one_file(
+    properties: Callable[[str], str], tmp_path: Path
+) -> None:
+    authority, own = authority_and_server("127.0.0.1")
+    (tmp_path / "ca.pem").write_bytes("Müller\n".encode() + authority)
+    (tmp_path / "own.pem").write_bytes(own)
     path = properties(
-        f"security.protocol=SSL\nssl.truststore.certificates={one_line['ca']}\n"
-        f"ssl.keystore.key={one_line['key']}\nssl.keystore.certificate.chain={one_line['chain']}\n"
-        "ssl.endpoint.identification.algorithm=\n"
+        f"security.protocol=SSL\nssl.truststore.location={tmp_path / 'ca.pem'}\n"
+        f"ssl.keystore.location={tmp_path / 'own.pem'}\nssl.endpoint.identification.algorithm=\n"
     )
     context = settings_of(path)["ssl_context"]
     assert len(context.get_ca_certs()) == 1
@@ -248,12 +245,9 @@ def test_certificates_and_keys_may_be_in_the_file(properties: Callable[[str], st
 
 
 def test_a_key_of_another_certificate_is_refused(properties: Callable[[str], str], tmp_path: Path) -> None:
-    (tmp_path / "cert.pem").write_bytes(authority_and_server("127.0.0.1")[0])
-    (tmp_path / "key.pem").write_bytes(authority_and_server("127.0.0.1")[1])
-    path = properties(
-        f"security.protocol=SSL\nssl.certificate.location={tmp_path / 'cert.pem'}\n"
-        f"ssl.key.location={tmp_path / 'key.pem'}\nssl.key.password=hush"
-    )
+    certificate, (_, other) = authority_and_server("127.0.0.1")[0], authority_and_server("127.0.0.1")
+    (tmp_path / "own.pem").write_bytes(certificate + other.partition(b"-----BEGIN CERT")[0])
+    path = properties(f"security.protocol=SSL\nssl.certificate.location={tmp_path / 'own.pem'}\nssl.key.password=hush")
     with pytest.raises(KafkaRefused, match="its key does not open, or does not belong to its certificate") as refused:
         settings_of(path)
     assert "hush" not in str(refused.value)
