@@ -19,6 +19,7 @@ import orjson
 import zstandard
 from fastavro.schema import to_parsing_canonical_form
 
+from opicflow.connectors.files.growing_text import GrowingText
 from opicflow.connectors.files.opening import Block, Damage
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, Reason
 from opicflow.schemas.errors import UserError
@@ -101,33 +102,31 @@ def is_plain(writer: WriterSchema) -> bool:
     return not _has_other_times(writer.parsed) and to_parsing_canonical_form(writer.parsed) == _canonical_form()
 
 
-def read_blocks(container: Container, pieces: Iterable[Block | Damage], start: int) -> Iterator[AvroBlock]:
-    """Yield the blocks from `start`, the begin of one. After damage it continues at the next one that it finds."""
-    tape, at = _Tape(pieces, start), start
-    while tape.has(at, 1):
-        tape.release(at)
-        begin = at
+def read_blocks(container: Container, pieces: Iterable[Block | Damage]) -> Iterator[AvroBlock]:
+    """Yield the blocks of pieces that begin with one. After damage it continues at the next one that it finds."""
+    # Damage counts as one byte: the block that holds it will not fit its marker.
+    text = GrowingText(piece if isinstance(piece, Block) else Block(piece.offset, b"\0") for piece in pieces)
+    while text.head(1):
+        begin = text.offset
         try:
-            records, data, at = tape.block(begin, container.sync)
+            records, data, size = _block_in(text, 0, container.sync)
         except _Corrupt as problem:
-            at, damaged = tape.pass_damage(begin, problem.end, container.sync)
-            ends_with_marker = tape.view(at - _SYNC_BYTES, _SYNC_BYTES) == container.sync
-            is_cut = problem.is_cut and not ends_with_marker and not tape.has(at, 1)
-            yield AvroBlock(begin, at, 0, b"", damaged, f"the block is damaged: {problem}", is_cut=is_cut)
+            damaged, is_found = _pass_damage(text, problem.size, container.sync)
+            is_cut = problem.is_cut and not is_found and not text.head(1)
+            yield AvroBlock(begin, text.offset, 0, b"", damaged, f"the block is damaged: {problem}", is_cut=is_cut)
             continue
+        text.at += size
         try:
             unpacked = container.unpack(data)
         except (zlib.error, zstandard.ZstdError, OSError, lzma.LZMAError, EOFError, ValueError) as problem:
-            damaged = bytes(data[:_KEPT_BYTES])
-            yield AvroBlock(
-                begin, at, 0, b"", damaged, f"the block of {records} records cannot be unpacked: {one_line(problem)}"
-            )
+            detail = f"the block of {records} records cannot be unpacked: {one_line(problem)}"
+            yield AvroBlock(begin, text.offset, 0, b"", bytes(data[:_KEPT_BYTES]), detail)
             continue
         if len(unpacked) > MOST_BLOCK_BYTES:
             detail = f"the block of {records} records unpacks to more than {MOST_BLOCK_BYTES} bytes: write smaller ones"
-            yield AvroBlock(begin, at, 0, b"", bytes(data[:_KEPT_BYTES]), detail, Reason.TOO_LARGE)
+            yield AvroBlock(begin, text.offset, 0, b"", bytes(data[:_KEPT_BYTES]), detail, Reason.TOO_LARGE)
         else:
-            yield AvroBlock(begin, at, records, unpacked)
+            yield AvroBlock(begin, text.offset, records, unpacked)
 
 
 @cache
@@ -201,83 +200,57 @@ _CODECS: dict[str, Callable[[Data], Data]] = {
 
 
 class _Corrupt(Exception):
-    """A block is damaged. `end` is its end if only its marker is wrong, else 0. `is_cut`: the file ends within it."""
+    """A block is damaged. `size` is its size if only its marker is wrong, else 0. `is_cut`: the file ends within it."""
 
-    def __init__(self, message: str, end: int = 0, is_cut: bool = False) -> None:
+    def __init__(self, message: str, size: int = 0, is_cut: bool = False) -> None:
         super().__init__(message)
-        self.end, self.is_cut = end, is_cut
+        self.size, self.is_cut = size, is_cut
 
 
-class _Tape:
-    """The bytes of a file from an offset on; bytes before `release` are dropped."""
+def _block_in(text: GrowingText, skip: int, sync: bytes) -> tuple[int, Data, int]:
+    """Return the number of records of the block `skip` bytes further on, its data, and its size."""
+    head = text.head(skip + 2 * MOST_BYTES)[skip:]
+    try:
+        records, used = decode_signed(head, 0)
+        size, used = decode_signed(head, used)
+    except EOFError:
+        raise _Corrupt("the file ends in it", is_cut=True) from None
+    except OverflowError:
+        raise _Corrupt("its sizes are absurd") from None
+    if not 0 <= records < 1 << 31 or not 0 <= size <= _MOST_PACKED_BYTES:
+        raise _Corrupt("its sizes are absurd")
+    end = used + size + _SYNC_BYTES
+    whole = memoryview(text.head(skip + end))[skip:]
+    if len(whole) < end:
+        raise _Corrupt("the file ends in it", is_cut=True)
+    if whole[used + size :] != sync:
+        raise _Corrupt("its sync marker does not fit", end)
+    return records, whole[used : used + size], end
 
-    def __init__(self, pieces: Iterable[Block | Damage], start: int) -> None:
-        self._pieces = iter(pieces)
-        self._held = b""
-        self._held_at = start
-        self._needed_at = start
 
-    def has(self, at: int, size: int) -> bool:
-        """Read until there are `size` bytes from `at`; False at the end of the file."""
-        missing = at + size - self._held_at - len(self._held)
-        if missing <= 0:
-            return True
-        parts = [memoryview(self._held)[self._needed_at - self._held_at :]]
-        self._held_at = self._needed_at
-        while missing > 0 and (piece := next(self._pieces, None)) is not None:
-            # Damage counts as one byte: the block that holds it will not fit its marker.
-            parts.append(memoryview(piece.data if isinstance(piece, Block) else b"\0"))
-            missing -= len(parts[-1])
-        self._held = b"".join(parts)
-        return missing <= 0
+def _pass_damage(text: GrowingText, size: int, sync: bytes) -> tuple[bytes, bool]:
+    """Pass a damaged block, of this size if only its marker is wrong.
 
-    def release(self, at: int) -> None:
-        """Allow the bytes before `at` to be dropped."""
-        self._needed_at = at
-
-    def view(self, at: int, size: int) -> memoryview:
-        """Bytes that are there; fewer at the end of the file."""
-        begin = at - self._held_at
-        return memoryview(self._held)[begin : begin + size]
-
-    def block(self, at: int, sync: bytes) -> tuple[int, memoryview, int]:
-        """The block that begins at `at`: how many records it has, its data, and where it ends."""
-        self.has(at, 2 * MOST_BYTES)
-        head = bytes(self.view(at, 2 * MOST_BYTES))
+    Returns the first bytes that were passed, and whether a marker ends them.
+    """
+    if size:
         try:
-            records, used = decode_signed(head, 0)
-            size, used = decode_signed(head, used)
-        except EOFError:
-            raise _Corrupt("the file ends in it", is_cut=True) from None
-        except OverflowError:
-            raise _Corrupt("its sizes are absurd") from None
-        if not 0 <= records < 1 << 31 or not 0 <= size <= _MOST_PACKED_BYTES:
-            raise _Corrupt("its sizes are absurd")
-        begin, end = at + used, at + used + size + _SYNC_BYTES
-        if not self.has(begin, size + _SYNC_BYTES):
-            raise _Corrupt("the file ends in it", is_cut=True)
-        if self.view(begin + size, _SYNC_BYTES) != sync:
-            raise _Corrupt("its sync marker does not fit", end)
-        return records, self.view(begin, size), end
-
-    def pass_damage(self, at: int, end: int, sync: bytes) -> tuple[int, bytes]:
-        """The beginning of the block after the damaged one at `at`, or the end; and the first bytes passed over."""
-        if end:
-            try:
-                self.block(end, sync)  # only the marker between them is damaged
-            except _Corrupt:
-                pass
-            else:
-                return end, bytes(self.view(at, min(end - at, _KEPT_BYTES)))
-        passed = b""
-        while self.has(at, _SYNC_BYTES):
-            begin = at - self._held_at
-            found = self._held.find(sync, begin)
-            until = found + _SYNC_BYTES if found >= 0 else len(self._held) - _SYNC_BYTES + 1
-            passed += self._held[begin : min(until, begin + _KEPT_BYTES - len(passed))]
-            at = self._held_at + until
-            self.release(at)
-            if found >= 0:
-                return at, passed
-        rest = len(self._held) - (at - self._held_at)
-        return at + rest, passed + bytes(self.view(at, min(rest, _KEPT_BYTES - len(passed))))
+            _block_in(text, size, sync)
+        except _Corrupt:
+            pass
+        else:
+            damaged = text.head(min(size, _KEPT_BYTES))
+            text.at += size
+            return damaged, False
+    passed, is_found = b"", False
+    while not is_found and len(text.head(_SYNC_BYTES)) == _SYNC_BYTES:
+        found = text.data.find(sync, text.at)
+        is_found = found >= 0
+        until = (found if is_found else len(text.data) - 2 * _SYNC_BYTES + 1) + _SYNC_BYTES
+        passed += text.data[text.at : min(until, text.at + _KEPT_BYTES - len(passed))]
+        text.at = until
+    if not is_found:
+        rest = text.head(_SYNC_BYTES)
+        passed += rest[: _KEPT_BYTES - len(passed)]
+        text.at += len(rest)
+    return passed, is_found

@@ -313,13 +313,12 @@ def _avro(blocks: Iterator[Block | Damage], input_range: FileRange) -> Generator
             yield _of_reject(0, size, reject)
         return False
     pieces: Iterable[Block | Damage] = blocks
-    begin = start = input_range.start
-    if start == 0:
+    begin = input_range.start
+    if begin == 0:
         pieces = chain([Block(container.size, first[container.size :])], blocks)
-        start = container.size
     held: list[AvroBlock] = []
     end, size, waits = begin, 0, False
-    for block in read_blocks(container, pieces, start):
+    for block in read_blocks(container, pieces):
         if _is_behind(block.offset, input_range):
             break
         if block.is_cut and input_range.may_grow:

@@ -87,7 +87,7 @@ def blocks_of(data: bytes, start: int = 0, piece: int = 1000, container: Contain
     container = container or read_header(data)
     start = start or container.size
     pieces = [Block(at, data[at : at + piece]) for at in range(start, len(data), piece)]
-    blocks = list(read_blocks(container, pieces, start))
+    blocks = list(read_blocks(container, pieces))
     ends = [start, *(block.end for block in blocks)]
     assert [block.offset for block in blocks] == ends[:-1] and ends[-1] == len(data)
     return blocks

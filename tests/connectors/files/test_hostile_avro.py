@@ -112,7 +112,7 @@ def read_without_a_limit() -> None:
     decode_messages(message_batch([], 0, 0), "f", lambda frame: None)
     data = file(schema("CrawlEvent"), encode_event(CrawlEvent("a")))
     container = read_header(data)
-    blocks = list(read_blocks(container, [Block(container.size, data[container.size :])], container.size))
+    blocks = list(read_blocks(container, [Block(container.size, data[container.size :])]))
     messages_of_blocks(container, blocks, "f", b"")
 
 
