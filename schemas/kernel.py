@@ -52,7 +52,6 @@ _MADE_OF = {
         "pipelines/refresh",
         "pipelines/lab/web",
         "pipelines/ranks/graph",
-        "pipelines/ranks/graph/community",
         "pipelines/stages",
     ),
 }

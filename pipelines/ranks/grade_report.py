@@ -6,7 +6,7 @@ import argparse
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from opicflow.connectors.files.opening import STDIN, InputRefused
 from opicflow.pipelines.cli.text import counted, print_lines, safe_json
@@ -330,7 +330,7 @@ def _as_json(
     found: _Graded,
     plan: GradingPlan,
     notes: Sequence[str],
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return everything as JSON. Undefined figures are null."""
     import numpy as np
 
@@ -377,10 +377,10 @@ def _as_json(
     }
 
 
-def _measure_as_json(measured: MeasuredAgreement, judged: Sequence[_Judged]) -> dict[str, Any]:
-    rows: list[dict[str, Any]] = []
+def _measure_as_json(measured: MeasuredAgreement, judged: Sequence[_Judged]) -> dict[str, object]:
+    rows: list[dict[str, object]] = []
     for one, agreement in zip(judged, measured.agreements, strict=True):
-        row: dict[str, Any] = {"name": one.name, **agreement.estimate._asdict()}
+        row: dict[str, object] = {"name": one.name, **agreement.estimate._asdict()}
         if agreement.difference is not None:
             estimate = agreement.difference.estimate
             row["less_first"] = {

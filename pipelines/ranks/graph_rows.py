@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
 from opicflow.connectors.files.rank_writer import RankRows
-from opicflow.pipelines.ranks.graph.solver import Rank
 from opicflow.pipelines.ranks.graph.store import StoredGraph
 from opicflow.schemas.arrays import Floats
 
 _ROWS_AT_ONCE = 1 << 16
+
+
+class TopPage(TypedDict):
+    """A page with a high rank; its URL is empty if the graph has only the id."""
+
+    url: str
+    page: str
+    rank: float
 
 
 def urls_of(stored: StoredGraph, first: int, end: int) -> list[str]:
@@ -24,11 +31,6 @@ def urls_of(stored: StoredGraph, first: int, end: int) -> list[str]:
     return [text[begin:end] for begin, end in zip([0, *cuts[:-1]], cuts, strict=True)]
 
 
-def rank_rows(stored: StoredGraph, ranked: Sequence[Rank]) -> Iterator[RankRows]:
-    """Return the rows of a file of ranks."""
-    return value_rows(stored, [one.values for one in ranked])
-
-
 def value_rows(stored: StoredGraph, columns: Sequence[Floats]) -> Iterator[RankRows]:
     """Yield the rows of a file of values by page: a column each."""
     for first in range(0, stored.pages, _ROWS_AT_ONCE):
@@ -37,7 +39,7 @@ def value_rows(stored: StoredGraph, columns: Sequence[Floats]) -> Iterator[RankR
         yield RankRows(urls_of(stored, first, end), stored.ids(first, end), values)
 
 
-def top_pages(stored: StoredGraph, values: Floats, count: int) -> list[dict[str, Any]]:
+def top_pages(stored: StoredGraph, values: Floats, count: int) -> list[TopPage]:
     """Return the pages with the highest ranks."""
     best = np.empty(0, np.int64)
     for first in range(0, stored.pages, _ROWS_AT_ONCE):  # never a copy of the whole vector

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import xxhash
@@ -18,8 +17,8 @@ from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.log_reader import FileRange, known_format
 from opicflow.connectors.files.opening import STDIN, InputRefused, expand, is_compressed
 from opicflow.connectors.files.reading import ANY, Reading
-from opicflow.pipelines.ledger import Kind, Ledger, Outcome
-from opicflow.pipelines.ranks.graph.builder import MOST_BUCKETS, BuildPlan, GraphBuilder
+from opicflow.pipelines.ledger import CrawlItems, Kind, Ledger, Outcome
+from opicflow.pipelines.ranks.graph.builder import MOST_BUCKETS, BuildPlan, GraphBuilder, LogPlace
 from opicflow.pipelines.ranks.graph.store import NO_CATEGORY, StoredGraph
 from opicflow.pipelines.stages.decode import decode_range
 from opicflow.pipelines.stages.decoded_batch import route_rows
@@ -130,7 +129,8 @@ class _LogReader:
     ) -> None:
         self.builder, self.rules, self.progress, self.reading = builder, rules, progress, reading
         self.sources, self.sizes = sources, sizes
-        position = builder.position or {"file": 0, "at": 0, "events": 0, "reasons": {}}
+        nothing: LogPlace = {"file": 0, "at": 0, "events": 0, "reasons": {}}
+        position = builder.position or nothing
         self.file, self.at, self.events = position["file"], position["at"], position["events"]
         self.reasons: Counter[str] = Counter(position["reasons"])
         self.begun = time.perf_counter()
@@ -164,7 +164,7 @@ class _LogReader:
     def _checkpoint(self, file: int, at: int) -> None:
         self.builder.checkpoint({"file": file, "at": at, "events": self.events, "reasons": dict(self.reasons)})
 
-    def _add(self, items: Any, together: bool) -> None:
+    def _add(self, items: CrawlItems, together: bool) -> None:
         if not len(items):
             return
         self.builder.add_pages(items.page, items.category, items.url_starts, items.url_bytes)

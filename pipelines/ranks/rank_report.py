@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from opicflow.pipelines.cli.text import counted, print_lines
 
@@ -52,7 +52,7 @@ def _print_spam_mass(stored: StoredGraph, ranked: Sequence[Rank], top: int) -> N
 
 
 def print_sites(
-    stored: StoredGraph, how: SiteRankOptions, ranked: SiteRanks, top: Sequence[dict[str, Any]], seconds: float
+    stored: StoredGraph, how: SiteRankOptions, ranked: SiteRanks, top: Sequence[dict[str, str | float]], seconds: float
 ) -> None:
     """Print what sites were made of, and the highest."""
     rules, graph = how.rules, ranked.graph
@@ -102,7 +102,7 @@ def describe_harmonic(found: HarmonicCentrality, noun: str = "page") -> str:
     return f"{words}; NOT COMPLETE: only distances up to {found.distance:,} count: give more --max-iterations"
 
 
-def rank_as_json(one: Rank) -> dict[str, Any]:
+def rank_as_json(one: Rank) -> dict[str, object]:
     """Return how a rank was computed."""
     return {
         "name": one.name,
@@ -113,7 +113,7 @@ def rank_as_json(one: Rank) -> dict[str, Any]:
     }
 
 
-def harmonic_as_json(found: HarmonicCentrality) -> dict[str, Any]:
+def harmonic_as_json(found: HarmonicCentrality) -> dict[str, object]:
     """Return how harmonic centrality was computed."""
     return {
         "registers": found.registers,
@@ -123,10 +123,10 @@ def harmonic_as_json(found: HarmonicCentrality) -> dict[str, Any]:
     }
 
 
-def sites_as_json(stored: StoredGraph, how: SiteRankOptions, ranked: SiteRanks, seconds: float) -> dict[str, Any]:
+def sites_as_json(stored: StoredGraph, how: SiteRankOptions, ranked: SiteRanks, seconds: float) -> dict[str, object]:
     """Return what sites were made of, and how they were ranked."""
     graph = ranked.graph
-    summary: dict[str, Any] = {
+    summary: dict[str, object] = {
         "pages": stored.pages,
         "links": stored.links,
         "by": how.rules.by,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 
@@ -73,7 +74,7 @@ class SiteRanks:
         for first in range(0, len(self.order), _ROWS_AT_ONCE):
             yield self._columns(self.order[first : first + _ROWS_AT_ONCE])
 
-    def top(self, count: int) -> list[dict[str, Any]]:
+    def top(self, count: int) -> list[dict[str, str | float]]:
         """Return the first rows, as plain values."""
         columns = self._columns(self.order[:count])
         values = (column if isinstance(column, list) else column.tolist() for column in columns.values())
@@ -85,9 +86,9 @@ class SiteRanks:
         positions[_ordered(values, self.names)] = 1 + np.arange(len(values))
         return positions
 
-    def _columns(self, sites: Ints) -> dict[str, Any]:
+    def _columns(self, sites: Ints) -> TableRows:
         graph = self.graph
-        ranks: dict[str, Any] = {}
+        ranks: dict[str, Floats] = {}
         if self.rank is not None:
             values = self.rank.values[sites]
             ranks |= {"importance": values, "score": values * graph.sites}
@@ -103,31 +104,35 @@ class SiteRanks:
         }
 
 
-@dataclass(frozen=True)
-class SiteProgress:
-    """The calls made while sites are ranked.
+class SiteProgress(Protocol):
+    """Shows how far the ranks of sites are."""
 
-    `folding` with the parts of the scan of pages that are done, and how many there are; `ranking` after each step of
-    importance, `scanning` after each scan for harmonic centrality, `searching` with the sites whose exact values are
-    known, and how many there are.
-    """
+    def show_folding(self, done: int, of: int) -> None:
+        """Called with the parts of the scan of pages that are done, and how many there are."""
 
-    folding: Callable[[int, int], None] = lambda done, of: None
-    ranking: Callable[[int, float], None] = lambda step, left: None
-    scanning: Callable[[int, int], None] = lambda radius, growing: None
-    searching: Callable[[int, int], None] = lambda done, of: None
+    def show_iterations(self, name: str, iterations: float, residual: float) -> None:
+        """Called after each step of importance."""
+
+    def show_search(self, done: int, of: int) -> None:
+        """Called with the sites whose exact harmonic centrality is known, and how many there are."""
+
+    def show_scan(self, radius: int, growing: int) -> None:
+        """Called after each scan for harmonic centrality."""
 
 
-def rank_sites(stored: StoredGraph, options: SiteRankOptions, progress: SiteProgress | None = None) -> SiteRanks:
+def rank_sites(stored: StoredGraph, options: SiteRankOptions, progress: SiteProgress) -> SiteRanks:
     """Fold a graph and rank its sites."""
-    shown = progress or SiteProgress()
     if _BYTES_A_PAGE * stored.pages > options.memory_bytes // 2:
         with tempfile.TemporaryDirectory(prefix="sites-", dir=options.work or stored.path) as folder:
-            graph = fold(stored, options.rules, Path(folder), shown.folding)
+            graph = fold(stored, options.rules, Path(folder), progress.show_folding)
     else:
-        graph = fold(stored, options.rules, None, shown.folding)
-    harmonic = None if options.harmonic is None else _harmonic_of(stored, graph, options.harmonic, options, shown)
-    rank = None if options.settings is None else graph.rank(options.settings, shown.ranking)
+        graph = fold(stored, options.rules, None, progress.show_folding)
+    harmonic = None if options.harmonic is None else _harmonic_of(stored, graph, options.harmonic, options, progress)
+    rank = (
+        None
+        if options.settings is None
+        else graph.rank(options.settings, partial(progress.show_iterations, "importance"))
+    )
     ordering = harmonic if options.is_by_harmonic else rank
     if ordering is None:
         raise ValueError("sites are ordered by a rank that is not computed")
@@ -136,18 +141,18 @@ def rank_sites(stored: StoredGraph, options: SiteRankOptions, progress: SiteProg
 
 
 def _harmonic_of(
-    stored: StoredGraph, graph: SiteGraph, how: HarmonicOptions, options: SiteRankOptions, shown: SiteProgress
+    stored: StoredGraph, graph: SiteGraph, how: HarmonicOptions, options: SiteRankOptions, progress: SiteProgress
 ) -> HarmonicCentrality:
     links = graph.links(stored.path)
     if how.is_exact:
-        return exact_harmonic(links, lambda done: shown.searching(done, graph.sites))
+        return exact_harmonic(links, lambda done: progress.show_search(done, graph.sites))
     needed = hyperball_bytes(graph.sites, how.log2_registers)
     if needed > options.memory_bytes:
         raise GraphRefused(
             f"{stored.path}: 2^{how.log2_registers} registers of {graph.sites:,} {options.rules.by}s take "
             f"{needed >> 20:,} MB: give more --memory, or fewer --registers"
         )
-    return hyperball(links, how.log2_registers, how.seed, options.max_iterations, shown.scanning)
+    return hyperball(links, how.log2_registers, how.seed, options.max_iterations, progress.show_scan)
 
 
 def _ordered(values: Floats, names: list[str]) -> Ints:

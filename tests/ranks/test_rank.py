@@ -19,7 +19,7 @@ from opicflow.pipelines.ranks.graph.hosts import weights_of_hosts
 from opicflow.pipelines.ranks.graph.oracle import pagerank
 from opicflow.pipelines.ranks.graph.store import StoredGraph, mixed, unmixed
 from opicflow.pipelines.ranks.graph_options import size_of
-from opicflow.pipelines.ranks.rank_specs import parse_ranks
+from opicflow.pipelines.ranks.graph_ranks import parse_ranks
 from opicflow.schemas.errors import Interrupted
 from opicflow.schemas.pages import page_id, page_ids
 from support import commands

@@ -215,7 +215,7 @@ def test_a_list_of_common_crawl_has_both_ranks_and_their_places(built: Path, tmp
         (["--by", "host", "--internal", "nan"], "'nan' is not keep, drop or a number from 0"),
         (["--by", "host", "--ranks", "hubs"], "sites have one rank, importance: omit --ranks"),
         (["--by", "host", "--start", "{d}/s.csv"], "--start, --by host"),
-        (["--by", "host", "--gauss-seidel", "--dangling", "normalise"], "--gauss-seidel, --by host"),
+        (["--by", "host", "--gauss-seidel", "--dangling", "normalise"], "gauss-seidel: it goes with dangling teleport"),
         (["--by", "host", "--out", "{d}/s.xls"], "ranks end in .csv"),
         (["--by", "host", "--good-share", "0.5"], "--good-share, --by host: sites have no spam mass: omit it"),
         (["--good-share", "0.85"], "--good-share: it is for spam mass: add spam-mass to --ranks, or omit it"),

@@ -13,7 +13,7 @@ from opicflow.pipelines.ranks.graph.csr import Graph
 from opicflow.pipelines.ranks.graph.hosts import weights_of_hosts
 from opicflow.pipelines.ranks.graph.oracle import pagerank
 from opicflow.pipelines.ranks.graph.trust import spam_mass
-from opicflow.pipelines.ranks.rank_specs import RankSpec, parse_ranks
+from opicflow.pipelines.ranks.graph_ranks import RankSpec, parse_ranks
 from support.commands import command, output_of
 
 

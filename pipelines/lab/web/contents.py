@@ -8,12 +8,12 @@ visit. So one random number a visit is exact for both, however many changes ther
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from opicflow.pipelines.lab.web.webs import GOLDEN, mix
-from opicflow.schemas.arrays import Bools, Floats, Hashes, Ints
+from opicflow.schemas.arrays import Bools, Floats, Hashes, Int, Ints, Word
 from opicflow.schemas.kernel import kernel
 
 _MS_PER_DAY = 86_400_000.0
@@ -76,14 +76,14 @@ class Contents:
 
 
 @kernel
-def _chance(key: Any, page: Any, draw: Any) -> Any:
+def _chance(key: Word, page: Int, draw: Int) -> float:
     """Return a page's random number of this index: above 0, at most 1."""
     bits = mix(mix(key + np.uint64(page + 1) * GOLDEN) + np.uint64(draw + 1) * GOLDEN)
     return np.float64((bits >> np.uint64(11)) + np.uint64(1)) * 2.0**-53
 
 
 @kernel
-def _log_normal(key: Any, pages: int, deviation: float) -> Floats:
+def _log_normal(key: Word, pages: int, deviation: float) -> Floats:
     """Return numbers whose logarithms are normal with mean 0 and this standard deviation."""
     numbers = np.empty(pages, np.float64)
     for page in range(pages):
@@ -97,8 +97,8 @@ def _visit(
     numbers: Ints,
     times_ms: Ints,
     rates: Floats,
-    change_key: Any,
-    digest_key: Any,
+    change_key: Word,
+    digest_key: Word,
     state: tuple[Ints, Ints, Ints, Ints],
     found: Observations,
 ) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from opicflow.pipelines.ranks.graph.csr import Graph, PageNumbers
@@ -72,7 +70,7 @@ def _read(
     targets: PageNumbers,
     pages: Ints,
     damping: float,
-    known: Any,
+    known: int,
     is_known: Bools,
     is_read: Bools,
     found_by: Ints,
@@ -81,7 +79,7 @@ def _read(
     importance: Floats,
     floor: Floats,
     waiting: Floats,
-) -> Any:
+) -> int:
     """Enter pages as read: their links find pages, and their importance so far waits at the targets."""
     for page in pages:
         is_read[page] = True

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opicflow.pipelines.ranks.graph.csr import MOST_LINK_WEIGHT, ORDINARY_LINK_WEIGHT, Graph
-from opicflow.schemas.arrays import Floats, Hashes, Ints
+from opicflow.schemas.arrays import Floats, Hashes, Int, Ints, Word
 from opicflow.schemas.kernel import kernel
 
 Int32s = npt.NDArray[np.int32]
@@ -304,7 +304,7 @@ def _linked(degrees: Ints, linking: int, random: np.random.Generator) -> Graph:
 
 
 @kernel
-def mix(state: Any) -> Any:
+def mix(state: Word) -> Word:
     """The output function of splitmix64: a bijection of 64 bits."""
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -312,7 +312,7 @@ def mix(state: Any) -> Any:
 
 
 @kernel
-def _mixed(key: Any, count: int) -> Hashes:
+def _mixed(key: Word, count: int) -> Hashes:
     """Return the first random numbers of splitmix64 after a state."""
     numbers = np.empty(count, np.uint64)
     for i in range(count):
@@ -322,7 +322,7 @@ def _mixed(key: Any, count: int) -> Hashes:
 
 
 @kernel
-def _choose_sources(starts: Ints, linkers: Int32s, sure: Ints, firsts: Int32s, state: Any) -> Int32s:
+def _choose_sources(starts: Ints, linkers: Int32s, sure: Ints, firsts: Int32s, state: Word) -> Int32s:
     """Return a source for every link, grouped by target: `firsts` at the ascending rows `sure`, elsewhere uniform ones.
 
     The sources of a target are distinct and not the target itself. There must be enough sources, and `firsts` must keep
@@ -364,7 +364,7 @@ def _choose_targets(
     topic: Int32s,
     internal: float,
     topical: float,
-    state: Any,
+    state: Word,
 ) -> Int32s:
     """Return targets for the links of every page, ascending within a page, by the rules of `hosted_web`.
 
@@ -406,7 +406,7 @@ def _choose_targets(
             state += GOLDEN
             stays = np.float64(mix(state) >> np.uint64(11)) * 2.0**-53 < internal
             stays = inside > 0 if outside == 0 else stays and inside > 0
-            among_akin: Any = False
+            among_akin: bool | np.bool_ = False
             if topical > 0.0 and not stays:
                 state += GOLDEN
                 among_akin = np.float64(mix(state) >> np.uint64(11)) * 2.0**-53 < topical
@@ -469,6 +469,6 @@ def _choose_targets(
 
 
 @kernel
-def _below(chance: Any, count: Any) -> Any:
+def _below(chance: Word, count: Int) -> np.int64:
     """Return a number from 0 to `count` - 1 from the upper half of a random number; `count` has 32 bits."""
     return np.int64(((chance >> _HALF) * np.uint64(count)) >> _HALF)

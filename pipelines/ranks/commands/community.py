@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from opicflow.pipelines.ranks.crawled_web import Crawled
     from opicflow.pipelines.ranks.graph.oracle import PageRanks
     from opicflow.pipelines.stages.rules import Rules
+    from opicflow.schemas.columns import Columns
 
 EXAMPLES = """examples:
   opicflow community plan --local hosts.txt --from own.jsonl --pages 500 --out orders.jsonl    what to read next
@@ -58,6 +59,9 @@ EXAMPLES = """examples:
 hosts.txt names the local domain: a host or the URL of a page a line.
 """
 
+
+_Answer: TypeAlias = "tuple[dict[str, object], list[str]]"
+"""What `--json` prints, and the lines that are printed otherwise."""
 
 _TRIED = ("influence", "flow", "linkers", "random")
 _TOLERANCE = 1e-9
@@ -286,7 +290,7 @@ def _importance(crawled: Crawled, frontier: LocalFrontier, ranks: Floats, round_
     return found
 
 
-def _plan(surroundings: _Surroundings, options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+def _plan(surroundings: _Surroundings, options: argparse.Namespace) -> _Answer:
     """Order the pages of the frontier with the highest scores."""
     from opicflow.pipelines.results.files import write_records
 
@@ -319,9 +323,9 @@ def _plan(surroundings: _Surroundings, options: argparse.Namespace) -> tuple[dic
     return {**summary, "orders": shown[: options.top]}, lines
 
 
-def _order_columns(urls: list[str], pages: Ids, scores: Floats, ranks: Floats, moment_ms: int) -> dict[str, list[Any]]:
+def _order_columns(urls: list[str], pages: Ids, scores: Floats, ranks: Floats, moment_ms: int) -> Columns:
     """Return the columns of `CrawlOrder` records; the priority is the score."""
-    nothing: list[Any] = [None] * len(urls)
+    nothing: list[object] = [None] * len(urls)
     return {
         "url": urls,
         "page": [f"{page:016x}" for page in pages.tolist()],
@@ -344,7 +348,7 @@ def _order_columns(urls: list[str], pages: Ids, scores: Floats, ranks: Floats, m
 # -- rank and impact ---------------------------------------------------------------------------------------------------
 
 
-def _rank(surroundings: _Surroundings, options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+def _rank(surroundings: _Surroundings, options: argparse.Namespace) -> _Answer:
     """Return the ranks of the local domain, with the sum 1."""
     from opicflow.connectors.files.rank_writer import write_ranks
 
@@ -379,7 +383,7 @@ def _rank_rows(surroundings: _Surroundings, pages: Ids, values: Floats) -> Itera
         yield RankRows(surroundings.crawled.urls.texts(pages[some]), pages[some], [values[some]])
 
 
-def _impact(surroundings: _Surroundings, options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+def _impact(surroundings: _Surroundings, options: argparse.Namespace) -> _Answer:
     """Return the other pages that give most to the local domain."""
     expansion = surroundings.expanded()
     frontier = expansion.frontier()
@@ -388,30 +392,41 @@ def _impact(surroundings: _Surroundings, options: argparse.Namespace) -> tuple[d
     rows = np.flatnonzero(~frontier.is_local & (impact > 0.0))
     rows = rows[highest(impact[rows], frontier.ids[rows], options.top)]
     pages = frontier.ids[rows]
-    shown: list[dict[str, Any]] = [
-        {"url": url, "page": f"{page:016x}", "impact": value, "rank": rank}
-        for url, page, value, rank in zip(
-            surroundings.names(pages), pages.tolist(), impact[rows].tolist(), ranks[rows].tolist(), strict=True
-        )
-    ]
+    impacts = list(zip(surroundings.names(pages), impact[rows].tolist(), ranks[rows].tolist(), strict=True))
     lines = [surroundings.in_words(frontier)]
-    if not shown:
+    if not impacts:
         lines.append("no other page that was read links to the local domain")
     else:
         lines.append("impact, and its share of the page's rank:")
-    lines += [f"  {one['impact']:.3e}  {one['impact'] / one['rank']:4.0%}  {one['url']}" for one in shown]
+    lines += [f"  {value:.3e}  {value / rank:4.0%}  {url}" for url, value, rank in impacts]
+    shown = [
+        {"url": url, "page": f"{page:016x}", "impact": value, "rank": rank}
+        for page, (url, value, rank) in zip(pages.tolist(), impacts, strict=True)
+    ]
     return {**surroundings.counts(frontier), "pages": shown}, lines
 
 
 # -- try ---------------------------------------------------------------------------------------------------------------
 
 
-def _try(surroundings: _Surroundings, options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+class _TriedRound(NamedTuple):
+    """A round of a selection, and how far its ranks are from those of the whole crawl."""
+
+    select: str
+    round: int
+    read: int
+    failed: int
+    l1: float
+    linf: float
+    kendall_tau: float | None
+
+
+def _try(surroundings: _Surroundings, options: argparse.Namespace) -> _Answer:
     """Run FindGlobalPR for each selection from the local pages, with the pages of the crawl as the web."""
     frontier = surroundings.expanded().frontier()
     exact = frontier.local_ranks(_ranked(frontier, options.damping).values)
     web = RecordedWeb(surroundings.crawled.fetched)
-    rows: list[dict[str, Any]] = []
+    rows: list[_TriedRound] = []
     for name in _TRIED:
         select = _selection(name, options, surroundings.crawled)
         read = 0
@@ -420,17 +435,8 @@ def _try(surroundings: _Surroundings, options: argparse.Namespace) -> tuple[dict
         ):
             read += step.fetched
             found = step.estimate.values
-            rows.append(
-                {
-                    "select": name,
-                    "round": step.number,
-                    "read": read,
-                    "failed": step.failed,
-                    "l1": l1(found, exact.values),
-                    "linf": linf(found, exact.values),
-                    "kendall_tau": kendall_tau(found, exact.values),
-                }
-            )
+            distances = l1(found, exact.values), linf(found, exact.values), kendall_tau(found, exact.values)
+            rows.append(_TriedRound(name, step.number, read, step.failed, *distances))
     lines = [
         surroundings.in_words(frontier),
         "",
@@ -438,9 +444,9 @@ def _try(surroundings: _Surroundings, options: argparse.Namespace) -> tuple[dict
         "select      round      read  L1        worst     Kendall's tau",
     ]
     for name in _TRIED:
-        some = [row for row in rows if row["select"] == name]
+        some = [row for row in rows if row.select == name]
         shown: Sequence[int] = np.unique(np.linspace(0, len(some) - 1, 6).astype(int)).tolist()
         for row in (some[at] for at in shown):
-            tau = "-" if row["kendall_tau"] is None else f"{row['kendall_tau']:.4f}"
-            lines.append(f"{name:10}  {row['round']:5}  {row['read']:8,}  {row['l1']:.6f}  {row['linf']:.6f}  {tau}")
-    return {**surroundings.counts(frontier), "rounds": rows}, lines
+            tau = "-" if row.kendall_tau is None else f"{row.kendall_tau:.4f}"
+            lines.append(f"{name:10}  {row.round:5}  {row.read:8,}  {row.l1:.6f}  {row.linf:.6f}  {tau}")
+    return {**surroundings.counts(frontier), "rounds": [row._asdict() for row in rows]}, lines

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from opicflow.connectors.files.opening import STDIN, InputRefused
 from opicflow.pipelines.cli.options import add_json, add_site_kind
@@ -225,7 +225,7 @@ def _or_dash(value: float | None, form: str) -> str:
 
 def _as_json(
     a: _Side, b: _Side, found: Comparison, urls: dict[int, str], notes: list[str], normalise: bool, kind: str
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the comparison as JSON. Undefined and infinite values are null."""
     return {
         "a": _side_as_json(a, found.pages_of_first_only, found.rank_of_first_only),
@@ -246,7 +246,7 @@ def _as_json(
     }
 
 
-def _side_as_json(side: _Side, pages_only_here: int, rank_only_here: float) -> dict[str, Any]:
+def _side_as_json(side: _Side, pages_only_here: int, rank_only_here: float) -> dict[str, object]:
     return {
         "file": side.file,
         "rank": side.rank,
@@ -260,7 +260,7 @@ def _side_as_json(side: _Side, pages_only_here: int, rank_only_here: float) -> d
     }
 
 
-def _row_as_json(one: Apart, urls: dict[int, str], kind: str) -> dict[str, Any]:
+def _row_as_json(one: Apart, urls: dict[int, str], kind: str) -> dict[str, object]:
     if kind != "page":
         return {"site": urls[one.page], "a": one.first, "b": one.second}
     return {"url": urls.get(one.page), "page": _digits(one), "a": one.first, "b": one.second}

@@ -6,7 +6,7 @@ import argparse
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.options import add_json, add_logs, add_quiet, reading_of
@@ -106,35 +106,36 @@ def _build(options: argparse.Namespace) -> int:
             stored, reasons = graph_of_logs(options.logs, options.out, how, progress, reading_of(options))
     seconds = time.perf_counter() - begun
     warn_without_links(stored, str(options.out))
-    facts = _facts(stored)
     if options.json:
         rejects = {"rejects": sum(reasons.values()), "rejects_by_reason": reasons}
         hosts = {} if are_reversed is None else {"hosts_are_reversed": are_reversed}
-        print(json.dumps({**facts, **rejects, **hosts, "seconds": round(seconds, 3)}, indent=2))
+        print(json.dumps({**_facts(stored), **rejects, **hosts, "seconds": round(seconds, 3)}, indent=2))
         return 0
     if are_reversed:
         print_lines(f"{options.vertices}: its hosts are reversed (com.example.www), as in files of Common Crawl")
-    _print_built(facts, reasons, seconds)
+    _print_built(stored, reasons, seconds)
     print_lines(f"written: {options.out}")
     return 0
 
 
-def _print_built(facts: dict[str, Any], reasons: dict[str, int], seconds: float) -> None:
+def _print_built(stored: StoredGraph, reasons: dict[str, int], seconds: float) -> None:
     from opicflow.connectors.files.decoded import most_first
 
+    counts = stored.manifest
     print_lines(
-        f"{counted(facts['pages'], 'page')}, {counted(facts['links'], 'link')} in {facts['slices']:,} "
-        f"slice{'s' * (facts['slices'] != 1)}, {facts['bytes_per_link']:.2f} bytes a link; {seconds:,.1f} s"
+        f"{counted(stored.pages, 'page')}, {counted(stored.links, 'link')} in {stored.slices:,} "
+        f"slice{'s' * (stored.slices != 1)}, {stored.bytes_of_links / max(stored.links, 1):.2f} bytes a link; "
+        f"{seconds:,.1f} s"
     )
     print_lines(
-        f"{counted(facts['pages_read'], 'page')} with known links, {facts['dangling']:,} without any; dropped: "
-        f"{counted(facts['links_to_themselves'], 'link')} of pages to themselves, {facts['links_merged']:,} repeated"
+        f"{counted(counts['read'], 'page')} with known links, {counts['dangling']:,} without any; dropped: "
+        f"{counted(counts['to_themselves'], 'link')} of pages to themselves, {counts['merged']:,} repeated"
     )
     for reason, count in most_first(reasons).items():
         print_lines(f"  {count:10,}  rejected: {reason} (opicflow validate shows them)")
 
 
-def _facts(stored: StoredGraph) -> dict[str, Any]:
+def _facts(stored: StoredGraph) -> dict[str, int | float | dict[str, int]]:
     import numpy as np
 
     from opicflow.pipelines.ranks.graph.store import NO_CATEGORY
@@ -146,10 +147,10 @@ def _facts(stored: StoredGraph) -> dict[str, Any]:
     return {
         "pages": stored.pages,
         "links": stored.links,
-        "pages_read": int(manifest.get("read", 0)),
-        "dangling": int(manifest.get("dangling", 0)),
-        "links_to_themselves": int(manifest.get("to_themselves", 0)),
-        "links_merged": int(manifest.get("merged", 0)),
+        "pages_read": manifest["read"],
+        "dangling": manifest["dangling"],
+        "links_to_themselves": manifest["to_themselves"],
+        "links_merged": manifest["merged"],
         "slices": stored.slices,
         "pages_a_slice": stored.slice_pages,
         "bytes": stored.bytes,

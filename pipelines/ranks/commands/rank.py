@@ -6,8 +6,8 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +39,7 @@ from opicflow.pipelines.ranks.rank_report import (
 if TYPE_CHECKING:
     from opicflow.pipelines.ranks.graph.harmonic import HarmonicCentrality
     from opicflow.pipelines.ranks.graph.store import StoredGraph
-    from opicflow.pipelines.ranks.graph_ranks import Progress, RankOptions
+    from opicflow.pipelines.ranks.graph_ranks import RankOptions
     from opicflow.pipelines.ranks.site_ranks import HarmonicOptions, SiteRankOptions
 
 EXAMPLES = """examples:
@@ -139,13 +139,13 @@ def run(options: argparse.Namespace) -> int:
 def _rank_pages(options: argparse.Namespace, how: RankOptions, stored: StoredGraph, begun: float) -> None:
     from opicflow.connectors.files.rank_writer import write_ranks
     from opicflow.pipelines.ranks.graph_ranks import Ranker
-    from opicflow.pipelines.ranks.graph_rows import rank_rows, top_pages
+    from opicflow.pipelines.ranks.graph_rows import top_pages, value_rows
 
-    with _show_ranking(options) as progress:
-        ranker = Ranker(stored, how, progress)
+    with closing(_RankDisplay(options)) as display:
+        ranker = Ranker(stored, how, display.show_iterations)
         ranked = ranker.ranks()
         if options.out is not None:
-            write_ranks(options.out, [one.name for one in ranked], rank_rows(stored, ranked))
+            write_ranks(options.out, [one.name for one in ranked], value_rows(stored, [one.values for one in ranked]))
         ranker.clean()
         seconds = time.perf_counter() - begun
         top = _SHOWN if options.top is None else options.top
@@ -167,15 +167,10 @@ def _rank_pages(options: argparse.Namespace, how: RankOptions, stored: StoredGra
 def _rank_sites(options: argparse.Namespace, how: SiteRankOptions, stored: StoredGraph, begun: float) -> None:
     from opicflow.connectors.files.rank_writer import write_table
     from opicflow.connectors.files.site_lists import write_site_list
-    from opicflow.pipelines.ranks.site_ranks import SiteProgress, rank_sites
+    from opicflow.pipelines.ranks.site_ranks import rank_sites
 
-    with (
-        _show_folding(options) as folding,
-        _show_ranking(options) as ranking,
-        _show_harmonic(options, how.rules.by) as (searching, scanning),
-    ):
-        shown = SiteProgress(folding, lambda step, left: ranking("importance", step, left), scanning, searching)
-        ranked = rank_sites(stored, how, shown)
+    with closing(_RankDisplay(options)) as display:
+        ranked = rank_sites(stored, how, display)
     if options.form is not None:
         write_site_list(options.out, options.form, list_sites(ranked, options.top))
         if options.out is None:
@@ -196,8 +191,7 @@ def _rank_sites(options: argparse.Namespace, how: SiteRankOptions, stored: Store
 
 def _rank_options(options: argparse.Namespace) -> RankOptions:
     from opicflow.pipelines.ranks.graph.solver import Settings
-    from opicflow.pipelines.ranks.graph_ranks import RankOptions
-    from opicflow.pipelines.ranks.rank_specs import parse_ranks
+    from opicflow.pipelines.ranks.graph_ranks import RankOptions, parse_ranks
 
     return RankOptions(
         ranks=parse_ranks(options.ranks),
@@ -239,7 +233,7 @@ def _check_pages(options: argparse.Namespace, how: RankOptions) -> None:
 def _site_options(options: argparse.Namespace, how: RankOptions) -> SiteRankOptions:
     """Return how sites are ranked; refuse what only ranks of pages have."""
     from opicflow.pipelines.ranks.graph.site_graph import SiteRules
-    from opicflow.pipelines.ranks.rank_specs import RankSpec
+    from opicflow.pipelines.ranks.graph_ranks import RankSpec
     from opicflow.pipelines.ranks.site_ranks import SiteRankOptions
 
     if how.ranks != (RankSpec("importance"),):
@@ -248,8 +242,6 @@ def _site_options(options: argparse.Namespace, how: RankOptions) -> SiteRankOpti
         raise InputRefused(f"--good-share, --by {options.by}: sites have no spam mass: omit it")
     if how.start:
         raise InputRefused(f"--start, --by {options.by}: sites are ranked from the start: omit it")
-    if how.settings.gauss_seidel and how.settings.dangling != "teleport":
-        raise InputRefused(f"--gauss-seidel, --by {options.by}: it goes with --dangling teleport: omit one")
     rules = SiteRules(options.by, options.site_links or "links", options.internal or 0.0)
     return SiteRankOptions(
         rules,
@@ -316,41 +308,41 @@ def _graph_of(options: argparse.Namespace) -> Iterator[StoredGraph]:
         yield stored
 
 
-@contextmanager
-def _show_ranking(options: argparse.Namespace) -> Iterator[Progress]:
-    """Show the iterations of each rank, and the time left as the residuals suggest it."""
-    begun = time.perf_counter()
-    display = ProgressDisplay(options.quiet)
-    convergence: dict[str, Convergence] = {}
+class _RankDisplay(ProgressDisplay):
+    """Shows how far ranks are, and the time left: as the residuals suggest it, or as what is done of all."""
 
-    def show(name: str, iterations: float, residual: float) -> None:
-        seconds = time.perf_counter() - begun
-        one = convergence.setdefault(name, Convergence(options.tolerance))
+    def __init__(self, options: argparse.Namespace) -> None:
+        super().__init__(options.quiet)
+        self._noun, self._tolerance = options.by, options.tolerance
+        self._begun = time.perf_counter()
+        self._convergence: dict[str, Convergence] = {}
+
+    def show_iterations(self, name: str, iterations: float, residual: float) -> None:
+        """Show the iterations of a rank."""
+        seconds = time.perf_counter() - self._begun
+        one = self._convergence.setdefault(name, Convergence(self._tolerance))
         words = f"{name}: {iterations:,.0f} iterations, residual {residual:.1e}"
-        display.show_words(words, seconds, one.share(residual), one.left_seconds(residual, seconds))
+        self.show_words(words, seconds, one.share(residual), one.left_seconds(residual, seconds))
 
-    try:
-        yield show
-    finally:
-        display.close()
-
-
-@contextmanager
-def _show_folding(options: argparse.Namespace) -> Iterator[Callable[[int, int], None]]:
-    """Show how much of the scan of the links is done."""
-    begun = time.perf_counter()
-    display = ProgressDisplay(options.quiet)
-
-    def show(done: int, of: int) -> None:
-        seconds = time.perf_counter() - begun
-        display.show_words("adding up links of sites", seconds, done / of, seconds * (of / done - 1))
+    def show_folding(self, done: int, of: int) -> None:
+        """Show how much of the scan of the links is done."""
+        self._show_part("adding up links of sites", done, of)
         if done == of:
-            display.close()
+            self.close()
+            self._begun = time.perf_counter()
 
-    try:
-        yield show
-    finally:
-        display.close()
+    def show_search(self, done: int, of: int) -> None:
+        """Show how many searches for exact harmonic centrality are done."""
+        self._show_part(f"harmonic: {counted(done, self._noun)}", done, of)
+
+    def show_scan(self, radius: int, growing: int) -> None:
+        """Show a scan for harmonic centrality, and how many balls still grow."""
+        words = f"harmonic: radius {radius:,}, {counted(growing, self._noun)} with a growing ball"
+        self.show_words(words, time.perf_counter() - self._begun)
+
+    def _show_part(self, words: str, done: int, of: int) -> None:
+        seconds = time.perf_counter() - self._begun
+        self.show_words(words, seconds, done / of, seconds * (of / done - 1))
 
 
 # -- harmonic centrality -----------------------------------------------------------------------------------------------
@@ -455,9 +447,9 @@ def _harmonic_of(stored: StoredGraph, options: argparse.Namespace) -> HarmonicCe
     from opicflow.pipelines.ranks.graph.harmonic import exact_harmonic, hyperball, hyperball_bytes
 
     how = _harmonic_options(options)
-    with _show_harmonic(options, "page") as (show_search, show_scan):
+    with closing(_RankDisplay(options)) as display:
         if how.is_exact:
-            return exact_harmonic(stored, lambda done: show_search(done, stored.pages))
+            return exact_harmonic(stored, lambda done: display.show_search(done, stored.pages))
         memory, needed = size_of(options.memory), hyperball_bytes(stored.pages, how.log2_registers)
         if needed > memory:
             raise InputRefused(
@@ -465,26 +457,4 @@ def _harmonic_of(stored: StoredGraph, options: argparse.Namespace) -> HarmonicCe
                 "give more --memory, or fewer --registers"
             )
         stored.hold(memory - needed)
-        return hyperball(stored, how.log2_registers, how.seed, options.max_iterations, show_scan)
-
-
-@contextmanager
-def _show_harmonic(
-    options: argparse.Namespace, noun: str
-) -> Iterator[tuple[Callable[[int, int], None], Callable[[int, int], None]]]:
-    """Show how many searches are done of how many, and the scans: how many balls still grow."""
-    begun = time.perf_counter()
-    display = ProgressDisplay(options.quiet)
-
-    def show_search(done: int, of: int) -> None:
-        seconds, share = time.perf_counter() - begun, done / of
-        display.show_words(f"harmonic: {counted(done, noun)}", seconds, share, seconds * (1 / share - 1))
-
-    def show_scan(radius: int, growing: int) -> None:
-        words = f"harmonic: radius {radius:,}, {counted(growing, noun)} with a growing ball"
-        display.show_words(words, time.perf_counter() - begun)
-
-    try:
-        yield show_search, show_scan
-    finally:
-        display.close()
+        return hyperball(stored, how.log2_registers, how.seed, options.max_iterations, display.show_scan)

@@ -20,24 +20,25 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from opicflow.pipelines.ranks.graph.csr import MOST_LINK_WEIGHT, ORDINARY_LINK_WEIGHT
+from opicflow.pipelines.ranks.graph.csr import MOST_LINK_WEIGHT, ORDINARY_LINK_WEIGHT, LinkWeights
 from opicflow.pipelines.ranks.graph.slices import MOST_PAGES, encode, key_of
 from opicflow.pipelines.ranks.graph.store import (
     MANIFEST,
     NO_CATEGORY,
     GraphRefused,
+    Manifest,
     StoredGraph,
     mixed,
     ranges_of,
     write_manifest,
 )
-from opicflow.schemas.arrays import Array, Bytes, Ids, Ints, Words
+from opicflow.schemas.arrays import Array, Bytes, Ids, Int, Ints, Words
 from opicflow.schemas.kernel import kernel, lean_kernel
 
 FEWEST_MEMORY_BYTES = 1 << 20
@@ -52,6 +53,32 @@ _GROWING = ("pages.ids", "pages.out", "pages.in", "pages.categories", "pages.url
 
 Progress = Callable[[str, int, int], None]
 """Called with a step: its name, how many of its kind are done, and how many there are."""
+
+
+G = TypeVar("G", bound=np.generic)
+
+
+class LogPlace(TypedDict):
+    """Where the reader of logs continues: the number of the file, the position in it, and what it has counted."""
+
+    file: int
+    at: int
+    events: int
+    reasons: dict[str, int]
+
+
+class _BuildState(TypedDict):
+    """The progress of a build."""
+
+    identity: list[object]
+    position: LogPlace | None
+    read: bool
+    steps: int
+    visits: int
+    lengths: dict[str, int]
+    counts: dict[str, int]
+    bucket_pages: list[int]
+    bucket_links: list[int]
 
 
 @dataclass(frozen=True)
@@ -101,21 +128,21 @@ class GraphBuilder:
         if path.exists() and not self._work.is_dir() and any(path.iterdir()):
             raise GraphRefused(f"{path}: not empty, and not a graph: name another folder")
         self._work.mkdir(parents=True, exist_ok=True)
-        self._state: dict[str, Any] = self._read_progress()
-        self._lengths: dict[str, int] = dict(self._state["lengths"])
+        self._state = self._read_progress()
+        self._lengths = dict(self._state["lengths"])
 
     @property
-    def position(self) -> Any:
+    def position(self) -> LogPlace | None:
         """The position given to the last checkpoint, None at the start."""
         return self._state["position"]
 
     @property
     def is_read(self) -> bool:
         """Whether all input was added before the build was interrupted."""
-        return int(self._state["steps"]) > 0 or bool(self._state["read"])
+        return self._state["steps"] > 0 or self._state["read"]
 
     def add_visits(
-        self, pages: Ids, link_starts: Ints, link_pages: Ids, link_weights: npt.NDArray[np.uint16], together: bool
+        self, pages: Ids, link_starts: Ints, link_pages: Ids, link_weights: LinkWeights, together: bool
     ) -> None:
         """Add visits with known links, in the order of the log: of each page the last visit counts.
 
@@ -124,7 +151,7 @@ class GraphBuilder:
         """
         pages, link_pages = mixed(pages), mixed(link_pages)
         counts = np.diff(link_starts)
-        first = int(self._state["visits"])
+        first = self._state["visits"]
         visits = np.zeros(len(pages), np.int64) if together else np.arange(first, first + len(pages))
         if not together:
             self._state["visits"] = first + len(pages)
@@ -144,24 +171,27 @@ class GraphBuilder:
         self._pages.append((mixed(pages), categories, np.diff(url_starts), url_bytes))
         self._wait(9 * len(pages) + len(url_bytes))
 
-    def checkpoint(self, position: Any) -> None:
+    def checkpoint(self, position: LogPlace) -> None:
         """Make everything added so far durable, together with the `position` to continue from."""
         self._flush()
-        self._save(position=position)
+        self._state["position"] = position
+        self._save()
 
     def finish(self, progress: Progress = lambda step, done, of: None) -> StoredGraph:
         """Build the graph from all input."""
         if not self.is_read:
             self._flush()
-            self._save(read=True)
+            self._state["read"] = True
+            self._save()
         for number, (name, index, count, do) in enumerate(self._steps()):  # the number of slices is known after sorting
-            if number < int(self._state["steps"]):
+            if number < self._state["steps"]:
                 continue
             progress(name, index, count)
             spent = do(index)
             for one in spent:
                 self._lengths.pop(one, None)
-            self._save(steps=number + 1)
+            self._state["steps"] = number + 1
+            self._save()
             for one in spent:
                 (self._work / one).unlink(missing_ok=True)
         self._write_manifest()
@@ -222,7 +252,7 @@ class GraphBuilder:
             file.write(np.ascontiguousarray(column).data)
         self._lengths[name] = self._lengths.get(name, 0) + column.nbytes
 
-    def _read(self, name: str, dtype: Any) -> Array:
+    def _read(self, name: str, dtype: type[G]) -> npt.NDArray[G]:
         """Read a file; empty if it was never written."""
         return np.fromfile(self._work / name, dtype) if self._lengths.get(name) else np.empty(0, dtype)
 
@@ -230,27 +260,28 @@ class GraphBuilder:
         """Read all rows of a bucket."""
         return self._read(name, np.uint64).reshape(-1, columns)
 
-    def _read_progress(self) -> dict[str, Any]:
+    def _read_progress(self) -> _BuildState:
         plan = self.plan
-        identity = [plan.identity, plan.memory_bytes, plan.buckets, plan.slice_pages, plan.ranks_at_once]
-        identity += [plan.both_ways, list(plan.categories)]
-        fresh: dict[str, Any] = {
-            "identity": identity,
-            "position": None,
-            "read": False,
-            "steps": 0,
-            "visits": 1,
-            "lengths": {},
-        }
-        fresh |= {"counts": {}, "bucket_pages": [], "bucket_links": []}
+        identity: list[object] = [plan.identity, plan.memory_bytes, plan.buckets, plan.slice_pages]
+        identity += [plan.ranks_at_once, plan.both_ways, list(plan.categories)]
         try:
-            state: dict[str, Any] = json.loads((self._work / _PROGRESS).read_bytes())
+            state: _BuildState = json.loads((self._work / _PROGRESS).read_bytes())
         except (FileNotFoundError, ValueError):
             shutil.rmtree(self._work)
             self._work.mkdir()
             for name in _GROWING:
                 (self.path / name).unlink(missing_ok=True)
-            return fresh
+            return {
+                "identity": identity,
+                "position": None,
+                "read": False,
+                "steps": 0,
+                "visits": 1,
+                "lengths": {},
+                "counts": {},
+                "bucket_pages": [],
+                "bucket_links": [],
+            }
         if state["identity"] != identity:
             raise GraphRefused(
                 f"{self.path}: a build of other input, or with other options, was interrupted there: remove the "
@@ -267,8 +298,8 @@ class GraphBuilder:
             os.truncate(path, length)
         return state
 
-    def _save(self, **changes: Any) -> None:
-        self._state |= changes | {"lengths": self._lengths}
+    def _save(self) -> None:
+        self._state["lengths"] = self._lengths
         _write_whole(self._work / _PROGRESS, json.dumps(self._state).encode())
 
     def _count(self, **counts: int) -> None:
@@ -295,7 +326,7 @@ class GraphBuilder:
 
     @property
     def _pages_known(self) -> int:
-        return int(sum(self._state["bucket_pages"]))
+        return sum(self._state["bucket_pages"])
 
     @property
     def _slice_pages(self) -> int:
@@ -421,14 +452,18 @@ class GraphBuilder:
             shutil.copyfile(self.path / "pages.in", self.path / "pages.out")
         slices = -(-pages // self._slice_pages)
         names = [*_GROWING, *(f"slice-{n:05}.{kind}" for n in range(slices) for kind in ("links", "blocks"))]
-        values = {
+        counts = self._state["counts"]
+        values: Manifest = {
             "pages": pages,
             "links": links,
             "slice_pages": self._slice_pages,
             "block_sources": self._block_sources,
             "both_ways": self.plan.both_ways,
             "categories": list(self.plan.categories),
-            **self._state["counts"],
+            "read": counts.get("read", 0),
+            "dangling": counts.get("dangling", 0),
+            "to_themselves": counts.get("to_themselves", 0),
+            "merged": counts.get("merged", 0),
             "files": {name: _size_and_digest(self.path / name) for name in names},
         }
         _write_whole(self.path / MANIFEST, write_manifest(values))
@@ -438,13 +473,13 @@ class _SortedLinks:
     """The sorted links of a bucket."""
 
     def __init__(self, work: Path, bucket: int) -> None:
-        self.keys: Words = _mapped(work / f"keys-{bucket}", np.uint64)
-        self.weights: npt.NDArray[np.uint16] = _mapped(work / f"weights-{bucket}", np.uint16)
+        self.keys = _mapped(work / f"keys-{bucket}", np.uint64)
+        self.weights = _mapped(work / f"weights-{bucket}", np.uint16)
 
 
 def _merge(
     merged: list[_SortedLinks], first_source: int, end_source: int, first: int, end: int
-) -> tuple[Words, npt.NDArray[np.uint16]]:
+) -> tuple[Words, LinkWeights]:
     """Merge the links of a range of sources to the pages first … end-1; weights only if one is not ordinary."""
     keys, weights, weighted = [], [], False
     for one in merged:
@@ -464,7 +499,7 @@ def _merge(
 
 
 @kernel
-def _resolve_links(rows: Any, order: Any, links: Any, sources: Any, sums: Any, counts: Any) -> None:
+def _resolve_links(rows: Words, order: Ints, links: Words, sources: Words, sums: Ints, counts: Ints) -> None:
     """Resolve the links of each source's last visit: sorted by target, without links to itself, equal ones added up.
 
     Counts: links kept, pages, links to themselves, links merged, pages without links.
@@ -516,7 +551,7 @@ def _resolve_links(rows: Any, order: Any, links: Any, sources: Any, sums: Any, c
 
 
 @kernel
-def _sort_by_target(links: Any, first: Any, end: Any) -> None:
+def _sort_by_target(links: Words, first: Int, end: Int) -> None:
     if end - first > _FEW:
         order = np.argsort(links[first:end, 1].copy())
         links[first:end] = links[first:end][order]
@@ -533,7 +568,7 @@ def _sort_by_target(links: Any, first: Any, end: Any) -> None:
 
 
 @lean_kernel
-def _move(text: Any, begins: Any, ends: Any, out: Any) -> None:
+def _move(text: Bytes, begins: Ints, ends: Ints, out: Bytes) -> None:
     """Gather pieces of a text: piece i begins at `begins[i]`, and ends at `ends[i]` of the output."""
     first = np.int64(0)
     for i in range(ends.shape[0]):
@@ -543,7 +578,7 @@ def _move(text: Any, begins: Any, ends: Any, out: Any) -> None:
         first = ends[i]
 
 
-def _mapped(path: Path, dtype: Any) -> Any:
+def _mapped(path: Path, dtype: type[G]) -> npt.NDArray[G]:
     return np.memmap(path, dtype, mode="r") if path.stat().st_size else np.empty(0, dtype)
 
 

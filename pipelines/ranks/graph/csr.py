@@ -8,7 +8,6 @@ not count.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +18,11 @@ from opicflow.schemas.kernel import kernel
 ORDINARY_LINK_WEIGHT = 1024
 MOST_LINK_WEIGHT = 65_535
 
-PageNumbers = npt.NDArray[np.signedinteger[Any]]
+PageNumbers = npt.NDArray[np.signedinteger]
 """int32 as long as every page number fits, which halves memory and traffic; int64 beyond."""
+Int32s = npt.NDArray[np.int32]
+LinkWeights = npt.NDArray[np.uint16]
+"""The weights of links in a block or a file; they are at most 65,535."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +143,7 @@ def _without_duplicates(starts: Ints, targets: PageNumbers, weights: Ints) -> tu
     return _starts(counts), targets[firsts], loads
 
 
-def _starts(counts: npt.NDArray[np.signedinteger[Any]]) -> Ints:
+def _starts(counts: PageNumbers) -> Ints:
     """Return the start of each run and the end of the last one; `counts` are the runs' lengths."""
     starts = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=starts[1:])
@@ -158,7 +160,7 @@ def _number_type(pages: int) -> type[np.int32] | type[np.int64]:
     return np.int32 if pages <= np.iinfo(np.int32).max else np.int64
 
 
-def _integers(name: str, given: npt.ArrayLike) -> npt.NDArray[np.integer[Any]]:
+def _integers(name: str, given: npt.ArrayLike) -> npt.NDArray[np.integer]:
     array = np.asarray(given)
     if array.ndim != 1 or not (np.issubdtype(array.dtype, np.integer) or len(array) == 0):
         raise ValueError(f"{name} must be a flat array of integers")

@@ -26,11 +26,11 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from opicflow.pipelines.ranks.graph.csr import Graph
+from opicflow.pipelines.ranks.graph.csr import Graph, Int32s, PageNumbers
 from opicflow.pipelines.ranks.graph.slices import BlockLinks
 from opicflow.pipelines.ranks.graph.store import GraphRefused, LinkBlock, pieces
 from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints
@@ -255,13 +255,13 @@ def _loaded(graph: ScannedLinks) -> Graph:
 
 
 @lean_kernel
-def _count(targets: Any, counts: Any) -> None:
+def _count(targets: Int32s, counts: Ints) -> None:
     for link in range(targets.shape[0]):
         counts[targets[link]] += 1
 
 
 @lean_kernel
-def _copy_grown(old: Any, growing: Any, new: Any) -> None:
+def _copy_grown(old: Bytes, growing: Bools, new: Bytes) -> None:
     """Copy the registers of pages that grew in the last scan; those of all others are the same in both."""
     for page in range(old.shape[0]):
         if growing[page]:
@@ -270,7 +270,9 @@ def _copy_grown(old: Any, growing: Any, new: Any) -> None:
 
 
 @lean_kernel
-def _unite(sources: Any, starts: Any, targets: Any, old: Any, growing: Any, new: Any, reached: Any) -> None:
+def _unite(
+    sources: Int32s, starts: Int32s, targets: Int32s, old: Bytes, growing: Bools, new: Bytes, reached: Bools
+) -> None:
     """Add the ball of each source that grew to the balls of its targets."""
     for row in range(sources.shape[0]):
         source = sources[row]
@@ -284,16 +286,16 @@ def _unite(sources: Any, starts: Any, targets: Any, old: Any, growing: Any, new:
 
 @lean_kernel
 def _measure(
-    old: Any,
-    new: Any,
-    radius: Any,
-    pages: Any,
-    scale: Any,
-    powers: Any,
-    zeros: Any,
-    sizes: Any,
-    values: Any,
-    grown: Any,
+    old: Bytes,
+    new: Bytes,
+    radius: int,
+    pages: int,
+    scale: float,
+    powers: Floats,
+    zeros: Floats,
+    sizes: Floats,
+    values: Floats,
+    grown: Bools,
 ) -> None:
     """Estimate the balls that were reached, count their new pages, and keep `grown` for balls that changed.
 
@@ -310,14 +312,15 @@ def _measure(
             total, empty = 0.0, 0
             for register in range(old.shape[1]):
                 total += powers[new[page, register]]
-                empty += new[page, register] == 0
+                if new[page, register] == 0:
+                    empty += 1
             size = min(max(scale / (total + zeros[empty]), sizes[page]), float(pages))
             values[page] += (size - sizes[page]) / radius
             sizes[page] = size
 
 
 @kernel
-def _search(starts: Any, targets: Any, first: Any, end: Any, queue: Any, seen: Any, values: Any) -> Any:
+def _search(starts: Ints, targets: PageNumbers, first: int, end: int, queue: Ints, seen: Ints, values: Floats) -> int:
     """Search breadth first from each page from `first` to `end`; return the largest distance."""
     furthest = 0
     for page in range(first, end):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from opicflow.schemas.arrays import Bytes, Floats, Ints
+from opicflow.schemas.arrays import Bytes, Floats, Hashes, Ints
 from opicflow.schemas.hashing import byte_at, hash_bytes, hash_texts
 from opicflow.schemas.kernel import kernel
 
@@ -25,7 +23,7 @@ def weights_of_hosts(text: Bytes, ends: Ints, weights: dict[bytes, float]) -> Fl
 
 
 @kernel
-def _weigh_hosts(text: Any, ends: Any, hosts: Any, weights: Any, found: Any) -> None:
+def _weigh_hosts(text: Bytes, ends: Ints, hosts: Hashes, weights: Floats, found: Floats) -> None:
     begin = np.int64(0)
     for page in range(ends.shape[0]):
         end = ends[page]

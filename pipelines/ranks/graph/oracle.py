@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,9 @@ import numpy.typing as npt
 from opicflow.pipelines.ranks.graph.csr import Graph, PageNumbers
 from opicflow.schemas.arrays import Floats, Ints
 from opicflow.schemas.kernel import kernel
+
+Weights = npt.NDArray[np.integer | np.floating]
+"""Weights of links, in any unit and type."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,8 +60,8 @@ class IncomingLinks(NamedTuple):
 
     starts: Ints
     sources: PageNumbers
-    weights: npt.NDArray[Any]
-    out_weights: npt.NDArray[Any]
+    weights: Weights
+    out_weights: Weights
 
 
 def pagerank(
@@ -164,7 +167,7 @@ def rank_links(
 
 
 @kernel
-def _receive(starts: Ints, sources: PageNumbers, weights: npt.NDArray[Any], shares: Floats, received: Floats) -> None:
+def _receive(starts: Ints, sources: PageNumbers, weights: Weights, shares: Floats, received: Floats) -> None:
     """Compute what each page receives, from the inverse graph and each source's payment per unit of weight."""
     for page in range(received.shape[0]):
         total = 0.0
@@ -177,7 +180,7 @@ def _receive(starts: Ints, sources: PageNumbers, weights: npt.NDArray[Any], shar
 def _sweep(
     starts: Ints,
     sources: PageNumbers,
-    weights: npt.NDArray[Any],
+    weights: Weights,
     share: Floats,
     constant: Floats,
     values: Floats,

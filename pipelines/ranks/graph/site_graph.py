@@ -13,16 +13,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from opicflow.pipelines.ranks.graph.csr import ORDINARY_LINK_WEIGHT, Graph, group
+from opicflow.pipelines.ranks.graph.csr import ORDINARY_LINK_WEIGHT, Graph, Int32s, LinkWeights, PageNumbers, group
 from opicflow.pipelines.ranks.graph.harmonic import LinksInMemory
 from opicflow.pipelines.ranks.graph.oracle import IncomingLinks, rank_links
 from opicflow.pipelines.ranks.graph.solver import Rank, Settings
 from opicflow.pipelines.ranks.graph.store import GraphRefused, StoredGraph, pieces
-from opicflow.schemas.arrays import Floats, Ints, Words
+from opicflow.schemas.arrays import Floats, Int, Ints, Word, Words
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 from opicflow.schemas.sites import SiteKind, SiteNumbering, SiteNumbers
 
@@ -64,14 +64,14 @@ class SiteGraph:
     """
 
     numbering: SiteNumbering
+    pages: Ints
+    pages_without_site: int
     starts: Ints
     sources: SiteNumbers
     weights: Floats
-    pages: Ints
     internal_links: Ints
     links_in: Ints
     links_out: Ints
-    pages_without_site: int
 
     @property
     def sites(self) -> int:
@@ -127,12 +127,16 @@ def fold(
     if numbering.sites == 0:
         raise GraphRefused(f"{graph.path}: it has no URLs, so no sites: build it from logs that have them")
     links = _SiteLinkTable(numbering.sites, rules.site_links == "pages")
-    for done, some in enumerate(_parts(graph, rules.site_links == "pages", site_of), 1):
-        for part in some.links:
-            links.add(*part)
-        progress(done, some.of)
-    columns = links.columns(rules.internal)
-    return SiteGraph(numbering, **columns, pages=pages, pages_without_site=without)
+    if rules.site_links == "pages" and graph.slices > 1:  # the links of each page must come together
+        for number in range(parts := len(graph.ranges) - 1):
+            links.add(_links_of_range(graph, number, site_of))
+            progress(number + 1, parts)
+    else:
+        for slice_ in range(graph.slices):
+            for part in _links_of_slice(graph, slice_, site_of):
+                links.add(part)
+            progress(slice_ + 1, graph.slices)
+    return SiteGraph(numbering, pages, without, *links.columns(rules.internal))
 
 
 def _number_pages(graph: StoredGraph, numbering: SiteNumbering, folder: Path | None) -> tuple[SiteNumbers, Ints, int]:
@@ -161,32 +165,15 @@ class _PageLinks(NamedTuple):
     """Links of pages, by sources, with the sites at both ends; `of_target` is empty where targets are sites."""
 
     first_page: int
-    sources: Any
-    starts: Any
-    targets: Any
-    weights: Any
-    of_source: Any
-    of_target: Any
-
-
-class _Part(NamedTuple):
-    """A part of a scan, and how many parts there are."""
-
-    links: Iterator[_PageLinks]
-    of: int
+    sources: Int32s
+    starts: PageNumbers
+    targets: PageNumbers
+    weights: LinkWeights
+    of_source: SiteNumbers
+    of_target: SiteNumbers
 
 
 _SITES = np.empty(0, np.int32)
-
-
-def _parts(graph: StoredGraph, whole_pages: bool, site_of: SiteNumbers) -> Iterator[_Part]:
-    """Yield all links. `whole_pages`: those of each page come together, though slices divide them."""
-    if whole_pages and graph.slices > 1:
-        for number in range(len(graph.ranges) - 1):
-            yield _Part(iter((_links_of_range(graph, number, site_of),)), len(graph.ranges) - 1)
-        return
-    for slice_ in range(graph.slices):
-        yield _Part(_links_of_slice(graph, slice_, site_of), graph.slices)
 
 
 def _links_of_slice(graph: StoredGraph, slice_: int, site_of: SiteNumbers) -> Iterator[_PageLinks]:
@@ -215,6 +202,17 @@ def _links_of_range(graph: StoredGraph, number: int, site_of: SiteNumbers) -> _P
     return _PageLinks(first, rows, starts, sites, loads.astype(np.uint16), np.array(site_of[first:end]), _SITES)
 
 
+class _LinkColumns(NamedTuple):
+    """The columns of a graph of sites that links make."""
+
+    starts: Ints
+    sources: SiteNumbers
+    weights: Floats
+    internal_links: Ints
+    links_in: Ints
+    links_out: Ints
+
+
 class _SiteLinkTable:
     """Adds up links between sites: a hash table of pairs, and arrays for links within a site.
 
@@ -227,32 +225,18 @@ class _SiteLinkTable:
         self._count = np.zeros(1, np.int64)
         self._own = np.zeros((sites, 3), np.int64)  # of links within a site: weight, number, the last page + 1
 
-    def add(
-        self, first_page: int, sources: Any, starts: Any, targets: Any, weights: Any, of_source: Any, of_target: Any
-    ) -> None:
+    def add(self, links: _PageLinks) -> None:
         """Add links of pages."""
-        needed = int(self._count[0]) + len(targets)
+        needed = int(self._count[0]) + len(links.targets)
         if 3 * len(self._entries) < 4 * needed:
             capacity = 1 << (4 * needed // 3).bit_length()
             entries = _empty(capacity)
             _move_entries(self._entries, entries)
             self._entries = entries
-        _add_links(
-            first_page,
-            sources,
-            starts,
-            targets,
-            weights,
-            of_source,
-            of_target,
-            self._by_pages,
-            self._entries,
-            self._own,
-            self._count,
-        )
+        _add_links(*links, self._by_pages, self._entries, self._own, self._count)
 
-    def columns(self, internal: float) -> dict[str, Any]:
-        """Return the columns of a graph of sites."""
+    def columns(self, internal: float) -> _LinkColumns:
+        """Return the columns of a graph of sites that links make."""
         sites = len(self._own)
         entries = self._entries[self._entries[:, 2] > 0]
         sources, targets = entries[:, 0] >> np.uint64(32), entries[:, 0] & np.uint64(0xFFFFFFFF)
@@ -267,14 +251,10 @@ class _SiteLinkTable:
         order = np.argsort((targets << np.uint64(32)) | sources)
         starts = np.zeros(sites + 1, np.int64)
         np.cumsum(np.bincount(targets.astype(np.int64), minlength=sites), out=starts[1:])
-        return {
-            "starts": starts,
-            "sources": sources[order].astype(np.int32),
-            "weights": weights[order],
-            "internal_links": self._own[:, 1].copy(),
-            "links_in": links_in,
-            "links_out": links_out,
-        }
+        internal_links = self._own[:, 1].copy()
+        return _LinkColumns(
+            starts, sources[order].astype(np.int32), weights[order], internal_links, links_in, links_out
+        )
 
 
 def _empty(capacity: int) -> Words:
@@ -282,11 +262,11 @@ def _empty(capacity: int) -> Words:
 
 
 @inlined_kernel
-def _entry_of(entries: Any, pair: Any) -> Any:
+def _entry_of(entries: Words, pair: Word) -> Int:
     """Return the entry of a pair, or the empty one where it would be."""
     last = entries.shape[0] - 1
     mixed = pair * np.uint64(0x9E3779B97F4A7C15)
-    at = np.int64(mixed ^ (mixed >> np.uint64(32))) & last
+    at = np.int64(mixed ^ (mixed >> np.uint64(32))) & np.int64(last)
     while entries[at, 2] != 0 and entries[at, 0] != pair:
         at = (at + 1) & last
     return at
@@ -294,17 +274,17 @@ def _entry_of(entries: Any, pair: Any) -> Any:
 
 @lean_kernel
 def _add_links(
-    first_page: Any,
-    sources: Any,
-    starts: Any,
-    targets: Any,
-    weights: Any,
-    of_source: Any,
-    of_target: Any,
-    by_pages: Any,
-    entries: Any,
-    own: Any,
-    count: Any,
+    first_page: int,
+    sources: Int32s,
+    starts: PageNumbers,
+    targets: PageNumbers,
+    weights: LinkWeights,
+    of_source: SiteNumbers,
+    of_target: SiteNumbers,
+    by_pages: bool,
+    entries: Words,
+    own: Ints,
+    count: Ints,
 ) -> None:
     ordinary, are_sites = weights.shape[0] == 0, of_target.shape[0] == 0
     for row in range(sources.shape[0]):
@@ -334,7 +314,7 @@ def _add_links(
 
 
 @lean_kernel
-def _move_entries(old: Any, new: Any) -> None:
+def _move_entries(old: Words, new: Words) -> None:
     for i in range(old.shape[0]):
         if old[i, 2] != 0:
             at = _entry_of(new, old[i, 0])

@@ -10,17 +10,14 @@ Distances are short where slices and blocks are small: measured in docs/guides/r
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from opicflow.pipelines.ranks.graph.csr import ORDINARY_LINK_WEIGHT
-from opicflow.schemas.arrays import Bytes, Ints, Words
+from opicflow.pipelines.ranks.graph.csr import ORDINARY_LINK_WEIGHT, Int32s, LinkWeights
+from opicflow.schemas.arrays import Bytes, Int, Ints, Words
 from opicflow.schemas.kernel import kernel, lean_kernel
 from opicflow.schemas.varint import put_unsigned, read_unsigned
-
-Weights = npt.NDArray[np.uint16]
 
 MOST_PAGES = 2**31 - 1
 """A link then fits into 64 bits, and a page number of a block into 32."""
@@ -34,18 +31,18 @@ class BlockLinks(NamedTuple):
     Targets are pages of the slice. `weights` is empty if all links are ordinary.
     """
 
-    sources: npt.NDArray[np.int32]
-    starts: npt.NDArray[np.int32]
-    targets: npt.NDArray[np.int32]
-    weights: Weights
+    sources: Int32s
+    starts: Int32s
+    targets: Int32s
+    weights: LinkWeights
 
 
 class DecodeBuffers(NamedTuple):
     """Buffers for decoding blocks of at most so many links and sources: each block overwrites the previous one."""
 
-    sources: npt.NDArray[np.int32]
-    starts: npt.NDArray[np.int32]
-    targets: npt.NDArray[np.int32]
+    sources: Int32s
+    starts: Int32s
+    targets: Int32s
 
     @classmethod
     def of(cls, links: int, sources: int) -> DecodeBuffers:
@@ -59,7 +56,7 @@ def key_of(sources: Ints, targets: Ints) -> Words:
     return keys
 
 
-def encode(keys: Words, weights: Weights, first_source: int, first_target: int) -> Bytes:
+def encode(keys: Words, weights: LinkWeights, first_source: int, first_target: int) -> Bytes:
     """Encode a block of links, which ascend without duplicates. `weights` is empty if all links are ordinary."""
     out = np.empty(len(keys) * 3 * _MOST_BYTES_A_NUMBER, np.uint8)
     size = int(_encode(keys, first_source, first_target, out))
@@ -81,7 +78,7 @@ def decode(block: Bytes, links: int, buffers: DecodeBuffers) -> BlockLinks | Non
 
 
 @kernel
-def _encode(keys: Any, first_source: Any, first_target: Any, out: Any) -> Any:
+def _encode(keys: Words, first_source: Int, first_target: Int, out: Bytes) -> Int:
     at, link, count = np.int64(0), 0, keys.shape[0]
     before = np.int64(first_source)
     while link < count:
@@ -102,7 +99,7 @@ def _encode(keys: Any, first_source: Any, first_target: Any, out: Any) -> Any:
 
 
 @lean_kernel
-def _decode(block: Any, links: Any, sources: Any, starts: Any, targets: Any) -> Any:
+def _decode(block: Bytes, links: Int, sources: Int32s, starts: Int32s, targets: Int32s) -> tuple[Int, Int]:
     """Return the number of rows, and where the integers end; -1 for a damaged block."""
     size = block.shape[0]
     at, link, row = np.int64(0), np.int64(0), np.int64(0)

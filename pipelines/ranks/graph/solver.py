@@ -13,11 +13,10 @@ Gauss-Seidel's: a change after a slice was computed moves that slice by d times 
 scaled such that the sum of the residual is 0; otherwise the sum alone would take hundreds of sweeps to converge where
 pages dangle.
 
-`"normalise"` is eq. 2.6 to 2.8 and not linear. There the residual of the result is computed by a scan of its own.
+`"normalise"` is eq. 2.6 to 2.8 and not linear: only Jacobi's order computes the residual of the result.
 
-Interest, on slices that are cut by targets: each slice pays its values, and every source collects. In Gauss-Seidel's
-order a slice pays only its residual, the amount received since its last payment. That gives the same vectors as
-computing slice after slice of the inverse graph. It needs linear equations: with `"normalise"` the order is Jacobi's.
+Interest, on slices that are cut by targets: each slice pays its values, and every source collects. No source is
+complete before the last slice, so its order is always Jacobi's.
 
 *Hubs and authorities* are Kleinberg's: a = K' h, h = K a, for both a slice is read twice while it is in memory.
 """
@@ -30,7 +29,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import xxhash
@@ -41,6 +40,9 @@ from opicflow.schemas.arrays import Array, Floats, Ints
 
 RankKind = Literal["importance", "interest", "hubs"]
 """`hubs` are hubs and authorities: two ranks, found together."""
+
+State: TypeAlias = "dict[str, object]"
+"""Everything that an interrupted rank continues from, but its vectors: plain values."""
 
 HUBS, AUTHORITIES = "hubs", "authorities"
 _NOTHING = np.empty(0)
@@ -81,6 +83,8 @@ class Settings:
             raise GraphRefused(f"tolerance is {self.tolerance}: give a number above 0")
         if self.max_iterations < 1:
             raise GraphRefused(f"iterations: {self.max_iterations} are too few: give 1 at least")
+        if self.gauss_seidel and self.dangling != "teleport":
+            raise GraphRefused("gauss-seidel: it goes with dangling teleport: omit one")
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,11 +144,11 @@ class _Iteration(ABC):
     reads_twice = False
 
     def __init__(
-        self, graph: StoredGraph, wanted: RankRequest, settings: Settings, vectors: Vectors, state: Any
+        self, graph: StoredGraph, wanted: RankRequest, settings: Settings, vectors: Vectors, state: State | None
     ) -> None:
         self.graph, self.wanted, self.settings = graph, wanted, settings
         self.iterations, self.done, self.residual = 0, False, float("inf")
-        self.left, self.best, self.best_at = float("inf"), float("inf"), 0
+        self.best, self.best_at = float("inf"), 0
         self.sides = [vectors(f"{wanted.name}-{side}", state is not None) for side in "ab"]
         self.side = 0
         self.uniform = 1.0 / graph.pages
@@ -177,9 +181,8 @@ class _Iteration(ABC):
 
     def note_residual(self) -> None:
         """Remember the smallest residual, and the sweep that reached it."""
-        left = min(self.residual, self.left)
-        if left < self.best:
-            self.best, self.best_at = left, self.iterations
+        if self.residual < self.best:
+            self.best, self.best_at = self.residual, self.iterations
 
     def begin_scan(self) -> None:  # noqa: B027 - most iterations do nothing here
         """Called before all slices."""
@@ -214,7 +217,7 @@ class _Iteration(ABC):
     def ranks(self) -> list[Rank]:
         """Return the computed ranks."""
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         """Return everything but the vectors, as plain values: what an interrupted computation continues from."""
         kept = {name: getattr(self, name) for name in self._stored_names()}
         return {**kept, "digests": [_digest_of(vector) for vector in self._vectors()]}
@@ -225,7 +228,7 @@ class _Iteration(ABC):
     def _vectors(self) -> list[Floats]:
         return [self.now]
 
-    def _load(self, state: dict[str, Any]) -> None:
+    def _load(self, state: State) -> None:
         for name in self._stored_names():
             setattr(self, name, state[name])
 
@@ -240,14 +243,13 @@ class _Linear(_Iteration):
     """The common part of importance and interest, in Jacobi's order: sums, scales, and when to stop."""
 
     def __init__(
-        self, graph: StoredGraph, wanted: RankRequest, settings: Settings, vectors: Vectors, state: Any
+        self, graph: StoredGraph, wanted: RankRequest, settings: Settings, vectors: Vectors, state: State | None
     ) -> None:
         self.sums = graph.out_weights if wanted.kind == "importance" else graph.in_weights
         self.teleports = settings.dangling == "teleport"
         self.scale = self.scale_next = 1.0
         self.total = self.held = 0.0
         self.in_order = settings.gauss_seidel and wanted.kind == "importance"  # each slice uses those before it
-        self.exact = False  # a sweep in Jacobi's order that only computes the residual
         super().__init__(graph, wanted, settings, vectors, state)
         self.constant = 1.0 - settings.damping
         if state is None:
@@ -263,7 +265,7 @@ class _Linear(_Iteration):
         self._set_scales()
 
     def _stored_names(self) -> list[str]:
-        return [*super()._stored_names(), "scale", "scale_next", "total", "held", "exact"]
+        return [*super()._stored_names(), "scale", "scale_next", "total", "held"]
 
     def end_scan(self) -> None:
         self.iterations += 1
@@ -277,13 +279,10 @@ class _Linear(_Iteration):
             if swept.total == 0.0:
                 raise GraphRefused(f"{self.wanted.name}: all rank is lost at dangling pages: nothing is left to share")
             change = _measure(self.next, self.now, 1.0 / swept.total, 1.0 / self.total, self.sums).change
-            self.left = change
-            if self.exact or not self.in_order:
-                self.residual = change  # of the vector that the sweep started from
-                if change <= tolerance:
-                    self.done = True
-                    self.next[:] = self.now
-            self.exact = not self.exact and self.in_order and change <= tolerance
+            self.residual = change  # of the vector that the sweep started from
+            if change <= tolerance:
+                self.done = True
+                self.next[:] = self.now
         self.total, self.held = swept.total, swept.held
         self.side = 1 - self.side
         self._set_scales()
@@ -310,7 +309,7 @@ class _Importance(_Linear):
         scans.begin(self._paid(self.first, self.end), self.uniform, self.constant, self.buffer[:size])
 
     def block(self, block: LinkBlock) -> None:
-        is_new = self.in_order and not self.exact and block.end <= self.first
+        is_new = self.in_order and block.end <= self.first
         own = (self.next if is_new else self.now)[block.first : block.end]
         factor = self.settings.damping * (self.scale_next if is_new else self.scale)
         scans.spread(*block.links, own, self.sums[block.first : block.end], factor, self.buffer)
@@ -334,72 +333,13 @@ class _Interest(_Linear):
         scans.collect(*block.links, self.buffer, self.next[block.first : block.end])
 
 
-class _InterestByResiduals(_Interest):
-    """Interest in Gauss-Seidel's order: a slice pays its residual. It needs linear equations."""
-
-    def __init__(
-        self, graph: StoredGraph, wanted: RankRequest, settings: Settings, vectors: Vectors, state: Any
-    ) -> None:
-        self.residuals = [vectors(f"{wanted.name}-residual-{side}", state is not None) for side in "ab"]
-        self.signed = 0.0
-        self.has_residual = False
-        super().__init__(graph, wanted, settings, vectors, state)
-
-    def _stored_names(self) -> list[str]:
-        return [*super()._stored_names(), "signed", "has_residual"]
-
-    def _vectors(self) -> list[Floats]:
-        return [self.now, self.residuals[self.side]]
-
-    def begin_scan(self) -> None:
-        if not self.has_residual:  # the first sweep, in Jacobi's order, computes it
-            super().begin_scan()
-            return
-        scale = self.constant / (self.constant - self.signed)
-        for first, end in pieces(self.graph.pages):
-            there = slice(first, end)
-            olds, news = self.residuals[self.side], self.residuals[1 - self.side]
-            paid = self._paid(first, end), self.uniform
-            scans.rescale(self.now[there], olds[there], self.next[there], news[there], scale, self.constant, *paid)
-
-    def begin_slice(self, slice_: int) -> None:
-        super().begin_slice(slice_)
-        if self.has_residual:
-            scans.take_residual(self._slice(self.residuals[1 - self.side]), self._slice(self.next), self.buffer)
-            paid = self.buffer[: self.end - self.first]
-            scans.shares_of(paid, self._slice(self.sums), self.settings.damping, self.buffer)
-
-    def block(self, block: LinkBlock) -> None:
-        to = self.residuals[1 - self.side] if self.has_residual else self.next
-        scans.collect(*block.links, self.buffer, to[block.first : block.end])
-
-    def end_scan(self) -> None:
-        self.iterations += 1
-        residual = self.residuals[1 - self.side]
-        if not self.has_residual:  # the vector is only scaled
-            self.has_residual = True
-            for first, end in pieces(self.graph.pages):
-                piece = self.now[first:end] * self.scale
-                residual[first:end] = self.next[first:end] - piece
-                self.next[first:end] = piece
-        out = np.zeros(3)
-        for first, end in pieces(self.graph.pages):
-            part = np.zeros(3)
-            scans.sums_of(self.next[first:end], residual[first:end], part)
-            out += part
-        norm, total, self.signed = (float(number) for number in out)
-        self.side = 1 - self.side
-        self.residual = (norm + abs(self.signed)) / total
-        self.done = self.residual <= self.settings.tolerance
-
-
 class _Hubs(_Iteration):
     """Hubs and authorities."""
 
     reads_twice = True
 
     def __init__(
-        self, graph: StoredGraph, wanted: RankRequest, settings: Settings, vectors: Vectors, state: Any
+        self, graph: StoredGraph, wanted: RankRequest, settings: Settings, vectors: Vectors, state: State | None
     ) -> None:
         super().__init__(graph, wanted, settings, vectors, state)
         self.authorities = vectors(f"{wanted.name}-authorities", state is not None)
@@ -501,7 +441,7 @@ def solve(
     """
     vectors = vectors or Vectors(graph.pages)
     states = _read_states(vectors, identity, [one.name for one in wanted])
-    under_way = [_iteration_of(one, settings)(graph, one, settings, vectors, states.get(one.name)) for one in wanted]
+    under_way = [_iteration_of(one)(graph, one, settings, vectors, states.get(one.name)) for one in wanted]
     for one in under_way:
         stored = states.get(one.wanted.name)
         if stored is not None and one.state()["digests"] != stored["digests"]:
@@ -518,12 +458,12 @@ def solve(
     return [rank for one in under_way for rank in one.ranks()]
 
 
-def _iteration_of(wanted: RankRequest, settings: Settings) -> type[_Iteration]:
+def _iteration_of(wanted: RankRequest) -> type[_Iteration]:
     if wanted.kind == "hubs":
         return _Hubs
     if wanted.kind == "importance":
         return _Importance
-    return _InterestByResiduals if settings.gauss_seidel and settings.dangling == "teleport" else _Interest
+    return _Interest
 
 
 def _scan(graph: StoredGraph, running: Sequence[_Iteration]) -> None:
@@ -549,7 +489,7 @@ def _scan(graph: StoredGraph, running: Sequence[_Iteration]) -> None:
         one.note_residual()
 
 
-def _read_states(vectors: Vectors, identity: str, names: Sequence[str]) -> dict[str, Any]:
+def _read_states(vectors: Vectors, identity: str, names: Sequence[str]) -> dict[str, State]:
     """Read the states of interrupted ranks; empty if there are none, or those of another input."""
     if vectors.folder is None:
         return {}
@@ -559,11 +499,11 @@ def _read_states(vectors: Vectors, identity: str, names: Sequence[str]) -> dict[
         return {}
     if stored["identity"] != identity or list(stored["ranks"]) != list(names):
         return {}
-    ranks: dict[str, Any] = stored["ranks"]
+    ranks: dict[str, State] = stored["ranks"]
     return ranks
 
 
-def _write_states(vectors: Vectors, identity: str, states: dict[str, Any]) -> None:
+def _write_states(vectors: Vectors, identity: str, states: dict[str, State]) -> None:
     """Write the states of ranks, atomically."""
     if vectors.folder is None:
         return

@@ -16,23 +16,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict, TypeVar, cast
 
 import numpy as np
+import numpy.typing as npt
 import xxhash
 
 from opicflow.pipelines.ranks.graph.slices import BlockLinks, DecodeBuffers, decode
-from opicflow.schemas.arrays import Array, Bytes, Ids, Ints
+from opicflow.schemas.arrays import Bytes, Ids, Ints
 from opicflow.schemas.errors import UserError
 
 FORMAT, VERSION = "opicflow graph", 1
 MANIFEST = "graph.json"
 NO_CATEGORY = 255
 
-_COLUMNS: dict[str, Any] = {
+_COLUMNS = {
     "pages.ids": "<u8",
     "pages.out": "<i8",
     "pages.in": "<i8",
@@ -47,6 +48,25 @@ _WORDS_OF_A_BLOCK = 4
 _MULTIPLIER = 0x9E3779B97F4A7C15
 _BYTES_AT_ONCE = 16 << 20
 _PAGES_AT_ONCE = 1 << 16
+
+
+G = TypeVar("G", bound=np.generic)
+
+
+class Manifest(TypedDict):
+    """The content of `graph.json`, without what says that it is one. `files` are their sizes and digests."""
+
+    pages: int
+    links: int
+    slice_pages: int
+    block_sources: int
+    both_ways: bool
+    categories: list[str]
+    read: int
+    dangling: int
+    to_themselves: int
+    merged: int
+    files: dict[str, tuple[int, str]]
 
 
 class GraphRefused(UserError, ValueError):
@@ -81,16 +101,10 @@ class StoredGraph:
         """Open a graph; refuse one with missing or damaged files."""
         self.path = path
         self.manifest = _manifest(path)
-        if (problem := _manifest_problem(self.manifest)) != "":
-            raise GraphRefused(f"{path / MANIFEST}: missing or damaged ({problem}): build the graph again")
-        self.pages: int = self.manifest["pages"]
-        self.links: int = self.manifest["links"]
-        self.slice_pages: int = self.manifest["slice_pages"]
-        self.block_sources: int = self.manifest["block_sources"]
-        self.categories: tuple[str, ...] = tuple(self.manifest["categories"])
-        self._files: dict[str, tuple[int, str]] = {
-            name: (size, digest) for name, (size, digest) in self.manifest["files"].items()
-        }
+        self.pages, self.links = self.manifest["pages"], self.manifest["links"]
+        self.slice_pages, self.block_sources = self.manifest["slice_pages"], self.manifest["block_sources"]
+        self.categories = tuple(self.manifest["categories"])
+        self._files = {name: (size, digest) for name, (size, digest) in self.manifest["files"].items()}
         for name, (size, _) in self._files.items():
             self._check_size(name, size)
         self.slices = -(-self.pages // self.slice_pages)
@@ -120,32 +134,32 @@ class StoredGraph:
 
     @cached_property
     def _mixed_ids(self) -> Ids:
-        return self._column("pages.ids")
+        return self._column("pages.ids", np.uint64)
 
     @cached_property
     def out_weights(self) -> Ints:
         """The summed weights of each page's links; 0 for a dangling page."""
-        return self._column("pages.out")
+        return self._column("pages.out", np.int64)
 
     @cached_property
     def in_weights(self) -> Ints:
         """The summed weights of the links to each page."""
-        return self._column("pages.in")
+        return self._column("pages.in", np.int64)
 
     @cached_property
     def page_categories(self) -> Bytes:
         """The category of every page."""
-        return self._column("pages.categories")
+        return self._column("pages.categories", np.uint8)
 
     @cached_property
     def url_ends(self) -> Ints:
         """The end of each page's URL in `url_bytes`."""
-        return self._column("pages.ends")
+        return self._column("pages.ends", np.int64)
 
     @cached_property
     def url_bytes(self) -> Bytes:
         """The URLs of all pages, one after the other; empty for a page without a known URL."""
-        return self._mapped("pages.urls", np.dtype(np.uint8))
+        return self._mapped("pages.urls", np.uint8)
 
     def bounds(self, slice_: int) -> tuple[int, int]:
         """Return the first page of a slice, and the one after its last."""
@@ -166,7 +180,7 @@ class StoredGraph:
             held = self._held.get((slice_, number))
             if held is None:
                 if mapped is None:
-                    mapped = self._mapped(_links_of(slice_), np.dtype(np.uint8), check=False)
+                    mapped = self._mapped(_links_of(slice_), np.uint8, check=False)
                 held = self._decoded(slice_, number, mapped, index)
             yield LinkBlock(first, end, held)
 
@@ -215,7 +229,7 @@ class StoredGraph:
     def _index(self, slice_: int) -> Ints:
         found = self._blocks.get(slice_)
         if found is None:
-            found = np.asarray(self._mapped(_blocks_of(slice_), np.dtype("<i8")))
+            found = np.asarray(self._mapped(_blocks_of(slice_), np.int64))
             found = found.reshape(-1, _WORDS_OF_A_BLOCK)
             size = self._files[_links_of(slice_)][0]
             ends = found[:, 0] + found[:, 1]
@@ -224,13 +238,13 @@ class StoredGraph:
             self._blocks[slice_] = found
         return found
 
-    def _column(self, name: str) -> Array:
-        column: Array = self._mapped(name, np.dtype(_COLUMNS[name]))
+    def _column(self, name: str, dtype: type[G]) -> npt.NDArray[G]:
+        column = self._mapped(name, dtype)
         if len(column) != self.pages:
             raise self._damaged(name)
         return column
 
-    def _mapped(self, name: str, dtype: np.dtype[Any], check: bool = True) -> Array:
+    def _mapped(self, name: str, dtype: type[G], check: bool = True) -> npt.NDArray[G]:
         if name not in self._files:
             raise self._damaged(MANIFEST)
         if check and self._digest(name) != self._files[name][1]:
@@ -276,13 +290,13 @@ def ranges_of(pages: int, slice_pages: int, block_sources: int) -> Ints:
     return np.append(begins[begins < pages], pages)
 
 
-def write_manifest(values: dict[str, Any]) -> bytes:
+def write_manifest(values: Manifest) -> bytes:
     """Return the content of `graph.json`."""
     body = {"format": FORMAT, "version": VERSION, "digest": _digest_of(values), **values}
     return json.dumps(body, indent=1).encode()
 
 
-def _manifest_problem(manifest: dict[str, Any]) -> str:
+def _manifest_problem(manifest: Manifest) -> str:
     """The first problem of a manifest with a right digest; empty if there is none."""
     for name, least in _SIZES.items():
         if not _is_size(manifest.get(name), least):
@@ -290,10 +304,10 @@ def _manifest_problem(manifest: dict[str, Any]) -> str:
     for name in _COUNTS:
         if not _is_size(manifest.get(name, 0), 0):
             return f"{name} is no number of this graph"
-    categories, files = manifest.get("categories"), manifest.get("files")
+    categories, files = manifest.get("categories"), cast(object, manifest.get("files"))
     if type(categories) is not list or not all(type(name) is str for name in categories):
         return "its categories are no names"
-    if type(files) is not dict:
+    if not isinstance(files, dict):
         return "its files are none"
     for name, words in files.items():
         if _FILE.fullmatch(name) is None:
@@ -323,11 +337,11 @@ def _blocks_of(slice_: int) -> str:
     return f"slice-{slice_:05}.blocks"
 
 
-def _digest_of(values: dict[str, Any]) -> str:
+def _digest_of(values: Mapping[str, object]) -> str:
     return xxhash.xxh64_hexdigest(json.dumps(values, sort_keys=True).encode())
 
 
-def _manifest(path: Path) -> dict[str, Any]:
+def _manifest(path: Path) -> Manifest:
     try:
         stored = json.loads((path / MANIFEST).read_bytes())
         kind, version, digest = stored.pop("format"), stored.pop("version"), stored.pop("digest")
@@ -341,5 +355,6 @@ def _manifest(path: Path) -> dict[str, Any]:
         )
     if digest != _digest_of(stored):
         raise GraphRefused(f"{path / MANIFEST}: missing or damaged: build the graph again")
-    manifest: dict[str, Any] = stored
-    return manifest
+    if (problem := _manifest_problem(stored)) != "":
+        raise GraphRefused(f"{path / MANIFEST}: missing or damaged ({problem}): build the graph again")
+    return cast(Manifest, dict.fromkeys(_COUNTS, 0) | stored)

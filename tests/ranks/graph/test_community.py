@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from benchmarks.community import plain_scores
 from opicflow.pipelines.lab.web.webs import hosted_web, power_law_web
+from opicflow.pipelines.ranks.graph import community
 from opicflow.pipelines.ranks.graph.community import (
     Expansion,
     FetchedPages,
@@ -24,7 +25,6 @@ from opicflow.pipelines.ranks.graph.community import (
     influence,
     linkers,
     ranks_of,
-    selection,
 )
 from opicflow.pipelines.ranks.graph.comparison import Ranking, l1
 from opicflow.pipelines.ranks.graph.csr import Graph
@@ -215,7 +215,7 @@ def sibling_steps(graph: Graph, read: int) -> tuple[int, int]:
     counted = Counting(inside.targets)
     columns = (inside.starts, counted, inside.weights, inside.out_weights, frontier.is_local)
     ranks, rest = np.full(read, 1 / read), (np.full(count, -1e-9), np.full(count, 1e-3), np.full(read, 1 / read))
-    selection._add_siblings.py_func(*frontier.linkers, *columns, ranks, A, *rest, np.zeros(count))  # type: ignore[attr-defined]
+    community._add_siblings.py_func(*frontier.linkers, *columns, ranks, A, *rest, np.zeros(count))  # type: ignore[attr-defined]
     return counted.reads, inside.links + len(frontier.targets)
 
 
