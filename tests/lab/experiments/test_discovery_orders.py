@@ -38,15 +38,15 @@ def order(request: pytest.FixtureRequest) -> str:
 
 def test_nutch_divides_a_score_among_links_and_keeps_it() -> None:
     made = NutchOpic(small_web(), page_ids(4, 1))
-    made.read(np.array([0]))
-    made.read(np.array([1]))
+    made.read(1, np.array([0]))
+    made.read(1, np.array([1]))
     third = 1 / 3
     assert made.amounts == pytest.approx([1 + third / 2, third, third, third + third / 2])
 
 
 def test_nutch_adds_what_links_bring_at_the_end_of_a_round() -> None:
     made = NutchOpic(small_web(), page_ids(4, 1))
-    made.read(np.array([0, 1]))  # page 1 has no score yet when the round begins
+    made.read(1, np.array([0, 1]))  # page 1 has no score yet when the round begins
     third = 1 / 3
     assert made.amounts == pytest.approx([1, third, third, third])
 
@@ -61,15 +61,15 @@ def test_no_order_has_read_more_than_the_omniscient_one_at_any_mark(web: str) ->
 
 def test_cash_is_conserved_and_the_virtual_page_pays_all_known_pages() -> None:
     made = Cash(small_web(), page_ids(4, 1))
-    made.read(np.array([0]))
+    made.read(1, np.array([0]))
     assert made.amounts == pytest.approx(np.array([0, 1, 1, 1]) + 0.85 * np.array([0, 1, 1, 1]) / 3 + 0.15 / 4)
-    made.read(np.array([1, 2]))
+    made.read(1, np.array([1, 2]))
     assert made.amounts.sum() == pytest.approx(4.0)
 
 
 def test_fractional_pagerank_pays_links_to_other_hosts_twice() -> None:
     made = FractionalPageRank(small_web(), page_ids(4, 1))
-    made.read(np.array([0]))
+    made.read(1, np.array([0]))
     paid = 0.85 * 0.15
     assert made.amounts[1:] == pytest.approx(0.15 + paid * np.array([0.25, 0.25, 0.5]))
 
@@ -83,10 +83,10 @@ def test_every_order_reads_pages_once_and_only_what_it_has_found(order: str) -> 
     crawled = crawled_web("archive", 600, 1)
     made: DiscoveryOrder = ORDERS[order](crawled, page_ids(600, 1))
     for _ in range(60):
-        pages = made.next(6)
+        pages = made.order(1, 6)
         assert len(set(pages.tolist())) == len(pages) <= 6
         assert made.seen.is_known[pages].all() and not made.seen.is_read[pages].any()
-        made.read(pages)
+        made.read(1, pages)
     assert made.seen.is_read.sum() > 300
 
 

@@ -16,7 +16,7 @@ from scipy.stats import spearmanr
 from opicflow.pipelines.lab.commands import experiment as experiment_command
 from opicflow.pipelines.lab.experiments import task_runner
 from opicflow.pipelines.lab.experiments.catalogue import EXPERIMENTS
-from opicflow.pipelines.lab.experiments.discovery import crawls, discovery_experiment, followed_orders
+from opicflow.pipelines.lab.experiments.discovery import crawls, discovery_experiment
 from opicflow.pipelines.lab.experiments.discovery.discovery_experiment import SHOWN
 from opicflow.pipelines.lab.experiments.importance.convergence import off_line
 from opicflow.pipelines.lab.experiments.importance.extensions import growing
@@ -113,7 +113,7 @@ def test_by_importance_uses_another_policy_for_the_important_tenth() -> None:
 def test_every_measure_has_its_pinned_figures(measure: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures of small webs, pinned. Renew them on purpose only: OPICFLOW_RENEW_GOLDEN=1."""
     if measure.startswith("discovery_by"):
-        monkeypatch.setattr(followed_orders, "ROUNDS", 20)  # a day is a cycle of a ledger, or a replay
+        monkeypatch.setattr(crawls, "ROUNDS", 20)  # a day is a cycle of a ledger, or a replay
     rows = MeasureTask.of(MEASURES[measure], seed=1, **{"pages": PAGES, **SMALL[measure]}).run()
     rows = rows[:: -(-len(rows) // MOST_PINNED)]
     pinned: dict[str, list[Row]] = json.loads(GOLDEN.read_text(encoding="utf-8")) if GOLDEN.exists() else {}
@@ -247,9 +247,8 @@ def small_webs() -> Iterator[None]:
     """Webs of 200 pages, of which a quarter is read a round, measured at six moments: 6 rounds instead of 60."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(experiment_command, "LEAST_PAGES", 200)
-        for module in (crawls, followed_orders):
-            patch.setattr(module, "ROUNDS", 4)
-            patch.setattr(module, "MARKS", SHOWN)
+        patch.setattr(crawls, "ROUNDS", 4)
+        patch.setattr(crawls, "MARKS", SHOWN)
         patch.setattr(discovery_experiment, "_MARKS", [mark for mark in SHOWN if mark >= 10])
         yield
 

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from opicflow.pipelines.lab.commands import experiment as experiment_command
-from opicflow.pipelines.lab.experiments.discovery import crawls, followed_orders
+from opicflow.pipelines.lab.experiments.discovery import crawls
 from opicflow.pipelines.lab.experiments.discovery.crawled_webs import crawled_web
 from opicflow.pipelines.lab.experiments.discovery.followed_orders import BY_COMMAND, BY_COMMANDS, ReplayOrders
 from opicflow.pipelines.lab.experiments.discovery.reading_orders import OMNISCIENT
@@ -142,8 +142,7 @@ def test_the_command_writes_tables_plots_and_claims(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(experiment_command, "LEAST_DAYS", 8)
     monkeypatch.setattr(loop_experiment, "READ_WEBS", ("hosted",))
     monkeypatch.setattr(loop_experiment, "LIVING", ("news",))
-    for module in (crawls, followed_orders):
-        monkeypatch.setattr(module, "ROUNDS", 10)
+    monkeypatch.setattr(crawls, "ROUNDS", 10)
     options = ("--pages", 200, "--days", 8, "--processes", 1, "--quiet")
     done = command("experiment", "loop", "--out", tmp_path, *options)
     assert done.code == 0, done

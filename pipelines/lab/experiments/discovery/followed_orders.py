@@ -6,21 +6,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol
 
 import numpy as np
 import orjson
 
 from opicflow.pipelines.lab.experiments.discovery.crawled_webs import CrawledWeb, crawled_web
-from opicflow.pipelines.lab.experiments.discovery.crawls import MARKS, ROUNDS
-from opicflow.pipelines.lab.experiments.installed_command import installed_command, run_quietly
+from opicflow.pipelines.lab.experiments.discovery.crawls import MARKS, a_day, measure_reading
+from opicflow.pipelines.lab.experiments.installed_command import DailyReplays
 from opicflow.pipelines.lab.experiments.tables import Row
 from opicflow.pipelines.lab.web.crawl import announcements, links_of, visits
 from opicflow.pipelines.ledger import Certified, CrawlEntry, Ledger, LedgerConfig, RefreshConfig, TickEntry
 from opicflow.pipelines.ledger.entries import Kind
 from opicflow.pipelines.ranks.graph.csr import Graph
 from opicflow.schemas.arrays import Bytes, Floats, Ints
-from opicflow.schemas.dates import iso_time
 from opicflow.schemas.pages import PageIds
 
 RECOMPUTED, LEARNT, BY_COMMAND = "recomputed, by the ledger", "learnt", "learnt, by the command"
@@ -33,20 +31,7 @@ BY_COMMANDS: dict[str, tuple[str, ...]] = {
     BY_COMMAND: (),
 }
 """Orders of the command, and their options; the last ones are the defaults."""
-_DAY, _FIRST_DAY, _DISCOVERY = 86_400, 20_000, 1
-
-
-class OrdersOfDays(Protocol):
-    """Gives the orders of each day, and receives the pages read."""
-
-    def order(self, day: int) -> Ints:
-        """Return the unread pages that are ordered at the beginning of a day, the first ones first."""
-
-    def read(self, day: int, pages: Ints) -> None:
-        """These pages were read on this day."""
-
-    def learnt(self) -> tuple[float, float]:
-        """Return the share of orders that explore, and the weight of siblings."""
+_DAY, _DISCOVERY = 86_400, 1
 
 
 def discovery_by_ledger(pages: int, seed: int, web: str, order: str) -> list[Row]:
@@ -55,9 +40,9 @@ def discovery_by_ledger(pages: int, seed: int, web: str, order: str) -> list[Row
     Columns are those of `discovery`.
     """
     crawled = crawled_web(web, pages, seed)
-    config = discovering(_a_day(crawled), BY_LEDGER[order])
+    config = discovering(a_day(crawled), BY_LEDGER[order])
     orders = LedgerOrders(crawled.pages.graph, crawled.pages.urls, crawled.seeds, config)
-    return _followed(crawled, orders, {"seed": seed, "web": web, "order": order})
+    return measure_reading(crawled, orders, {"seed": seed, "web": web, "order": order})
 
 
 def discovery_by_command(pages: int, seed: int, web: str, order: str = BY_COMMAND, until: int = MARKS[-1]) -> list[Row]:
@@ -68,36 +53,7 @@ def discovery_by_command(pages: int, seed: int, web: str, order: str = BY_COMMAN
     crawled = crawled_web(web, pages, seed)
     with TemporaryDirectory() as folder:
         orders = ReplayOrders(crawled, Path(folder), BY_COMMANDS[order])
-        return _followed(crawled, orders, {"seed": seed, "web": web, "order": order}, until)
-
-
-def _followed(crawled: CrawledWeb, orders: OrdersOfDays, named: Row, until: int = MARKS[-1]) -> list[Row]:
-    graph = crawled.pages.graph
-    ranked = np.argsort(-crawled.exact, kind="stable")
-    honest = int((~crawled.pages.is_hostile).sum())
-    read, day = np.zeros(graph.pages, np.bool_), _FIRST_DAY
-    rows: list[Row] = []
-    for mark in MARKS[: MARKS.index(until) + 1]:
-        wanted = max(1, mark * graph.pages // 100)
-        while (missing := wanted - int(read.sum())) > 0:
-            day += 1
-            numbers = orders.order(day)
-            numbers = numbers[~read[numbers]][:missing]
-            if len(numbers) == 0:
-                break
-            read[numbers] = True
-            orders.read(day, numbers)
-        row: Row = {**named, "mark": mark, "read": float(crawled.exact[read].sum()) * 100.0}
-        for name, part in (("best", 100), ("top", 1000)):
-            row[name] = float(read[ranked[: max(1, honest // part)]].mean()) * 100.0
-        row |= {"known": float("nan"), "hostile": float(crawled.pages.is_hostile[read].mean()) * 100.0}
-        share, siblings = orders.learnt()
-        rows.append(row | {"share": share * 100.0, "siblings": siblings * 100.0})
-    return rows
-
-
-def _a_day(crawled: CrawledWeb) -> int:
-    return max(1, crawled.pages.graph.pages // ROUNDS)
+        return measure_reading(crawled, orders, {"seed": seed, "web": web, "order": order}, until)
 
 
 def discovering(a_day: int, discovery_by: str) -> LedgerConfig:
@@ -117,8 +73,8 @@ class LedgerOrders:
         self._end = 0
         self.announce(seeds)
 
-    def order(self, day: int) -> Ints:
-        """Return the unread pages that are ordered at the beginning of a day, the first ones first."""
+    def order(self, day: int, most: int | None = None) -> Ints:
+        """Return the unread pages that are ordered at the beginning of a day, the first ones first: all that are."""
         self._ledger.apply(TickEntry(day * _DAY))
         plan = self._ledger.plan(0, 9.0)
         ordered = plan.survey.pages[plan.orders.rows[plan.orders.why == _DISCOVERY]]
@@ -159,38 +115,19 @@ class ReplayOrders:
     """The orders that `opicflow replay LOG --state … --out … --now …` writes, with these options."""
 
     def __init__(self, crawled: CrawledWeb, folder: Path, options: Sequence[str] = ()) -> None:
-        self._graph, self._folder = crawled.pages.graph, folder
+        self._graph = crawled.pages.graph
         self._urls = [url.decode() for url in crawled.pages.urls]
         self._numbers = {url: number for number, url in enumerate(self._urls)}
-        self._command = [
-            *(
-                "replay",
-                "--runner",
-                "local",
-                "--state",
-                str(folder / "state"),
-                "--out",
-                str(folder / "out"),
-                "--top",
-                "0",
-                "--quiet",
-            ),
-            *("--bandwidth", str(_a_day(crawled)), "--set", "discovery-share=1", *options),
-        ]
-        self._events: list[dict[str, Any]] = [
+        how = ("--bandwidth", str(a_day(crawled)), "--set", "discovery-share=1", *options)
+        self._replays = DailyReplays(folder, how)
+        self._events: list[dict[str, object]] = [
             {"kind": "announce", "url": self._urls[number]} for number in crawled.seeds.tolist()
         ]
-        self._main = installed_command()
 
-    def order(self, day: int) -> Ints:
+    def order(self, day: int, most: int | None = None) -> Ints:
         """Replay the log of the day before, and return the unread pages that are ordered, the first ones first."""
-        log = self._folder / f"{day}.jsonl"
-        log.write_bytes(b"".join(orjson.dumps(event) + b"\n" for event in self._events))
-        run_quietly(self._main, [*self._command, str(log), "--now", iso_time(1000 * _DAY * day)])
-        log.unlink()
-        lines = (self._folder / "out" / "crawl-orders.jsonl").read_bytes().splitlines()
-        orders = [order for order in map(orjson.loads, lines) if order["why"] == "DISCOVERY"]
-        return np.array([self._numbers[order["url"]] for order in orders], np.int64)
+        orders = self._replays.orders([orjson.dumps(event) for event in self._events], 1000 * _DAY * day)
+        return np.array([self._numbers[order["url"]] for order in orders if order["why"] == "DISCOVERY"], np.int64)
 
     def read(self, day: int, pages: Ints) -> None:
         """Keep the events of the next log."""
@@ -207,6 +144,6 @@ class ReplayOrders:
 
     def learnt(self) -> tuple[float, float]:
         """Return the share of orders that explore, and the weight of siblings."""
-        plan = orjson.loads((self._folder / "out" / "summary.json").read_bytes())["plan"]
+        plan = orjson.loads((self._replays.out / "summary.json").read_bytes())["plan"]
         learnt = plan.get("discovery", {"exploring_share": 0.0, "siblings_weight": 0.0})
         return learnt["exploring_share"], learnt["siblings_weight"]

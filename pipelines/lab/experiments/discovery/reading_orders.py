@@ -21,14 +21,18 @@ class DiscoveryOrder(ABC):
         self.web, self.ids, self.graph = web, ids, web.pages.graph
         self.seen = SeenGraph(self.graph, web.seeds, DAMPING, self._given())
 
-    def next(self, count: int) -> Ints:
-        """Return the pages to read next, at most `count`; equals in the order of their ids."""
+    def order(self, day: int, most: int) -> Ints:
+        """Return the pages to read next, at most so many; equals in the order of their ids."""
         unread = np.flatnonzero(self.seen.is_known & ~self.seen.is_read)
-        return unread[np.lexsort((self.ids[unread], -self.values()[unread]))][:count]
+        return unread[np.lexsort((self.ids[unread], -self.values()[unread]))][:most]
 
-    def read(self, pages: Ints) -> None:
+    def read(self, day: int, pages: Ints) -> None:
         """Read these pages."""
         self.seen.read(pages)
+
+    def learnt(self) -> tuple[float, float]:
+        """Return the share of orders that explore, and the weight of siblings: most orders learn nothing."""
+        return 0.0, 0.0
 
     @abstractmethod
     def values(self) -> Floats:
@@ -83,9 +87,9 @@ class GreedyByTruth(DiscoveryOrder):
 class Omniscient(GreedyByTruth):
     """The most important pages of the whole web, found or not: no order can have read more."""
 
-    def next(self, count: int) -> Ints:
+    def order(self, day: int, most: int) -> Ints:
         unread = np.flatnonzero(~self.seen.is_read)
-        return unread[np.argsort(-self.values()[unread], kind="stable")][:count]
+        return unread[np.argsort(-self.values()[unread], kind="stable")][:most]
 
 
 class _PayingOrder(DiscoveryOrder):
@@ -99,7 +103,7 @@ class _PayingOrder(DiscoveryOrder):
     def values(self) -> Floats:
         return self.amounts
 
-    def read(self, pages: Ints) -> None:
+    def read(self, day: int, pages: Ints) -> None:
         for page in pages.tolist():
             targets = self.graph.targets[self.graph.starts[page] : self.graph.starts[page + 1]].astype(np.int64)
             self.pay(page, targets)
@@ -205,7 +209,10 @@ class LearntAtFirst(Siblings):
         self.share = 0.2
         self._ordered: list[tuple[Ints, Ints]] = []
 
-    def next(self, count: int) -> Ints:
+    def learnt(self) -> tuple[float, float]:
+        return self.share, 1.0 - self.OWN
+
+    def order(self, day: int, most: int) -> Ints:
         if len(self._ordered) > self.WAIT:
             self._learn(*self._ordered.pop(0))
         numbers = np.flatnonzero(self.seen.is_known)
@@ -214,8 +221,8 @@ class LearntAtFirst(Siblings):
         is_left = ~self.seen.is_read[numbers]
         by = worth + self.BONUS * (1.0 - near)
         chosen: list[Ints] = []
-        exploring = round(self.share * count)
-        for values, wanted in ((by, exploring), (worth, count - exploring)):
+        exploring = round(self.share * most)
+        for values, wanted in ((by, exploring), (worth, most - exploring)):
             left = np.flatnonzero(is_left)
             best = left[np.lexsort((self.ids[numbers[left]], -values[left]))][:wanted]
             is_left[best] = False

@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import orjson
 
-from opicflow.pipelines.lab.experiments.installed_command import installed_command, run_quietly
+from opicflow.pipelines.lab.experiments.installed_command import DailyReplays
 from opicflow.pipelines.lab.experiments.refresh.crawler import DayOrders
 from opicflow.pipelines.lab.experiments.refresh.living_web import NEVER, LivingWeb, ServerAnswers
 from opicflow.schemas.arrays import Ints
-from opicflow.schemas.dates import iso_time
 
 BEGIN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 """The first day of the year."""
@@ -21,25 +20,11 @@ _BEGIN_SECOND = int(BEGIN.timestamp())
 
 
 class CommandOrders:
-    """The crawl orders that `opicflow replay LOG --state … --out … --now …` writes, a run of the command a day.
-
-    A day without visits has no log: then time passes by `--now` alone.
-    """
+    """The crawl orders that `opicflow replay LOG --state … --out … --now …` writes, a run of the command a day."""
 
     def __init__(self, web: LivingWeb, folder: Path, options: Sequence[str]) -> None:
-        self._web, self._folder = web, folder
-        self._command = [
-            "replay",
-            "--runner",
-            "local",
-            "--state",
-            str(folder / "state"),
-            "--out",
-            str(folder / "out"),
-            *options,
-        ]
+        self._web, self._replays = web, DailyReplays(folder, options)
         self._numbers = {url: number for number, url in enumerate(web.urls)}
-        self._main = installed_command()
         self._lines: list[bytes] = []
 
     def receive(self, answers: ServerAnswers, announced: Ints) -> None:
@@ -48,17 +33,8 @@ class CommandOrders:
 
     def order(self, day: int) -> DayOrders:
         """Run the command at the beginning of a day. Raises RuntimeError if it does not succeed."""
-        logs = []
-        if self._lines:
-            log = self._folder / f"day-{day:04}.jsonl"
-            log.write_bytes(b"\n".join(self._lines) + b"\n")
-            logs, self._lines = [str(log)], []
-        now = iso_time(1000 * (_BEGIN_SECOND + 86_400 * day))
-        run_quietly(self._main, [*self._command, *logs, "--now", now, "--quiet", "--top", "0"])
-        for log_path in logs:
-            Path(log_path).unlink()
-        lines = (self._folder / "out" / "crawl-orders.jsonl").read_bytes().splitlines()
-        orders = [orjson.loads(line) for line in lines]
+        orders = self._replays.orders(self._lines, 1000 * (_BEGIN_SECOND + 86_400 * day))
+        self._lines = []
         return DayOrders(
             np.array([self._numbers[order["url"]] for order in orders], np.int64),
             np.array([-(-order["not_before"] // 1000) - _BEGIN_SECOND for order in orders], np.int64),
