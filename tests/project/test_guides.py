@@ -1,6 +1,6 @@
 """The example log and the guides: tables match the code, snippets run, outputs are real.
 
-PYTHONPATH=tests .venv/bin/python tests/project/test_guides.py     writes the outputs in docs/guides/replay.md again
+PYTHONPATH=tests .venv/bin/python tests/project/test_guides.py replay     writes the outputs in that guide again
 """
 
 from __future__ import annotations
@@ -48,10 +48,11 @@ from opicflow.schemas.urls import (
     canonical,
 )
 from support.commands import output_of
-from support.guides import CONSOLE, LOG, SPEED, TOP, code, opicflow, python_blocks
+from support.frontier_service import FrontierService, served
+from support.guides import LOG, TOP, Guide, code, opicflow, python_blocks
 
 FORMATS = (TOP / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
-GUIDE = (TOP / "docs" / "guides" / "replay.md").read_text(encoding="utf-8")
+GUIDE = Guide("replay").text
 
 
 def table(text: str, first: str) -> list[list[str]]:
@@ -90,24 +91,40 @@ def test_the_log_replayed_has_the_documentation_on_top(tmp_path: Path) -> None:
 # -- docs/guides/replay.md
 
 
-def outputs(folder: Path) -> list[str]:
-    """The console blocks of the guide as the commands print them."""
-    (folder / LOG.name).write_bytes(LOG.read_bytes())
-    blocks = [[line for line in block.splitlines() if line.startswith("$ ")] for block in CONSOLE.findall(GUIDE)]
-    done = iter(opicflow(folder, *(line.split()[2:] for block in blocks for line in block)))
-    made = []
-    for block in blocks:
-        lines = ""
-        for line in block:
-            code, out, err = next(done)
-            lines += f"{line}\n{out}{err if code else ''}"
-        made.append(lines)
-    return made
+@pytest.mark.parametrize("name", ["replay", "simulate", "ranks", "compare"])
+def test_the_outputs_in_a_guide_are_real(name: str, tmp_path: Path) -> None:
+    Guide(name).check(tmp_path)
 
 
-def test_the_outputs_in_the_guide_are_real(tmp_path: Path) -> None:
-    shown = CONSOLE.findall(GUIDE)
-    assert [SPEED.sub("", block) for block in shown] == [SPEED.sub("", block) for block in outputs(tmp_path)]
+def test_the_outputs_in_the_guide_for_a_url_frontier_are_real(tmp_path: Path) -> None:
+    assert opicflow(tmp_path, ["replay", str(LOG), "--out", "results", "--quiet"])[0].code == 0
+    with served(FrontierService(1_800_000_000)) as address:
+        Guide("url-frontier").check(tmp_path, instead={"localhost:7071": address})
+
+
+USUAL = {"--help", "--config", "--set", "--out", "--top", "--json", "--quiet"}
+"""Options that mean the same everywhere."""
+
+
+@pytest.mark.parametrize(
+    ("command", "guides"),
+    [
+        ("simulate", ["simulate"]),
+        ("rank", ["ranks"]),
+        ("graph build", ["ranks"]),
+        ("compare", ["compare"]),
+        ("export", ["export"]),
+        ("push", ["url-frontier"]),
+        ("subscribe", ["kafka", "replay"]),
+        ("publish events", ["kafka", "replay"]),
+        ("topics create", ["kafka", "replay", "operations"]),
+    ],
+)
+def test_a_guide_names_every_option(command: str, guides: list[str]) -> None:
+    options = output_of(*command.split(), "--help").partition("examples:")[0]
+    text = "".join(Guide(name).text for name in guides)
+    named = set(re.findall(r"--[a-z-]+", text))
+    assert set(re.findall(r"--[a-z-]+", options)) - USUAL - named == set()
 
 
 @pytest.mark.slow
@@ -421,7 +438,6 @@ def test_the_frontier_of_the_guide_crawls_a_site(tmp_path: Path, site: str) -> N
 if __name__ == "__main__":
     import tempfile
 
-    with tempfile.TemporaryDirectory() as folder:
-        made = iter(outputs(Path(folder)))
-        renewed = CONSOLE.sub(lambda _: f"```console\n{next(made)}```", GUIDE)
-    (TOP / "docs" / "guides" / "replay.md").write_text(renewed, encoding="utf-8")
+    for name in sys.argv[1:]:
+        with tempfile.TemporaryDirectory() as folder:
+            Guide(name).write(Path(folder))

@@ -29,7 +29,6 @@ from opicflow.connectors.files.rank_reader import Ranks, read_ranks
 from opicflow.connectors.kafka.record_reader import Arrived
 from opicflow.pipelines.cli.commands.subscribe import json_line
 from opicflow.pipelines.ranks.graph.comparison import (
-    Comparison,
     Ranking,
     compared,
     kendall_tau,
@@ -42,10 +41,7 @@ from opicflow.schemas.pages import page_id
 from opicflow.schemas.ranking import highest
 from support.commands import command, output_of
 from support.logs import records_of
-from support.paths import TOP
 from support.thorough import crossed
-
-GUIDE = (TOP / "docs" / "guides" / "compare.md").read_text(encoding="utf-8")
 
 few_values = st.sampled_from([0.0, 0.125, 0.25, 0.5, 1.0, 3.0])
 values = st.one_of(few_values, st.floats(0.0, 1e6, allow_subnormal=False))
@@ -533,28 +529,3 @@ def test_a_damaged_file_is_read_or_gives_one_line_of_error(name: str, seed: int,
             assert str(problem).isprintable() and len(str(problem)) < 600
             refused += 1
     assert refused > 50
-
-
-def test_help_has_examples_and_the_guide_names_every_option() -> None:
-    code, out, err = command("compare", "--help")
-    assert (code, err) == (0, "")
-    assert "  opicflow compare" in out.partition("examples:")[2]
-    options = set(re.findall(r"--[a-z-]+", out.partition("examples:")[0])) - {"--help", "--out", "--config"}
-    assert [option for option in options if f"`{option}" not in GUIDE] == []
-    assert {"--rank", "--rank-b", "--top", "--worst", "--normalise", "--json"} <= options
-    assert Comparison.__doc__
-
-
-def test_the_outputs_in_the_guide_are_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "examples").symlink_to(TOP / "examples")
-    blocks = re.findall(r"```console\n(.*?)```", GUIDE, re.DOTALL)
-    assert blocks
-    for block in blocks:
-        made = ""
-        for line in block.splitlines():
-            if line.startswith("$ "):
-                words, _, quiet = line.partition(" > /dev/null")
-                out = output_of(*words.split()[2:], *(["--quiet"] if quiet or line.endswith("/dev/null") else []))
-                made += f"{line}\n{'' if '/dev/null' in line else out}"
-        assert made == block

@@ -6,7 +6,6 @@ import csv
 import gzip
 import json
 import re
-import shlex
 from pathlib import Path
 
 import numpy as np
@@ -25,10 +24,6 @@ from opicflow.schemas.pages import page_id, page_ids
 from support import commands
 from support.commands import CommandResult
 from support.guides import python_blocks
-from support.paths import TOP
-
-GUIDE = (TOP / "docs" / "guides" / "ranks.md").read_text(encoding="utf-8")
-SECONDS = re.compile(r"[\d.]+ s$", re.MULTILINE)
 
 PAGES = {
     "https://a.example/": ["https://a.example/1", "https://b.example/", "https://a.example/feed.xml"],
@@ -344,26 +339,6 @@ def test_a_host_matches_by_its_full_name() -> None:
     text = np.frombuffer(b"".join(urls), np.uint8)
     found = weights_of_hosts(text, np.cumsum([len(url) for url in urls]), {b"a.example": 2.0, b"b.a.example": 0.5})
     assert found.tolist() == [2.0, 2.0, 0.5, 0.0, 0.0]
-
-
-@pytest.mark.parametrize("words", [["rank"], ["graph", "build"]])
-def test_the_guide_names_every_option(words: list[str]) -> None:
-    help_ = command(*words, "--help").out
-    common = {"--help", "--set", "--config", "--out", "--top", "--json", "--quiet"}
-    options = set(re.findall(r"--[a-z-]+", help_)) - common
-    assert [option for option in sorted(options) if f"`{option}" not in GUIDE and f" {option} " not in GUIDE] == []
-
-
-def test_the_outputs_in_the_guide_are_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "examples").symlink_to(TOP / "examples")
-    block = "".join(re.findall(r"```console\n(.*?)```", GUIDE, re.DOTALL))
-    made = ""
-    for line in block.splitlines():
-        if line.startswith("$ "):
-            out = command(*shlex.split(line.partition(" > ")[0])[2:]).out
-            made += f"{line}\n{'' if '/dev/null' in line else out}"
-    assert SECONDS.sub("0 s", made) == SECONDS.sub("0 s", block)
 
 
 def test_the_python_example_in_the_guide_prints_ids_and_ranks(
