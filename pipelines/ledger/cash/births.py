@@ -1,6 +1,6 @@
 """Pages come, change their class, and go: what every history policy does, and where the two kinds part.
 
-Under `certified` a page begins and ends payments; under the other policies it begins and ends spending.
+Under `certified` a page begins and ends payments; under the other history policies it begins and ends spending.
 """
 
 from __future__ import annotations

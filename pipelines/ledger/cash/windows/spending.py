@@ -1,4 +1,4 @@
-"""Cash in motion under the policies with a window: spending, paying along links, the round.
+"""Cash in motion under the history policies with a window: spending, paying along links, the round.
 
 These kernels change one page at a time and keep the conservation law at every step:
 
