@@ -7,8 +7,8 @@ snapshot holds it, and afterwards only a `PolicyEntry` of the log changes its ru
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
 
 from opicflow.pipelines.ledger.errors import ConfigRefused
 from opicflow.pipelines.refresh.orders import DELAY_BOUNDS, PER_HOUR_BOUNDS
@@ -16,6 +16,9 @@ from opicflow.pipelines.refresh.rate_prior import PRIORS
 from opicflow.pipelines.refresh.rates import ESTIMATORS
 from opicflow.pipelines.refresh.strategies import STRATEGIES
 from opicflow.schemas.shards import MOST_SHARDS
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 UNITS_PER_PAGE = 1 << 24
 """Cash minted with every page. Integer cash makes conservation exact (docs/decisions/cash.md)."""
@@ -328,97 +331,33 @@ class LedgerConfig:
 
     def to_json(self) -> dict[str, Any]:
         """The configuration as plain values, for a snapshot's manifest."""
-        values = _encode(self, _STORED)
-        values["history"] = {
-            "policy": history_name(self.history),
-            **_encode(self.history, _STORED_HISTORIES[type(self.history)]),
+        return {
+            **plain(self),
+            "history": {"policy": history_name(self.history), **plain(self.history)},
+            "refresh": plain(self.refresh),
+            "domains": plain(self.domains),
         }
-        values["refresh"] = _encode(self.refresh, _STORED_REFRESH)
-        values["domains"] = _encode(self.domains, _STORED_DOMAINS)
-        return values
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> LedgerConfig:
         """The configuration that `to_json` wrote; `ConfigRefused` for anything else."""
         try:
-            fields, history = _decode(values, _STORED), dict(values["history"])
-            fields["domains"] = DomainLimits(**_decode(fields["domains"], _STORED_DOMAINS))
-            kind = HISTORIES[history.pop("policy")]
-            fields["history"] = kind(**_decode(history, _STORED_HISTORIES[kind]))
-            fields["refresh"] = RefreshConfig(**_decode(values["refresh"], _STORED_REFRESH))
+            given, history = dict(values), dict(values["history"])
+            given["history"] = HISTORIES[history.pop("policy")](**history)
+            given["refresh"] = RefreshConfig(**given["refresh"])
+            given["domains"] = DomainLimits(**given["domains"])
             for name in ("class_weights", "link_bonus_per_1024"):
-                fields[name] = tuple(fields[name])
-            return cls(**fields)
+                given[name] = tuple(given[name])
+            return cls(**given)
         except ConfigRefused:
             raise
         except (KeyError, TypeError, ValueError) as problem:
             raise ConfigRefused(f"not a ledger configuration: {shown(problem)}") from None
 
 
-# The names under which fields are stored, in their order. They stay the same whatever the fields are called.
-
-
-def _same(*names: str) -> dict[str, str]:
-    return {name: name for name in names}
-
-
-_STORED = _same(
-    "history",
-    "damping",
-    "class_weights",
-    "link_bonus_per_1024",
-    "remember_links",
-    "newcomer_history",
-    "cut_visits_per_1000_pages",
-    "remembered_visits",
-    "refresh",
-    "max_pages",
-    "max_unread_per_host",
-    "domains",
-    "cut_seconds",
-)
-_STORED_REFRESH = _same(
-    "strategy",
-    "estimator",
-    "alpha",
-    "bandwidth_per_day",
-    "discovery_share",
-    "discovery_by",
-    "cycle_hours",
-    "shortest_interval_seconds",
-    "longest_interval_days",
-    "host_fetches_per_day",
-    "order_timeout_hours",
-    "retry_hours",
-    "longest_retry_days",
-    "gone_days",
-    "gone_visits",
-    "rate_prior",
-    "host_fetches_per_hour",
-    "crawl_delay_seconds",
-    "domain_fetches_per_day",
-    "domain_discovery_share",
-    "first_cycle_minutes",
-)
-_STORED_DOMAINS = _same("most_unread", "most_announced", "most_share")
-_STORED_HISTORIES: dict[type, dict[str, str]] = {
-    All: {},
-    Fixed: _same("window_turns", "window_days"),
-    ImprovedFixed: _same("window_turns", "window_days", "min_measures"),
-    Variable: _same("measures"),
-    PaperInterpolation: _same("window_turns", "window_days"),
-    Interpolation: _same("window_turns", "window_days", "min_gaps"),
-    Absorbing: {},
-    Certified: _same("tolerance", "pushes_per_visit", "window_days"),
-}
-
-
-def _encode(config: object, stored: dict[str, str]) -> dict[str, Any]:
-    return {name: getattr(config, field_) for name, field_ in stored.items()}
-
-
-def _decode(values: dict[str, Any], stored: dict[str, str]) -> dict[str, Any]:
-    return {stored[name]: value for name, value in dict(values).items()}
+def plain(values: DataclassInstance) -> dict[str, Any]:
+    """The fields of a dataclass by their names, in their order: so they are stored."""
+    return {one.name: getattr(values, one.name) for one in fields(values)}
 
 
 def history_name(history: History) -> str:

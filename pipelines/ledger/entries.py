@@ -18,7 +18,18 @@ import numpy.typing as npt
 
 from opicflow.pipelines.ledger.config import ORDINARY_LINK_WEIGHT
 from opicflow.pipelines.ledger.sums import sum_columns
-from opicflow.schemas.arrays import Array, Bytes, Ids, Ints, columns_of, for_kernel, per_row, ragged, starts, tuple_of
+from opicflow.schemas.arrays import (
+    Array,
+    Bytes,
+    ColumnTuple,
+    Ids,
+    Ints,
+    columns_of,
+    for_kernel,
+    per_row,
+    ragged,
+    starts,
+)
 from opicflow.schemas.columns import spans
 from opicflow.schemas.records import Policy
 
@@ -163,19 +174,34 @@ class CrawlItems:
 
 ITEM_COLUMNS = columns_of(CrawlItems)
 
-_NOT_FOR_KERNELS = ("offset", "within", "quality")
-_KERNEL_COLUMNS = tuple(column for column in ITEM_COLUMNS if column.name not in _NOT_FOR_KERNELS)
-KernelItems = tuple_of("KernelItems", (*(column.name for column in _KERNEL_COLUMNS), "fates"), __name__)
-"""The columns of `CrawlItems` that kernels read, and the fate of each row, which they write."""
+
+@ColumnTuple.register
+class KernelItems(NamedTuple):
+    """The columns of `CrawlItems` that change a ledger; page ids as int64 with the same bits."""
+
+    kind: Bytes
+    page: Ints
+    time_ms: Ints
+    outcome: Bytes
+    digest: Ints
+    modified_ms: Ints
+    category: Bytes
+    links_known: Bytes
+    link_starts: Ints
+    link_pages: Ints
+    link_weights: npt.NDArray[np.uint16]
+    link_categories: Bytes
+    url_starts: Ints
+    url_bytes: Bytes
+    fates: Bytes
+    """The fate of each row, which kernels write."""
 
 
-def kernel_items(items: CrawlItems, fates: Bytes) -> Any:
-    """The columns for kernels. All are contiguous, aligned and writable, so that kernels are compiled once.
-
-    Ids are passed as int64 with the same bits.
-    """
-    plain = (for_kernel(getattr(items, column.name)) for column in _KERNEL_COLUMNS)
-    return KernelItems(*(column.view(np.int64) if column.dtype == np.uint64 else column for column in plain), fates)
+def kernel_items(items: CrawlItems, fates: Bytes) -> KernelItems:
+    """The columns for kernels. All are contiguous, aligned and writable, so that kernels are compiled once."""
+    plain = (for_kernel(getattr(items, name)) for name in KernelItems._fields[:-1])
+    columns = (column.view(np.int64) if column.dtype == np.uint64 else column for column in plain)
+    return KernelItems._make((*columns, fates))
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,18 @@
 """Everything a ledger holds beside its columns, and the plain values in which a snapshot stores it.
 
-Stored names and orders are written out here. They stay the same whatever the fields are called.
+Times, credits, gossip and sums are stored by the names or in the order of their fields.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from opicflow.pipelines.discovery import Discovery, PagesRead
-from opicflow.pipelines.ledger.config import LedgerConfig, shown
+from opicflow.pipelines.ledger.config import LedgerConfig, plain, shown
 from opicflow.pipelines.ledger.entries import START, CrawlItems, Gossip, LogPosition, ResidualSums
 from opicflow.pipelines.refresh.policies import Policies
 from opicflow.schemas.arrays import Array, Ints
@@ -96,10 +96,10 @@ class Times:
     sweep_received: int = 0
     visits_by: list[tuple[int, int]] = field(default_factory=list)
     """Visits applied by some seconds, from the last one that all other shards have reached: see `Settling`."""
-    first_planned_second: int = -1
-    """Noted only where the first cycles are short."""
     ahead_theta: int | None = None
     """The turn clock when visits were last ahead of the transfers of other shards; None if they never were."""
+    first_planned_second: int = -1
+    """Noted only where the first cycles are short."""
 
 
 @dataclass
@@ -175,8 +175,8 @@ def encode_state(state: LedgerState, config: LedgerConfig, shard: int, ranges: S
             [other, *_encode_peer(peer), *([peer.cut, peer.second, peer.awaits_answer] if config.cut_seconds else ())]
             for other, peer in sorted(state.peers.items())
         ],
-        "times": _encode_times(state.times),
-        "credits": {"refresh": state.credits.refresh, "discovery": state.credits.discovery},
+        "times": plain(state.times),
+        "credits": plain(state.credits),
         "publications": state.policies.to_json(),
         "published_budget": state.budget,
         "url_generation": state.url_generation,
@@ -195,7 +195,7 @@ def decode_state(values: dict[str, Any], page_ids: PageIds) -> LedgerState:
             for other, total, digest, gossip, *messages in values["peers"]
         },
         times=_decode_times(values["times"]),
-        credits=Credits(refresh=values["credits"]["refresh"], discovery=values["credits"]["discovery"]),
+        credits=Credits(**values["credits"]),
         policies=Policies.from_json(values["publications"], page_ids),
         budget=dict(values["published_budget"]),
         url_generation=values["url_generation"],
@@ -232,48 +232,26 @@ def _decode_mark(
 
 
 def decode_gossip(values: list[Any]) -> Gossip:
-    """The gossip that a snapshot stores as a list."""
-    advance, minted, pages, weighted_pages, rate_sum, shares, residuals, second = values
-    return Gossip(
-        advance=advance,
-        minted=minted,
-        pages=pages,
-        weighted_pages=weighted_pages,
-        rate_sum=rate_sum,
-        shares=shares,
-        residuals=decode_residual_sums(residuals),
-        second=second,
-    )
+    """The gossip that a snapshot stores as a list of its fields."""
+    given = dict(zip((one.name for one in fields(Gossip)), values, strict=True))
+    return Gossip(**{**given, "residuals": decode_residual_sums(given["residuals"])})
 
 
 def _encode_gossip(gossip: Gossip | None) -> list[Any] | None:
     if gossip is None:
         return None
-    values = [gossip.advance, gossip.minted, gossip.pages, gossip.weighted_pages, gossip.rate_sum, gossip.shares]
-    return [*values, gossip.residuals and _encode_residual_sums(gossip.residuals), gossip.second]
+    residuals = gossip.residuals and list(plain(gossip.residuals).values())
+    return list({**plain(gossip), "residuals": residuals}.values())
 
 
 def decode_residual_sums(values: list[Any] | None) -> ResidualSums | None:
-    """The sums that `_encode_residual_sums` was given; None for None. `TypeError` for anything else."""
+    """The sums that a snapshot stores as a list of their fields; None for None. `TypeError` for anything else."""
     if values is None:
         return None
     if type(values) is not list or len(values) != 7 or not all(type(flow) is list for flow in values[5:]):
         raise TypeError(f"residuals are {shown(values)}")
     bases, paid, residual, residual_size, links, sent, received = values
     return ResidualSums(bases, paid, residual, residual_size, links, tuple(sent), tuple(received))
-
-
-def _encode_residual_sums(sums: ResidualSums) -> list[Any]:
-    """The sums as a plain list."""
-    return [
-        sums.bases,
-        sums.paid,
-        sums.residual,
-        sums.residual_size,
-        sums.links,
-        list(sums.sent),
-        list(sums.received),
-    ]
 
 
 def judged_columns(reviews: Reviews) -> dict[str, Array]:
@@ -323,32 +301,6 @@ def _decode_reviews(values: dict[str, Any]) -> Reviews:
     return Reviews(values["second"], values["read"], discovery)
 
 
-def _encode_times(times: Times) -> dict[str, Any]:
-    """The times as a snapshot stores them."""
-    return {
-        "tick_second": times.tick_second,
-        "sweep_second": times.sweep_second,
-        "sweep_rate_sum": times.sweep_rate_sum,
-        "days": times.days,
-        "first_tick_second": times.first_tick_second,
-        "planned_second": times.planned_second,
-        "sweep_received": times.sweep_received,
-        "visits_by": times.visits_by,
-        "ahead_theta": times.ahead_theta,
-        "first_planned_second": times.first_planned_second,
-    }
-
-
 def _decode_times(values: dict[str, Any]) -> Times:
-    return Times(
-        tick_second=values["tick_second"],
-        sweep_second=values["sweep_second"],
-        sweep_rate_sum=values["sweep_rate_sum"],
-        days=[(second, theta) for second, theta in values["days"]],
-        first_tick_second=values["first_tick_second"],
-        planned_second=values["planned_second"],
-        sweep_received=values["sweep_received"],
-        visits_by=[(second, visits) for second, visits in values["visits_by"]],
-        ahead_theta=values["ahead_theta"],
-        first_planned_second=values["first_planned_second"],
-    )
+    pairs = {name: [(second, reading) for second, reading in values[name]] for name in ("days", "visits_by")}
+    return Times(**{**values, **pairs})

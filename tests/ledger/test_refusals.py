@@ -376,30 +376,24 @@ def test_all_columns_a_row_short_are_refused(ledger: Ledger) -> None:
     assert_refused(ledger, arrays(entry, **short), "crawl")
 
 
-@pytest.mark.parametrize("kind", [3, 4, 255])
-def test_an_unknown_kind_is_refused(ledger: Ledger, kind: int) -> None:
-    assert_refused(ledger, with_value(crawl_entry(), "kind", 2, kind), "crawl", "kind", str(kind))
+OUT_OF_BOUNDS: dict[str, tuple[int, list[int], str]] = {
+    "kind": (2, [3, 4, 255], "kind"),
+    "outcome": (0, [0, 9, 255], "outcome"),
+    "category": (1, [2, 3, 127, 128, 254], "category"),
+    "link_categories": (1, [2, 3, 127, 128, 254], "category"),
+    "time_ms": (3, [-1, -(1 << 63)], "1970"),
+    "page": (3, [0, FIRST - 1, LAST + 1, (1 << 64) - 1], "shard"),
+    "links_known": (0, [0], "links"),
+}
+"""By column: a row, values that it must not have, and a word of the refusal."""
 
 
-@pytest.mark.parametrize("outcome", [0, 9, 255])
-def test_an_unknown_outcome_is_refused(ledger: Ledger, outcome: int) -> None:
-    assert_refused(ledger, with_value(crawl_entry(), "outcome", 0, outcome), "crawl", "outcome")
-
-
-@pytest.mark.parametrize("column", ["category", "link_categories"])
-@pytest.mark.parametrize("category", [2, 3, 127, 128, 254])
-def test_a_category_that_is_not_there_is_refused(ledger: Ledger, column: str, category: int) -> None:
-    assert_refused(ledger, with_value(crawl_entry(), column, 1, category), "crawl", "category")
-
-
-@pytest.mark.parametrize("time_ms", [-1, -(1 << 63)])
-def test_a_time_before_1970_is_refused(ledger: Ledger, time_ms: int) -> None:
-    assert_refused(ledger, with_value(crawl_entry(), "time_ms", 3, time_ms), "crawl", "1970")
-
-
-@pytest.mark.parametrize("page", [0, FIRST - 1, LAST + 1, (1 << 64) - 1])
-def test_a_page_of_another_shard_is_refused(ledger: Ledger, page: int) -> None:
-    assert_refused(ledger, with_value(crawl_entry(), "page", 3, page), "crawl", "shard")
+@pytest.mark.parametrize(
+    ("column", "value"), [(column, value) for column, (_, values, _) in OUT_OF_BOUNDS.items() for value in values]
+)
+def test_a_value_out_of_bounds_is_refused(ledger: Ledger, column: str, value: int) -> None:
+    row, _, word = OUT_OF_BOUNDS[column]
+    assert_refused(ledger, with_value(crawl_entry(), column, row, value), "crawl", word)
 
 
 @pytest.mark.parametrize("row", [2, 3])
@@ -414,10 +408,6 @@ def test_a_sighting_or_announcement_with_links_is_refused(ledger: Ledger, row: i
 
 
 LINK_COLUMNS = ("link_pages", "link_weights", "link_categories")
-
-
-def test_links_that_are_not_known_are_refused(ledger: Ledger) -> None:
-    assert_refused(ledger, with_value(crawl_entry(), "links_known", 0, 0), "crawl", "links")
 
 
 RAGGED = {

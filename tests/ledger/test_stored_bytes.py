@@ -6,11 +6,16 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from ledger.test_snapshot import CONFIGS, crawl, kept, page_of, transfers
 from opicflow.pipelines.ledger import (
+    START,
+    Certified,
     ControlEntry,
+    CrawlEntry,
+    DomainLimits,
     Ledger,
     LedgerConfig,
     LogEntry,
@@ -50,6 +55,7 @@ ENTRIES = {
     "tick": "fe4f180532f895617f585b1f1fa0d25e",
     "control": "25c51c9a28d818d762528eeb7583c235",
 }
+CERTIFIED = {1: "714c136347066386636bc59aa6c9df61", 3: "fe954f9b3b5474e717147f749472f964"}
 PLANNED = "8cb565f40ce6678b2a3382236449ea7f"
 
 
@@ -115,6 +121,25 @@ def test_the_snapshot_of_a_planned_ledger_has_the_bytes_that_it_always_had() -> 
     assert ledger.evicted > 0
     assert len(list(ledger.policies)) == 2
     assert digest_of(chunk.data for chunk in ledger.snapshot()) == PLANNED
+
+
+@pytest.mark.parametrize("shards", CERTIFIED)
+def test_snapshots_of_certified_have_the_bytes_that_they_always_had(shards: int) -> None:
+    shard = shards // 2
+    config = LedgerConfig(history=Certified(), class_weights=(32, 16), domains=DomainLimits(60, None, 0.2))
+    ledger = Ledger(replace(config, refresh=OLD_DEFAULTS), shard, shards)
+    for day in range(5):
+        ledger.apply(TickEntry(day * 86_400 + day))
+        items = crawl(shard, shards, 60 * day, 60).items
+        plain = replace(items, category=np.zeros_like(items.category), link_categories=items.link_categories | 255)
+        start = LogPosition(60 * day, 0)
+        ledger.apply(CrawlEntry("crawl", start, LogPosition(60 * day + 60, 0), plain))
+    drop = tuple(page_of(shard, shards, number) for number in range(10, 16))
+    ledger.apply(PolicyEntry("rules", START, LogPosition(1, 0), 0.8, (16, 8), None, drop, drop[:2]))
+    ledger.apply(TickEntry(5 * 86_400))
+    ledger.publish(ledger.importance()[0])
+    ledger.audit()
+    assert digest_of(chunk.data for chunk in ledger.snapshot()) == CERTIFIED[shards]
 
 
 @pytest.mark.parametrize("name", entries())

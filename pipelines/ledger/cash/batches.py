@@ -6,15 +6,13 @@ and calls again from that row.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from opicflow.pipelines.ledger.cash.births import change_class, give_birth, learn_page
 from opicflow.pipelines.ledger.cash.certified.visits import pay_visit, receive_payment
 from opicflow.pipelines.ledger.cash.windows.dividends import announce, declare_dividend
 from opicflow.pipelines.ledger.cash.windows.spending import pass_cursor, receive_cash, spend_visit
-from opicflow.pipelines.ledger.entries import NO_CATEGORY
+from opicflow.pipelines.ledger.entries import NO_CATEGORY, KernelItems
 from opicflow.pipelines.ledger.pages.index import FULLEST, find, guess, guess_early, home, look_up_early
 from opicflow.pipelines.ledger.pages.layout import FAILED, NOWHERE, P_CERTIFIED, Book, Scratch, Table
 from opicflow.pipelines.ledger.pages.links import guess_slots, has_room_for_links, most_words
@@ -48,7 +46,7 @@ def has_room(table: Table, book: Book, births: Int, outgoing: Int, words: Int, u
 
 @lean_kernel
 def apply_items(
-    table: Table, book: Book, scratch: Scratch, items: Any, first: Int, least_visits: Int
+    table: Table, book: Book, scratch: Scratch, items: KernelItems, first: Int, least_visits: Int
 ) -> tuple[Int, Int]:
     """Apply the rows of a crawl entry from `first` on. Returns the row it stopped before, and why.
 
@@ -96,7 +94,7 @@ def apply_items(
 
 
 @inlined_kernel
-def look_ahead(table: Table, book: Book, scratch: Scratch, items: Any, i: Int) -> None:
+def look_ahead(table: Table, book: Book, scratch: Scratch, items: KernelItems, i: Int) -> None:
     """Prefetch the memory of the rows after row i: index entries, then what they lead to, then what that leads to."""
     rows = items.kind.shape[0]
     if i + 3 < rows:
@@ -133,7 +131,7 @@ def most_recalled(table: Table, book: Book) -> Int:
 
 
 @inlined_kernel
-def sight(table: Table, book: Book, items: Any, i: Int) -> None:
+def sight(table: Table, book: Book, items: KernelItems, i: Int) -> None:
     """Apply a sighting or an announcement: a page is born, or its URL or category becomes known."""
     page, category = items.page[i], items.category[i]
     announced = items.kind[i] == _ANNOUNCEMENT
@@ -160,7 +158,7 @@ def sight(table: Table, book: Book, items: Any, i: Int) -> None:
 
 
 @inlined_kernel
-def collides(table: Table, book: Book, items: Any, i: Int, slot: Int) -> bool:
+def collides(table: Table, book: Book, items: KernelItems, i: Int, slot: Int) -> bool:
     """Whether the page at this slot has another URL than the row: two URLs have one page id. Notes it as its fate."""
     if has_other_url(table, book, slot, items.url_bytes, items.url_starts[i], items.url_starts[i + 1]):
         items.fates[i] = _COLLIDED
@@ -169,7 +167,7 @@ def collides(table: Table, book: Book, items: Any, i: Int, slot: Int) -> bool:
 
 
 @inlined_kernel
-def visit(table: Table, book: Book, scratch: Scratch, items: Any, i: Int) -> bool:
+def visit(table: Table, book: Book, scratch: Scratch, items: KernelItems, i: Int) -> bool:
     """Apply a visit (docs/reference/ledger.md). False if it does not count: a duplicate, or a forgotten page."""
     counts = book.counts[0]
     page, outcome, category, time_ms = items.page[i], items.outcome[i], items.category[i], items.time_ms[i]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from opicflow.pipelines.ledger.cash.certified.importance_window import (
@@ -14,6 +12,7 @@ from opicflow.pipelines.ledger.cash.certified.importance_window import (
 from opicflow.pipelines.ledger.cash.certified.payments import waiting_payment
 from opicflow.pipelines.ledger.cash.windows.dividends import cash_of, unread_cash
 from opicflow.pipelines.ledger.cash.windows.history import rate_and_span
+from opicflow.pipelines.ledger.estimates import Estimates
 from opicflow.pipelines.ledger.pages.layout import P_CERTIFIED, SPENT, Book, Table
 from opicflow.schemas.arrays import Array, Int
 from opicflow.schemas.kernel import lean_kernel
@@ -21,7 +20,14 @@ from opicflow.schemas.kernel import lean_kernel
 
 @lean_kernel
 def read_estimates(
-    table: Table, book: Book, slots: Array, scale: float, per_rate: float, pages: Int, window_days: float, out: Any
+    table: Table,
+    book: Book,
+    slots: Array,
+    scale: float,
+    per_rate: float,
+    pages: Int,
+    window_days: float,
+    out: Estimates,
 ) -> None:
     """Fill the columns of `Estimates` for the pages at `slots`; rows of slot NOWHERE stay as they are, zero."""
     theta = book.clocks[0].theta

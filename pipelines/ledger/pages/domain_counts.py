@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from opicflow.pipelines.ledger.pages.layout import (
@@ -18,7 +16,7 @@ from opicflow.pipelines.ledger.pages.layout import (
     Book,
     Table,
 )
-from opicflow.schemas.arrays import Array, Int
+from opicflow.schemas.arrays import Array, Ids, Int
 from opicflow.schemas.hashing import byte_at
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 from opicflow.schemas.pages import SITE_BITS, HostMemo, IdRules, site_hash
@@ -74,7 +72,7 @@ def give_base_back(book: Book, page: Int, base: Int) -> None:
 
 
 @lean_kernel
-def hash_domains(table: Table, book: Book, slots: Array, rules: IdRules, memo: HostMemo, out: Any) -> None:
+def hash_domains(table: Table, book: Book, slots: Array, rules: IdRules, memo: HostMemo, out: Ids) -> None:
     """A hash of the domain of every page at `slots`; 0 where the URL is not known."""
     for i in range(slots.shape[0]):
         start = table.url_start[slots[i]]

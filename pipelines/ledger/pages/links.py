@@ -11,11 +11,10 @@ follow, until `slide_links` has moved the later blocks down over it.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from opicflow.pipelines.ledger.config import ORDINARY_LINK_WEIGHT
+from opicflow.pipelines.ledger.entries import KernelItems
 from opicflow.pipelines.ledger.pages.index import find, guess_early, hashed, home
 from opicflow.pipelines.ledger.pages.layout import (
     ELSEWHERE,
@@ -41,7 +40,7 @@ _HALF = np.uint64(32)
 
 
 @inlined_kernel
-def guess_slots(table: Table, scratch: Scratch, items: Any, i: Int) -> None:
+def guess_slots(table: Table, scratch: Scratch, items: KernelItems, i: Int) -> None:
     """Guess the slots of the links of row i, and prefetch their rows. Two rows, in turn, have a place for guesses."""
     first, last = items.link_starts[i], items.link_starts[i + 1]
     place = place_of_guesses(scratch, i)
@@ -56,7 +55,7 @@ def place_of_guesses(scratch: Scratch, i: Int) -> Int:
 
 
 @inlined_kernel
-def gather_links(book: Book, scratch: Scratch, items: Any, i: Int) -> Int:
+def gather_links(book: Book, scratch: Scratch, items: KernelItems, i: Int) -> Int:
     """Copy the links of a visit, row i, and the guesses of their slots, from `guess_slots`, to `scratch`.
 
     Links to the page itself or of weight 0 are left out; duplicates are added up.

@@ -8,7 +8,7 @@ Logs may hold URLs that are none: any bytes, or the same ones for many pages. Th
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -307,7 +307,7 @@ def is_url_order(table: Table, book: Book, order: Array) -> bool:
 
 
 @lean_kernel
-def read_pages(table: Table, order: Array, rows: Any, row_of: Array) -> None:
+def read_pages(table: Table, order: Array, rows: OrderedPages, row_of: Array) -> None:
     """Read what discovery looks at of the pages in the order of URLs. `row_of` has room for one more than all slots."""
     for row in range(order.shape[0]):
         row_of[1 + slot_in(order[row])] = row

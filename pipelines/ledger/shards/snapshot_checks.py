@@ -8,6 +8,7 @@ the books balance is checked by `balance.audit`.
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 from itertools import pairwise
 from typing import Any
 
@@ -24,7 +25,7 @@ from opicflow.pipelines.ledger.config import (
     is_whole,
 )
 from opicflow.pipelines.ledger.entry_checks import MOST_LINKS, is_gossip
-from opicflow.pipelines.ledger.ledger_state import Reviews, decode_gossip
+from opicflow.pipelines.ledger.ledger_state import Reviews, Times, decode_gossip
 from opicflow.pipelines.ledger.pages import layout as at
 from opicflow.pipelines.ledger.pages.announcements import IN_USE, MOST_COUNTED
 from opicflow.pipelines.ledger.pages.layout import Book, Table
@@ -79,18 +80,7 @@ _STATE = {
     "url_generation",
     "busy_hosts",
 }
-_TIMES = {
-    "tick_second",
-    "sweep_second",
-    "sweep_rate_sum",
-    "days",
-    "first_tick_second",
-    "planned_second",
-    "sweep_received",
-    "visits_by",
-    "ahead_theta",
-    "first_planned_second",
-}
+_TIMES = {one.name for one in fields(Times)}
 _REVIEWS = {"second", "read", "share", "seen", "followed", "credits", "waiting"}
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from opicflow.pipelines.ledger.cash.births import learn_page
 from opicflow.pipelines.ledger.cash.certified.importance_window import certified_importance, keep_importance
 from opicflow.pipelines.ledger.cash.certified.payments import lose, pay_all, push, receive, take_back
-from opicflow.pipelines.ledger.entries import NO_CATEGORY
+from opicflow.pipelines.ledger.entries import NO_CATEGORY, KernelItems
 from opicflow.pipelines.ledger.pages.layout import FAILED, GONE, LINKS_KNOWN, NOWHERE, Book, Scratch, Table
 from opicflow.pipelines.ledger.pages.links import (
     find_slots,
@@ -25,7 +23,7 @@ from opicflow.schemas.kernel import lean_kernel
 
 
 @lean_kernel
-def pay_visit(table: Table, book: Book, scratch: Scratch, items: Any, i: Int, slot: Int) -> None:
+def pay_visit(table: Table, book: Book, scratch: Scratch, items: KernelItems, i: Int, slot: Int) -> None:
     """A page that was visited pays along the links that it has now."""
     sums, row = book.sums[0], table.pages[slot]
     outcome = items.outcome[i]

@@ -7,14 +7,13 @@ These kernels change one page at a time and keep the conservation law at every s
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from opicflow.pipelines.ledger.cash.amounts import damped, put_in_outbox
 from opicflow.pipelines.ledger.cash.births import learn_page
 from opicflow.pipelines.ledger.cash.windows.dividends import cash_of, collect, credit, pay_virtual
 from opicflow.pipelines.ledger.cash.windows.history import keep, rate_and_span
+from opicflow.pipelines.ledger.entries import KernelItems
 from opicflow.pipelines.ledger.pages.layout import (
     ALIASED,
     BLOCKED,
@@ -228,7 +227,9 @@ def pass_cursor(table: Table, book: Book, scratch: Scratch) -> None:
 
 
 @lean_kernel
-def spend_visit(table: Table, book: Book, scratch: Scratch, items: Any, i: Int, slot: Int, last_outcome: Int) -> None:
+def spend_visit(
+    table: Table, book: Book, scratch: Scratch, items: KernelItems, i: Int, slot: Int, last_outcome: Int
+) -> None:
     """A page that was visited spends its cash along the links that it has now. Failures may only end its wait."""
     collect(table, book, slot)
     row, outcome = table.pages[slot], items.outcome[i]
