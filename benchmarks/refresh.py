@@ -1,4 +1,4 @@
-"""Refreshing: plans by every strategy, change rates from words, and due pages by scan or calendar.
+"""Refreshing: plans by every strategy, and change rates from words.
 
 The web is made up: importance follows a power law of exponent 2.1, pages change from ten times a day to once in three
 years, and the bandwidth fetches each once in 30 days in the mean; no page more often than every hour or less often
@@ -25,14 +25,14 @@ from opicflow.pipelines.ledger import (
     RefreshConfig,
     TickEntry,
 )
-from opicflow.pipelines.refresh.calendar import DAY_S, Calendar, due_by_scan, due_times
 from opicflow.pipelines.refresh.rates import LEAST_RATE, LEAST_SECONDS, MOST_CODE, MOST_RATE, MOST_SECONDS, change_rates
 from opicflow.pipelines.refresh.strategies import STRATEGIES, Demand, solve
-from opicflow.schemas.arrays import Bools, Floats, Ints, Words
+from opicflow.schemas.arrays import Bools, Floats, Words
 from opicflow.schemas.pages import page_id
 
 SEED = 1
 ALPHA = 0.95
+DAY_S = 86_400
 DAYS = 30  # between two fetches of a page, in the mean
 PAGES_PER_HOST = 50
 STEPS = 60  # of bisection for a multiplier, to 1e-16
@@ -47,12 +47,11 @@ class Sizes:
     fewer_pages: int = 1_000_000
     pages_in_numpy: int = 100_000
     pages_in_python: int = 10_000
-    cycles: int = 5
     rounds: int = 5
     heavy_rounds: int = 2
 
 
-TINY = Sizes(40_000, 2_000, 1_000, 200, 2, 2, 1)
+TINY = Sizes(40_000, 2_000, 1_000, 200, 2, 1)
 
 
 def measure(scale: Scale) -> Iterator[Figure]:
@@ -62,8 +61,6 @@ def measure(scale: Scale) -> Iterator[Figure]:
     yield from in_the_ledger(sizes)
     say("refresh: change rates")
     yield from rates(sizes)
-    say("refresh: scan and calendar")
-    yield from scan_and_calendar(sizes)
     say("refresh: against a plain loop")
     yield from against_plain_loop(sizes)
     for pages in (sizes.fewer_pages, sizes.pages):
@@ -328,69 +325,6 @@ def rates(sizes: Sizes) -> Iterator[Figure]:
     value, baseline = race(sizes.rounds, by_words, with_numpy)
     how = f"{len(words):,} pages, 8 intervals each, against {RATE_STEPS} steps of bisection with numpy"
     yield versus("refresh.rates_per_second", value, "pages/s", baseline, how)
-
-
-# Scan and calendar
-
-
-class Crawl:
-    """Pages that are fetched at the end of the cycle in which they are due, with intervals that stand still."""
-
-    def __init__(self, pages: int) -> None:
-        frequencies = solve("thesis", made_up(pages), pages / DAYS).frequencies
-        self.interval_s: Floats = DAY_S / frequencies
-        ago_s = np.random.default_rng(SEED).random(pages) * self.interval_s
-        self.last_fetch_s: Ints = -ago_s.astype(np.int64)
-        self.cycle = 0
-
-    def scan(self) -> Ints:
-        """The pages due in the next cycle, which are fetched."""
-        self.cycle += 1
-        now_s = self.cycle * DAY_S
-        rows = due_by_scan(self.last_fetch_s, self.interval_s, now_s)
-        self.last_fetch_s[rows] = now_s
-        return rows
-
-    def file(self, calendar: Calendar) -> Calendar:
-        """Put all pages in."""
-        calendar.put(np.arange(len(self.last_fetch_s)), due_times(self.last_fetch_s, self.interval_s))
-        return calendar
-
-    def take(self, calendar: Calendar) -> Ints:
-        """The pages that the calendar has for the next cycle, which are fetched and put in again."""
-        rows = calendar.take(self.cycle)
-        self.cycle += 1
-        self.last_fetch_s[rows] = self.cycle * DAY_S
-        calendar.put(rows, due_times(self.last_fetch_s[rows], self.interval_s[rows]))
-        return rows
-
-
-def scan_and_calendar(sizes: Sizes) -> Iterator[Figure]:
-    """Cycles by the calendar, against as many by a scan; they must order the same pages."""
-    pages = sizes.fewer_pages
-    scanned, filed = Crawl(pages), Crawl(pages)
-    calendar = filed.file(Calendar(0))
-    for _ in range(2 * sizes.cycles):
-        check(np.array_equal(scanned.scan(), filed.take(calendar)), "scan and calendar order the same pages")
-
-    def by_calendar(_: int) -> float:
-        for _ in range(sizes.cycles):
-            filed.take(calendar)
-        return sizes.cycles
-
-    def by_scan(_: int) -> float:
-        for _ in range(sizes.cycles):
-            scanned.scan()
-        return sizes.cycles
-
-    by_folders, by_pages = race(sizes.rounds, by_calendar, by_scan)
-    check(np.array_equal(scanned.last_fetch_s, filed.last_fetch_s), "scan and calendar fetch the same pages")
-    of = f"{pages:,} pages, a thirtieth due in a cycle"
-    yield Figure("refresh.scan_ms_per_cycle", 1e3 / by_pages, "ms", f"{of}")
-    yield Figure("refresh.calendar_ms_per_cycle", 1e3 / by_folders, "ms", f"{of}; with putting them in again")
-    yield versus("refresh.calendar_vs_scan", by_folders, "cycles/s", by_pages, f"{of}, against the scan")
-    how = f"{of}; folders alone, the scan needs none"
-    yield Figure("refresh.calendar_bytes_per_page", calendar.nbytes / pages, "bytes", how)
 
 
 def _short(number: int) -> str:
