@@ -25,6 +25,7 @@ from kafka.errors import (
 
 from opicflow.connectors.kafka.client import FetchedRecords
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
+from opicflow.schemas.errors import in_one_line
 
 _Offsets = dict[TopicPartition, int]
 
@@ -192,8 +193,8 @@ def poll(consumer: KafkaConsumer, left: PartitionRange, timeout_ms: int) -> dict
         raise _loss(consumer, left, problem) from None
     except CorruptRecordError as problem:
         raise KafkaRefused(
-            f"{left.topic}: a record is damaged in the log ({_line(problem)}; being read: partition {left.partition} "
-            f"from offset {left.start}): restore the log from a replica, or continue reading after it"
+            f"{left.topic}: a record is damaged in the log ({in_one_line(problem)}; being read: partition "
+            f"{left.partition} from offset {left.start}): restore the log from a replica, or continue reading after it"
         ) from None
     except RetriableError:
         return {}
@@ -220,11 +221,9 @@ def _loss(consumer: KafkaConsumer, left: PartitionRange, problem: KafkaError) ->
         check_range(replace(left, end=left.start), first[lost], last[lost])
     except KafkaRefused as refused:
         return refused
-    return KafkaRefused(f"{left.topic}: the log changed while it was read ({_line(problem)}): read it into a new state")
-
-
-def _line(problem: KafkaError) -> str:
-    return " ".join(str(problem).split())
+    return KafkaRefused(
+        f"{left.topic}: the log changed while it was read ({in_one_line(problem)}): read it into a new state"
+    )
 
 
 def record_at(

@@ -14,6 +14,7 @@ from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.late_records import LateRecords
 from opicflow.connectors.kafka.messages import describe_unread, writer_of
 from opicflow.connectors.kafka.partitions import resolve
+from opicflow.schemas.errors import in_one_line
 from opicflow.schemas.framing import Decoder, FramingRefused, frame_kind
 from opicflow.schemas.policy_json import PolicyRefused, policies_of
 from opicflow.schemas.records import RECORDS, Policy, Record, from_avro
@@ -126,7 +127,7 @@ def _arrived(message: Message, decoder: Decoder, kind: type[Record]) -> Arrived:
     except (FramingRefused, PolicyRefused) as problem:
         broken = str(problem)
     except (ValueError, KeyError, TypeError) as problem:  # the schema is right, but a value is outside its type
-        broken = " ".join(str(problem).split())[:200] or type(problem).__name__
+        broken = in_one_line(problem)
     return Arrived(message.key, message.value, record, message.partition, message.offset, broken, message.timestamp)
 
 

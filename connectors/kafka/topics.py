@@ -11,6 +11,7 @@ from kafka.admin import ConfigResource, ConfigResourceType
 
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES
+from opicflow.schemas.errors import in_one_line
 
 SHARDS = 8
 RESULT_PARTITIONS = 8
@@ -369,7 +370,7 @@ def make(connection: Connection, wanted: Sequence[TopicSpec], replication: int |
                 if topic["error_code"] in _FORBIDS_SETTINGS and not missing[0].hosted:
                     raise KafkaRefused(
                         f"{connection.brokers}: creating {topic['name']}: the cluster forbids one of its settings "
-                        f"({' '.join(str(problem).split())[:200]}): in a hosted cluster give --hosted"
+                        f"({in_one_line(problem)}): in a hosted cluster give --hosted"
                     )
                 raise connection.refused(problem, f"creating {topic['name']}")
         admin.wait_for_topics([spec.name for spec in missing])
