@@ -70,7 +70,7 @@ def main() -> None:
     options.work.mkdir(parents=True, exist_ok=True)
     logs, log_bytes = write_logs(options.work, pages, events)
     state, out = options.work / "state", options.work / "out"
-    command = [sys.executable, "-m", "opicflow.pipelines.cli.main", "replay", *map(str, logs)]
+    command = [sys.executable, "-m", "opicflow.pipelines.cli", "replay", *map(str, logs)]
     command += ["--state", str(state), "--out", str(out), "--format", "parquet", "--memory", options.memory]
     command += ["--set", "discovery-by=importance", "--top", "0"]
     command += [] if options.in_memory else ["--set", "urls-on-disk=true"]

@@ -5,11 +5,6 @@
 
 from __future__ import annotations
 
-if __name__ == "__main__":  # before the imports below, which take time
-    from opicflow.pipelines.cli import start
-
-    raise SystemExit(start.main())
-
 import argparse
 import gc
 import io

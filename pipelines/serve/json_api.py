@@ -40,7 +40,9 @@ _N = (("n", f"how many rows, at most {MOST_ROWS}"), ("first", "omit so many rows
 ENDPOINTS = (
     Endpoint("/api/health", "/api/health", "the light for the books, and the checks behind it"),
     Endpoint(
-        "/api/summary", "/api/summary", "counts of events and pages, the plan, options, notes; of a stream its rates"
+        "/api/summary",
+        "/api/summary",
+        "counts of events and pages, the plan, options, notes; of a stream how many records are unread",
     ),
     Endpoint(
         "/api/top",

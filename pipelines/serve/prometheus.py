@@ -50,10 +50,7 @@ def _lines(view: View) -> Iterator[str]:
         for check in known:
             yield f'opicflow_check{{check="{_label(check.name.lower())}"}} {int(bool(check.is_right))}\n'
     if view.live is not None:
-        yield "# HELP opicflow_stream Rates and counts of the stream, by name\n# TYPE opicflow_stream gauge\n"
-        for name, value, _ in view.live.rates:
-            if value is not None:
-                yield f'opicflow_stream{{name="{_label(name)}"}} {value!r}\n'
+        yield gauge("unread_records", "Records that were published, and are not read here yet", view.live.unread)
     if view.rejects:
         yield "# HELP opicflow_rejects Events that could not be used, by reason\n# TYPE opicflow_rejects gauge\n"
         for reason, count in view.rejects.items():

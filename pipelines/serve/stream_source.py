@@ -94,7 +94,6 @@ class StreamSource:
         self._looked_for: list[str] = []
         self._looked_at: list[int] = []
         self._failure: BaseException | None = None
-        self._visits: list[tuple[int, int]] = []
         self._behind = 0
         self._read_again_at = time.monotonic()
         self._follower = self._opened()
@@ -234,15 +233,13 @@ class StreamSource:
         """Return the current view; `before` is the last one, if no record has arrived since."""
         now_ms, index, problem = self._clock(), self._index, self._problem
         verdict, job = index.verdict, None if self._flink is None else self._flink.job
-        self._visits.append((now_ms, verdict.visits))
-        self._visits = [one for one in self._visits if now_ms - one[0] <= 60_000]
         read_part = self._follower.read_part
         kept = index.kept()
         if self._follower.absent:
             kept += f" There is no topic {', '.join(self._prefix + name for name in self._follower.absent)}."
         live = Live(
             at_ms=now_ms,
-            rates=tuple(self._rates(job)),
+            unread=self._behind,
             read_part=read_part,
             kept=kept,
             problem=problem.sentence if problem else "",
@@ -265,21 +262,6 @@ class StreamSource:
         if read_part < 1:
             return [Check("Brokers", None, f"the topics are being read: {wording.percent(read_part)} is done")]
         return [Check("Brokers", True, "answer")]
-
-    def _rates(self, job: JobState | None) -> list[tuple[str, float | None, str]]:
-        rates: list[tuple[str, float | None, str]] = []
-        if job is not None and job.status is not None:
-            is_silent = bool(job.status.silent_since_ms)  # an earlier report is out of date
-            rates.append(("events a second", 0.0 if is_silent else job.events_per_second, "read by the stream"))
-            lags = sorted(job.status.lags().items())
-            rates += [(f"lag of {topic}", None if is_silent else lag, "records") for topic, lag in lags]
-        (first_ms, first), (last_ms, last) = self._visits[0], self._visits[-1]
-        if first and last >= first and last_ms > first_ms:
-            rates.append(
-                ("visits a second", 1000 * (last - first) / (last_ms - first_ms), "by the audits of the last minute")
-            )
-        rates.append(("unread records", self._behind, "published, not read by this page yet"))
-        return rates
 
 
 def _arrival(message: ResultMessage) -> Arrival:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from heapq import nsmallest
@@ -16,10 +16,9 @@ from opicflow.pipelines.ledger import Outcome
 from opicflow.pipelines.ledger.plan.crawl_orders import BY, WHY
 from opicflow.pipelines.replay.moments import Moments, PageMoment
 from opicflow.pipelines.serve import wording
-from opicflow.pipelines.serve.books import Check, Light, light_of
+from opicflow.pipelines.serve.books import MOST_REJECTED, Check, Light, light_of, proven_ranks
 from opicflow.pipelines.serve.page_policies import policies_of_page
 from opicflow.pipelines.serve.page_table import NEVER, RISING, Filter, PageTable
-from opicflow.pipelines.serve.replay_checks import checks_of_replay
 from opicflow.schemas.arrays import Ints
 from opicflow.schemas.dates import time_ms
 from opicflow.schemas.records import Policy
@@ -97,8 +96,8 @@ class Live:
 
     at_ms: int
     """The time of this view."""
-    rates: Sequence[tuple[str, float | None, str]] = ()
-    """Rates and counts: a name, a number, and an explanation."""
+    unread: int = 0
+    """The number of records that were published, and are not read here yet."""
     read_part: float = 1.0
     """The part that was read of the records that were in the topics at the start."""
     kept: str = ""
@@ -239,7 +238,7 @@ class View:
     @cached_property
     def light(self) -> Light:
         """Whether the figures can be trusted, and why."""
-        checks = checks_of_replay(self) if self.checks is None else self.checks
+        checks = _checks_of(self) if self.checks is None else self.checks
         return light_of(checks, len(self.table) > 0, self.is_stopped)
 
     @property
@@ -388,6 +387,44 @@ class View:
         """By last outcome, the part of all cash that waits on pages that do not pass it on."""
         held = ((name, part) for name, part in self.idle.items() if name not in _FLOWING and part >= _LEAST_IDLE)
         return sorted(held, key=lambda one: -one[1])
+
+
+def _checks_of(view: View) -> Iterator[Check]:
+    """Yield the checks of a state or of results."""
+    yield _cash(view.drift)
+    yield _events(view.lost_events, view.counts.get("events_read"))
+    if view.rejected_part:
+        detail = f"{wording.percent(view.rejected_part)} of the events could not be used"
+        yield Check("Rejects", view.rejected_part < MOST_REJECTED, detail)
+    if view.refused_policies:
+        yield Check("Policies", False, f"{view.refused_policies:,} were refused")
+    yield _estimated_ranks(view) if view.certificate is None else proven_ranks(view.certificate)
+    if view.plan.get("why"):
+        yield Check("Plan", bool(view.plan.get("feasible")), str(view.plan["why"]))
+
+
+def _cash(drift: int | None) -> Check:
+    if drift is None:
+        return Check("Cash", None, "these files do not say whether cash is missing")
+    if drift:
+        return Check("Cash", False, f"{drift:,} units are missing: this is a bug, please report it")
+    return Check("Cash", True, "not one unit of cash is missing")
+
+
+def _events(lost: int | None, read: int | None) -> Check:
+    if lost is None or read is None:
+        return Check("Events", None, "how many were read is not known")
+    if lost:
+        return Check("Events", False, f"{lost:,} of {read:,} are in no count")
+    return Check("Events", True, f"all {read:,} that were read are accounted for")
+
+
+def _estimated_ranks(view: View) -> Check:
+    detail = "estimated, without a proof"
+    if view.default_histories:
+        part = view.default_histories / max(len(view.table), 1)
+        detail += f"; {wording.percent(part)} of the pages were visited too rarely to be measured"
+    return Check("Ranks", None, detail)
 
 
 def _ages(seconds: Ints, now: int) -> Ages:

@@ -26,7 +26,7 @@ from support.services import LocalKafka
 
 BROKERS = ("--brokers", "127.0.0.1:1")
 NOON = 1_777_636_800  # 2026-05-01T12:00:00Z
-COMMAND = [sys.executable, "-m", "opicflow.pipelines.cli.main"]
+COMMAND = [sys.executable, "-m", "opicflow.pipelines.cli"]
 
 
 def report(shard: int, shards: int = 2, second: int = NOON, cut: int = 3, **changed: Any) -> Audit:

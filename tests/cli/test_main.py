@@ -44,7 +44,7 @@ from opicflow.schemas.errors import UserError
 from support.logs import WebLog, adds_up, avro, json_line, jsonl, records_of, url, warc
 from support.paths import TOP
 
-COMMAND = [sys.executable, "-m", "opicflow.pipelines.cli.main"]
+COMMAND = [sys.executable, "-m", "opicflow.pipelines.cli"]
 Run = Callable[..., tuple[int, str, str]]
 
 

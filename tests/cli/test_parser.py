@@ -19,7 +19,7 @@ from support.commands import command, output_of
 from support.paths import TOP
 
 COMMANDS = [name for group in GROUPS for name in group.commands]
-PROGRAM = [sys.executable, "-m", "opicflow.pipelines.cli.main"]
+PROGRAM = [sys.executable, "-m", "opicflow.pipelines.cli"]
 
 
 # -- help

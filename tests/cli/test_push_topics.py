@@ -110,7 +110,7 @@ def test_a_push_that_follows_sends_what_arrives_and_waits_for_pages_under_way(st
     group = ("--group", stream.prefix + "push")
     following = [*stream.arguments("orders", "--follow", *group), "--wait", "600"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "opicflow.pipelines.cli.main", *following], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "opicflow.pipelines.cli", *following], stderr=subprocess.PIPE, text=True
     )
     try:
         stream.publish("crawl-orders", order("https://www.b.example/"))

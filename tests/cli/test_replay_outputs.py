@@ -14,7 +14,7 @@ from opicflow.pipelines.lab.web.webs import power_law_web
 from support.commands import command
 from support.logs import WebLog, jsonl
 
-REPLAY = [sys.executable, "-m", "opicflow.pipelines.cli.main", "replay"]
+REPLAY = [sys.executable, "-m", "opicflow.pipelines.cli", "replay"]
 
 
 @pytest.fixture(scope="module")

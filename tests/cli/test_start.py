@@ -35,7 +35,7 @@ finally:
 """
 STARTS = {
     "opicflow": "from opicflow.pipelines.cli.start import main; sys.exit(main())",
-    "python -m": "import runpy; runpy.run_module('opicflow.pipelines.cli.main', run_name='__main__', alter_sys=True)",
+    "python -m": "import runpy; runpy.run_module('opicflow.pipelines.cli', run_name='__main__', alter_sys=True)",
 }
 WORKERS = {
     "opicflow-worker": "from opicflow.pipelines.cli.start import worker; sys.exit(worker())",

@@ -31,7 +31,7 @@ from support.services import LocalKafka
 
 BROKERS = ("--brokers", "127.0.0.1:1")
 NOON_MS = 1_777_636_800_000  # 2026-05-01T12:00:00Z
-COMMAND = [sys.executable, "-m", "opicflow.pipelines.cli.main"]
+COMMAND = [sys.executable, "-m", "opicflow.pipelines.cli"]
 
 
 def page(url: str, score: float, visits: int = 3, measured: bool = True) -> Importance:

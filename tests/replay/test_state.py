@@ -53,7 +53,7 @@ from support.logs import FIRST_MS, WebLog, avro, json_line, jsonl, records_of, r
 from support.same_bytes import Killed, bytes_of, kill_process, killed_at
 from support.thorough import crossed
 
-COMMAND = [sys.executable, "-m", "opicflow.pipelines.cli.main"]
+COMMAND = [sys.executable, "-m", "opicflow.pipelines.cli"]
 RESULTS = (
     "importance.jsonl",
     "refresh-schedule.jsonl",

@@ -22,7 +22,7 @@ from opicflow.pipelines.stages import publish
 from opicflow.pipelines.stages.outputs import FINAL_IMPORTANCE, REJECTS, Output
 from support.logs import WebLog, jsonl, run, state_files, without_times
 
-COMMAND = [sys.executable, "-m", "opicflow.pipelines.cli.main"]
+COMMAND = [sys.executable, "-m", "opicflow.pipelines.cli"]
 
 
 @pytest.fixture(scope="module")

@@ -457,7 +457,7 @@ def test_a_file_is_whole_and_the_rows_left_out_are_named(tmp_path: Path) -> None
 
 def test_a_hyphen_is_standard_output(tmp_path: Path) -> None:
     path = write(tmp_path / "importance.jsonl", "importance", IMPORTANCE)
-    words = [sys.executable, "-m", "opicflow.pipelines.cli.main", "export", "importance", str(path), "--as", "csv"]
+    words = [sys.executable, "-m", "opicflow.pipelines.cli", "export", "importance", str(path), "--as", "csv"]
     words += ["--columns", "url,page,importance,score", "--out", "-"]
     done = subprocess.run(words, capture_output=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, exported("csv", "importance"), b"")
@@ -466,7 +466,7 @@ def test_a_hyphen_is_standard_output(tmp_path: Path) -> None:
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
 def test_a_standard_output_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     path = write(tmp_path / "importance.jsonl", "importance", IMPORTANCE)
-    words = [sys.executable, "-m", "opicflow.pipelines.cli.main", "export", "importance", str(path), "--as", "csv"]
+    words = [sys.executable, "-m", "opicflow.pipelines.cli", "export", "importance", str(path), "--as", "csv"]
     with open("/dev/full", "wb") as full:
         done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (

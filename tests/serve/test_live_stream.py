@@ -27,7 +27,7 @@ from support.services import LocalKafka
 from support.views import served
 from support.waiting import wait_for
 
-COMMAND = [sys.executable, "-m", "opicflow.pipelines.cli.main"]
+COMMAND = [sys.executable, "-m", "opicflow.pipelines.cli"]
 KEYS = {"rejects": lambda one: f"{one.source}/{one.offset}", "audit": lambda one: str(one.shard)}
 
 

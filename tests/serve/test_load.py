@@ -106,7 +106,7 @@ class Viewers:
 
 def replay(*words: object) -> None:
     """Replay in a process of its own."""
-    command = [sys.executable, "-m", "opicflow.pipelines.cli.main", "replay", *map(str, words), "--quiet"]
+    command = [sys.executable, "-m", "opicflow.pipelines.cli", "replay", *map(str, words), "--quiet"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=1_200)
 
 

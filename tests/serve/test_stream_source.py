@@ -64,7 +64,7 @@ def test_what_is_there_and_what_arrives_is_shown(cluster: MemoryCluster, source:
     assert first(source) == [url(0), url(1), url(2)] and source.view().overdue == 1
     publish(cluster, "importance", url(0).encode(), page(9, 0.9))
     wait_for("news are shown", lambda: first(source) == [url(9), url(1), url(2)], 20)
-    wait_for("all is read", lambda: source.view().live.rates[-1][:2] == ("unread records", 0), 20)
+    wait_for("all is read", lambda: source.view().live.unread == 0, 20)
 
 
 def test_brokers_that_go_away_are_reported_with_their_time_and_are_read_on(

@@ -244,24 +244,22 @@ def test_it_only_reads(address: str) -> None:
 
 def test_metrics_are_lines_that_prometheus_reads(address: str) -> None:
     text = requests.get(f"{address}/metrics", timeout=60).text
-    label = r'\{(reason|check|name|seconds)="[^"\n]*"\}'
+    label = r'\{(reason|check|seconds)="[^"\n]*"\}'
     line = re.compile(rf"(# (HELP|TYPE) opicflow_\w+ .+|opicflow_\w+({label})? -?[0-9.e+-]+)")
     assert all(line.fullmatch(one) for one in text.splitlines())
     assert "\nopicflow_pages 200\n" in text and 'opicflow_rejects{reason="not-json"} 3\n' in text
     assert "\nopicflow_books 0\n" in f"\n{text}" and '\nopicflow_check{check="cash"} 1\n' in text
 
 
-def test_a_program_gets_the_rates_of_a_stream_and_what_is_kept() -> None:
-    view = live_view(
-        SMALL, rates=(("visits a second", 12.5, "of a minute"),), kept="the first are kept", problem="no broker"
-    )
+def test_a_program_gets_what_is_kept_of_a_stream_and_what_is_unread() -> None:
+    view = live_view(SMALL, unread=12, kept="the first are kept", problem="no broker")
     with served(GivenStream(view)) as at:
         summary = requests.get(f"{at}/api/summary", timeout=60).json()
-        assert summary["live"]["rates"] == [["visits a second", 12.5, "of a minute"]]
+        assert summary["live"]["unread"] == 12
         assert (summary["live"]["kept"], summary["live"]["problem"]) == ("the first are kept", "no broker")
         assert (summary["pages"], summary["pages_here"]) == (9_999, 200)
         text = requests.get(f"{at}/metrics", timeout=60).text
-        assert '\nopicflow_stream{name="visits a second"} 12.5\n' in text and "\nopicflow_pages 9999\n" in text
+        assert "\nopicflow_unread_records 12\n" in text and "\nopicflow_pages 9999\n" in text
 
 
 def test_another_name_of_the_host_is_refused(address: str) -> None:

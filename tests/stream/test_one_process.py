@@ -63,7 +63,7 @@ class Topics:
     def publishing(self, log: Path, rate: int = 100_000) -> subprocess.Popen[str]:
         """Publish events from another process."""
         words = ["publish", "events", str(log), "--quiet", "--rate", str(rate)]
-        return _begun([sys.executable, "-m", "opicflow.pipelines.cli.main", *words, *self._at])
+        return _begun([sys.executable, "-m", "opicflow.pipelines.cli", *words, *self._at])
 
     def publish(self, log: Path) -> None:
         process = self.publishing(log)

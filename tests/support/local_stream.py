@@ -163,7 +163,7 @@ class LocalStream:
 
     def submit(self, *arguments: object, limit_seconds: float = _COMMAND_SECONDS) -> CommandResult:
         """Run a command that submits a job: in a process of its own, and wait until it ends. Kills it at the limit."""
-        words = [sys.executable, "-m", "opicflow.pipelines.cli.main", *map(str, arguments)]
+        words = [sys.executable, "-m", "opicflow.pipelines.cli", *map(str, arguments)]
         done = subprocess.run(words, cwd=TOP, text=True, capture_output=True, timeout=limit_seconds)
         return CommandResult(done.returncode, done.stdout, done.stderr)
 

@@ -26,7 +26,7 @@ class Serving(NamedTuple):
 @contextmanager
 def serving(*words: object) -> Iterator[Serving]:
     """Serve on a free port, until the end of the block."""
-    command = [sys.executable, "-m", "opicflow.pipelines.cli.main", "serve", *map(str, words), "--port", "0"]
+    command = [sys.executable, "-m", "opicflow.pipelines.cli", "serve", *map(str, words), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
