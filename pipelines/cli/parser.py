@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from opicflow.pipelines.cli.commands import GROUPS
 from opicflow.pipelines.cli.settings_table import MAY_BE_EMPTY, TITLE
@@ -21,6 +21,7 @@ from opicflow.pipelines.cli.text import print_lines
 from opicflow.schemas.errors import printable
 
 EXIT_USER = 2
+_Parser = TypeVar("_Parser", bound=argparse.ArgumentParser)
 _DESCRIPTION = "Which pages of a crawl matter, computed while the crawl runs."
 _USAGE = "opicflow [--version] [--config FILE] COMMAND …"
 _EPILOG = """opicflow COMMAND --help shows the options of a command, with examples.
@@ -58,7 +59,9 @@ class Parser(argparse.ArgumentParser):
         message = _NO_NUMBER.sub(r"\1\2 is not a number", message)
         self.exit(EXIT_USER, f"{self.prog}: {printable(message)} (see {self.prog} --help)\n")
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
         """Parse, and refuse unknown arguments here, so that the message names the help of this command."""
         options, unknown = super().parse_known_args(args, namespace)
         if unknown:
@@ -71,7 +74,7 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, "it is empty: give a value, or omit the option")
         return super()._get_values(action, arg_strings)
 
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
+    def _check_value(self, action: argparse.Action, value: object) -> None:
         if action.choices is None or value in action.choices:
             return
         choices = [str(choice) for choice in action.choices]
@@ -116,9 +119,9 @@ def build_parser(arguments: Sequence[str]) -> Parser:
     return parser
 
 
-def add_command(commands: Any, name: str, summary: str) -> Parser:
+def add_command(commands: argparse._SubParsersAction[_Parser], name: str, summary: str) -> _Parser:
     """Add the parser of a command, or of an action of one."""
-    parser: Parser = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+    parser = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
     add_config(parser, argparse.SUPPRESS)
     return parser
 
@@ -129,7 +132,7 @@ def command_module(name: str) -> ModuleType:
     return import_module(f"{package}.{name}")
 
 
-def add_config(parser: argparse.ArgumentParser, default: Any = None) -> None:
+def add_config(parser: argparse.ArgumentParser, default: str | None = None) -> None:
     """Add the option that names the configuration file."""
     group = parser.add_argument_group(TITLE)
     group.add_argument(
@@ -145,7 +148,7 @@ def complete_words() -> None:
         argcomplete.autocomplete(build_parser(os.environ.get("COMP_LINE", "").split()))
 
 
-def _formatter() -> Any:
+def _formatter() -> type[argparse.HelpFormatter]:
     """Return how help is formatted: in colour on a terminal, plain elsewhere."""
     if sys.stdout is None or not sys.stdout.isatty() or "NO_COLOR" in os.environ:
         return argparse.RawDescriptionHelpFormatter

@@ -6,7 +6,7 @@ import argparse
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.options import connection_of
@@ -84,7 +84,7 @@ class ShardOfPage:
                 found += payers_elsewhere(_rebuilt(self.logs, shard, self._quiet), self.page, importance)
         return found
 
-    def source(self, has_read_all: bool) -> dict[str, Any]:
+    def source(self, has_read_all: bool) -> dict[str, object]:
         """Return the position and size of the logs read, as JSON values."""
         log = self.logs.by_shard[self.shard]
         return {

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from opicflow.schemas.arrays import Array, Ints
 from opicflow.schemas.columns import Columns, NumberedWords, Texts, WithNulls
-from opicflow.schemas.published_schemas import Schema
+from opicflow.schemas.published_schemas import Schema, SchemaType
 
 if "ARROW_DEFAULT_MEMORY_POOL" not in os.environ:
     pa.set_memory_pool(pa.system_memory_pool())  # that of Arrow keeps 90 MB more while a million pages are written
 
+Values = Sequence[object] | Array
+"""A column."""
 _PLAIN_TYPES = {
     "string": pa.string(),
     "double": pa.float64(),
@@ -25,7 +28,7 @@ _PLAIN_TYPES = {
 }
 
 
-def arrow_schema(schema: Schema) -> Any:
+def arrow_schema(schema: Schema) -> pa.Schema:
     """Return the fields of a published schema as Arrow's: times are timestamps, words of an enum are texts."""
     return pa.schema(
         [
@@ -35,7 +38,7 @@ def arrow_schema(schema: Schema) -> Any:
     )
 
 
-def record_batch(columns: Columns, schema: Any) -> Any:
+def record_batch(columns: Columns, schema: pa.Schema) -> pa.RecordBatch:
     """Return columns as a record batch of this Arrow schema, which has their names in their order."""
     if list(columns) != schema.names:
         raise ValueError(f"these are not the columns {', '.join(schema.names)}: {', '.join(columns)}")
@@ -43,7 +46,7 @@ def record_batch(columns: Columns, schema: Any) -> Any:
     return pa.record_batch(arrays, schema=schema)
 
 
-def text_array(texts: Texts) -> Any:
+def text_array(texts: Texts) -> pa.Array:
     """Return texts as Arrow's, without a copy where they are stored one after the other."""
     if len(texts) == 0:
         return pa.array([], pa.string())
@@ -57,18 +60,18 @@ def text_array(texts: Texts) -> Any:
     return pa.array(list(texts), pa.binary()).cast(pa.string())
 
 
-def word_array(words: NumberedWords) -> Any:
+def word_array(words: NumberedWords) -> pa.Array:
     """Return words as Arrow's texts."""
     return pa.array(words.symbols, pa.string()).take(pa.array(words.numbers))
 
 
-def _strings(bounds: Any, data: Any) -> Any:
+def _strings(bounds: Ints, data: pa.Buffer) -> pa.Array:
     first = int(bounds[0])
     offsets = (bounds - first).astype(np.int32)
     return pa.StringArray.from_buffers(len(bounds) - 1, pa.py_buffer(offsets), data.slice(first))
 
 
-def _arrow_array(values: Any, type_: Any) -> Any:
+def _arrow_array(values: Values, type_: pa.DataType) -> pa.Array:
     if isinstance(values, Texts):
         return text_array(values)
     if isinstance(values, NumberedWords):
@@ -80,11 +83,11 @@ def _arrow_array(values: Any, type_: Any) -> Any:
     return pa.array(values, type_)
 
 
-def _masked(values: WithNulls, type_: Any) -> Any:
+def _masked(values: WithNulls, type_: pa.DataType) -> pa.Array:
     return pc.cast(pa.array(values.values, mask=~values.present), type_)
 
 
-def _arrow_type(avro_type: Any) -> Any:
+def _arrow_type(avro_type: SchemaType) -> pa.DataType:
     if isinstance(avro_type, list):  # null, or something
         return _arrow_type(avro_type[1])
     if isinstance(avro_type, dict):

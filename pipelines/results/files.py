@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
 from opicflow.connectors.files.avro_writer import AvroWriter
 from opicflow.connectors.files.divided_files import divided_file, paths_of
@@ -176,7 +176,7 @@ class _ParquetWriter:
             write_statistics=True,
             store_schema=False,
         )
-        self._waiting: list[Any] = []
+        self._waiting: list[object] = []
         self._rows = 0
 
     def write(self, columns: Columns) -> None:
@@ -223,7 +223,7 @@ class _Forward:
         self._file = file
         self._at = 0
 
-    def write(self, data: Any) -> int:
+    def write(self, data: bytes | memoryview) -> int:
         self._at += len(data)
         if self.is_written:
             self.is_written = False
@@ -241,7 +241,7 @@ class _Forward:
         """Leave the file to its owner."""
 
 
-def _is_enum(avro_type: Any) -> bool:
+def _is_enum(avro_type: object) -> bool:
     return isinstance(avro_type, dict) and avro_type["type"] == "enum"
 
 

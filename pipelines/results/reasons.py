@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -59,7 +58,7 @@ class Reasons:
     rate_error: float
     order: str
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return everything as plain values, with their names."""
         return {**asdict(self), "changes": self.changes._asdict()}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import orjson
@@ -78,7 +78,7 @@ class Destination:
                 publisher.partitions(self.prefix + topic)
 
 
-def send_results(to: Destination, work: Path, audit: dict[str, Any]) -> list[Sent]:
+def send_results(to: Destination, work: Path, audit: dict[str, object]) -> list[Sent]:
     """Send the parts that a replay made, as messages. When this returns, all have arrived.
 
     Publications during the crawl go first, then removed pages, then the final results: the newest
@@ -169,7 +169,7 @@ _COLUMNS_OF: dict[str, Callable[[Pages], Columns]] = {
     ORDERS: order_columns,
 }
 
-_NO_PAIRS: dict[str, Any] = {"sent_to": [], "received_from": []}
+_NO_PAIRS: dict[str, object] = {"sent_to": [], "received_from": []}
 """A replay has one shard."""
 
 
@@ -252,10 +252,14 @@ class _Sender:
         """The number of records so far, tombstones included; a transfer is not counted."""
         return sum(self._records.values()) + sum(self._tombstones.values())
 
-    def _send(self, topic: str, by: Sequence[bytes | str], keys: Sequence[bytes], values: Sequence[Any]) -> None:
+    def _send(
+        self, topic: str, by: Sequence[bytes | str], keys: Sequence[bytes], values: Sequence[bytes | None]
+    ) -> None:
         if not keys:
             return
         name = self._to.prefix + topic
         partitions = partitions_of(by, self._publisher.partitions(name)).tolist()
         if large := self._publisher.send_many(name, partitions, keys, values, self._time_ms):
-            raise KafkaRefused(f"{name}: takes no record of {len(values[large[0]])} bytes: raise its max.message.bytes")
+            raise KafkaRefused(
+                f"{name}: takes no record of {len(values[large[0]] or b'')} bytes: raise its max.message.bytes"
+            )

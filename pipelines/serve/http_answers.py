@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from http import HTTPStatus
-from typing import Any
 
 import orjson
 from starlette.exceptions import HTTPException
@@ -23,12 +22,12 @@ HTML = "text/html; charset=utf-8"
 MOST_ROWS = 1000
 
 
-def page_answer(template: str, status: int = HTTPStatus.OK, **values: Any) -> Response:
+def page_answer(template: str, status: int = HTTPStatus.OK, **values: object) -> Response:
     """A page for people, from a template."""
     return Response(render(template, **values), status, media_type=HTML)
 
 
-def json_answer(values: Any, status: int = HTTPStatus.OK) -> Response:
+def json_answer(values: object, status: int = HTTPStatus.OK) -> Response:
     """An answer for programs."""
     return Response(orjson.dumps(values, default=str), status, media_type="application/json")
 
@@ -62,7 +61,7 @@ def window(given: Mapping[str, str], usual: int, count_name: str = "") -> tuple[
     return natural("first", 0, 1 << 40), natural(count_name, usual, MOST_ROWS) if count_name else usual
 
 
-def records_of(view: View, rows: Iterable[int]) -> list[dict[str, Any]]:
+def records_of(view: View, rows: Iterable[int]) -> list[dict[str, object]]:
     """The records of these rows of the table."""
     return [view.table.record(row) for row in rows]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
@@ -248,6 +248,6 @@ def openapi(request: Request) -> Response:
     return json_answer({"openapi": "3.1.0", "info": {"title": "opicflow", "version": "1"}, "paths": paths})
 
 
-def _ages_json(ages: Ages) -> dict[str, Any]:
+def _ages_json(ages: Ages) -> dict[str, object]:
     longer = {f"longer_than_{name.split()[1]}": count for name, count in ages.longer}
     return {"total": ages.total, "since": ages.since_ms, "seconds": ages.seconds, **longer}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -138,6 +137,6 @@ def record_position(partition: int, offset: int) -> int:
     return partition << _OFFSET_BITS | offset
 
 
-def kinds_of(columns: Sequence[tuple[str, Any, type]]) -> dict[str, type]:
+def kinds_of(columns: Sequence[tuple[str, object, type]]) -> dict[str, type]:
     """The types of columns that are declared with the value of a row."""
     return {name: kind for name, _, kind in columns}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from opicflow.pipelines.refresh.policies import governs
 from opicflow.pipelines.results.policy_words import in_words
@@ -11,7 +10,7 @@ from opicflow.schemas.policy_json import policy_to_json
 from opicflow.schemas.records import Policy
 
 
-def policies_of_page(policies: Iterable[Policy], url: str, host: str, category: int) -> list[dict[str, Any]]:
+def policies_of_page(policies: Iterable[Policy], url: str, host: str, category: int) -> list[dict[str, object]]:
     """Return the policies in force that are about a page, or about the whole crawl, the latest first.
 
     Each has its `sentence`, and `holds`: of rules about pages the latest governs, and earlier ones wait behind it.

@@ -6,7 +6,6 @@ import base64
 import hashlib
 from functools import cache
 from importlib.resources import files
-from typing import Any
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -19,7 +18,7 @@ _PACKAGE = "opicflow.pipelines.serve"
 _MOST_IN_REPORT = 25
 
 
-def render(template: str, **values: Any) -> str:
+def render(template: str, **values: object) -> str:
     """The page of a template with these values."""
     return _environment().get_template(template).render(**values)
 
@@ -82,7 +81,7 @@ def _environment() -> Environment:
     return environment
 
 
-def _visible(value: Any) -> Any:
+def _visible(value: object) -> object:
     """Whatever a template writes has no invisible characters, even where it names no filter."""
     return wording.visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 

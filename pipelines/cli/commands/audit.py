@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from opicflow.pipelines.cli.options import add_json, add_kafka_options, connection_of, moment
 from opicflow.pipelines.cli.stream_options import add_snapshots, snapshots_of
@@ -146,15 +146,16 @@ class _Watch:
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
-        self._shown: tuple[Any, ...] = ()
+        self._shown: Verdict | None = None
 
     def update(self, verdict: Verdict, left_out: int, is_quiet: bool) -> None:
         """Show the verdict if it changed; an open verdict only when no more records arrive."""
-        what = (verdict.state, verdict.shards, verdict.faults, *_reasons(verdict))
-        if what == self._shown or (verdict.state is AuditState.NOT_YET and not is_quiet):
+        before = self._shown
+        is_same = before is not None and _content(before) == _content(verdict)
+        if is_same or (verdict.state is AuditState.NOT_YET and not is_quiet):
             return
-        seen = self._shown[2] if self._shown and self._shown[1] == verdict.shards else ()
-        self._shown = what
+        seen = before.faults if before is not None and before.shards == verdict.shards else ()
+        self._shown = verdict
         if self._as_json:
             print(json.dumps(_as_json(verdict, left_out)))
         else:
@@ -272,7 +273,11 @@ def _at(second: int) -> str:
     return iso_time(1000 * second) if second else "no time"
 
 
-def _as_json(verdict: Verdict, left_out: int) -> dict[str, Any]:
+def _content(verdict: Verdict) -> tuple[object, ...]:
+    return verdict.state, verdict.shards, verdict.faults, *_reasons(verdict)
+
+
+def _as_json(verdict: Verdict, left_out: int) -> dict[str, object]:
     return {
         "verdict": verdict.state.value,
         "shards": verdict.shards,
@@ -300,7 +305,7 @@ def _as_json(verdict: Verdict, left_out: int) -> dict[str, Any]:
     }
 
 
-def _fields(fault: Fault) -> dict[str, Any]:
+def _fields(fault: Fault) -> dict[str, object]:
     return {
         "law": fault.law.value,
         "shard": fault.shard,
