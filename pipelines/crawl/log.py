@@ -74,7 +74,7 @@ class AppendedFile:
         self.end = os.fstat(self.number).st_size
 
     def append(self, data: bytes) -> None:
-        """Append all of it, or nothing. Raises OSError, such as for a full disk."""
+        """Append all bytes, or none. Raises OSError, such as for a full disk."""
         try:
             if os.write(self.number, data) < len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -84,7 +84,7 @@ class AppendedFile:
         self.end += len(data)
 
     def cut(self, end: int) -> None:
-        """Remove what is behind a position."""
+        """Remove the bytes behind a position."""
         os.ftruncate(self.number, end)
         self.end = end
 

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import NamedTuple
 
 from opicflow.pipelines.crawl.log import AppendedFile
 from opicflow.pipelines.replay.state import StateRefused
@@ -14,14 +13,6 @@ from opicflow.pipelines.replay.state import StateRefused
 EVENTS_PER_SYNC = 1000
 """After so many events the log is written to the disk: they are the most that the end of the machine can take."""
 _BLOCK_BYTES = 4 << 20
-
-
-class LogBlock(NamedTuple):
-    """Whole lines of a log, and the offsets where they begin and end."""
-
-    start: int
-    end: int
-    lines: bytes
 
 
 class EventLog:
@@ -62,14 +53,12 @@ class EventLog:
             os.fsync(self._file.number)
             self._unsynced = 0
 
-    def blocks(self, start: int) -> Iterator[LogBlock]:
+    def blocks(self, start: int) -> Iterator[bytes]:
         """Yield all lines from an offset on, some megabytes at once."""
         with open(self.path, "rb") as file:
             file.seek(start)
             while lines := file.read(_BLOCK_BYTES):
-                lines += file.readline()
-                yield LogBlock(start, start + len(lines), lines)
-                start += len(lines)
+                yield lines + file.readline()
 
     def close(self) -> None:
         """Write everything to the disk, and close the file."""

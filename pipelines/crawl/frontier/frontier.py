@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
-from itertools import islice
 from pathlib import Path
 from threading import RLock
 from typing import NamedTuple
@@ -73,7 +72,6 @@ _PAGES_A_NEWS, _PAGES_A_NEWS_STARVED = 64, 1024
 _LONGEST_PLAN_SECONDS = 3600
 _LEAST_TAIL_BYTES = 32 << 20
 """The bytes of the log since the last snapshot, before there is another one."""
-_URLS_AT_ONCE = 1 << 16
 _DISCOVERY, _REQUESTED = WHY.index("DISCOVERY"), WHY.index("REQUESTED")
 
 
@@ -123,27 +121,29 @@ class Frontier:
         self._lock = RLock()
         self._log = EventLog(folder.path / FRONTIER_LOG_NAME)
         self._applied_to = self._saved_at = state.sources[0].at
-        self._lines: list[bytes] = []
-        """The lines of the log that the ledger has not applied yet."""
+        self._unapplied = 0
+        """The number of events of the log that this process has written, and that the ledger has not applied yet."""
         self._in_flight: dict[bytes, Flight] = {}
         self._one_each = delay_seconds is not None
         self._queues = HostQueues(self._one_each)
         self._visited_since: set[bytes] = set()
         self._news, self._planned_at = 1, -float("inf")
         self._latest = -float("inf")
-        """What the clock was when it was read last."""
+        """The clock as it was read last."""
         self._is_cut = False
         """Whether there were more pages than the last plan took."""
         self._among: Collection[str] | GrowingPages | None = None
         """The pages of the last plan; None: all."""
         self._busy: dict[int, float] = {}
-        """Until when the hosts that are busy are so."""
+        """Until when busy hosts wait."""
         self._waits: dict[int, Wait] = {}
         """The waits of hosts that were busy when the clock was put back."""
         self._promised: dict[int, float] = {}
         """From when the pages may be given out whose time had not come when the clock was put back."""
         self._host_hashes: dict[bytes, int] = {}
-        self._read_tail()
+        if self._log.end < self._applied_to:
+            raise StateRefused(f"{self._log.path}: it is shorter than it was: restore the folder, or begin another one")
+        self._apply()
 
     @classmethod
     def open(
@@ -264,9 +264,9 @@ class Frontier:
         EventWriter().add(0, read)  # refuses what a log must not have
         urls = self._urls_of(read)
         self._log.append(line)
-        self._lines.append(line)
         self._news += 1
-        if len(self._lines) >= _EVENTS_AT_ONCE:
+        self._unapplied += 1
+        if self._unapplied >= _EVENTS_AT_ONCE:
             self._apply()
         return read, urls
 
@@ -396,14 +396,11 @@ class Frontier:
         return self._among is None or isinstance(self._among, GrowingPages) or url.decode() in self._among
 
     def _pages_to_choose_among(self) -> Ids | None:
-        if self._among is None:
+        among = self._among
+        if among is None:
             return None
-        of_all = self._rules.page_ids.of_all
-        if isinstance(self._among, GrowingPages):
-            return self._among.ids(of_all)
-        urls = iter(self._among)
-        parts = iter(lambda: list(islice(urls, _URLS_AT_ONCE)), [])
-        return np.concatenate([np.zeros(0, np.uint64), *map(of_all, parts)])
+        pages = among if isinstance(among, GrowingPages) else GrowingPages(among)
+        return pages.ids(self._rules.page_ids.of_all)
 
     # -- the ledger and its snapshots ------------------------------------------------------------------------------
 
@@ -439,23 +436,18 @@ class Frontier:
                 self.save()
 
     def _apply(self) -> None:
-        """Apply the events that wait to the ledger."""
-        if self._lines:
-            lines, self._lines = b"\n".join((*self._lines, b"")), []
-            self._take(decode_jsonl(lines, _SOURCE, self._applied_to), self._applied_to, self._log.end)
-            self._applied_to = self._log.end
-
-    def _read_tail(self) -> None:
-        """Apply what the log has behind the snapshot."""
-        if self._log.end < self._applied_to:
-            raise StateRefused(f"{self._log.path}: it is shorter than it was: restore the folder, or begin another one")
-        for block in self._log.blocks(self._applied_to):
-            decoded = decode_jsonl(block.lines, _SOURCE, block.start)
+        """Apply the events of the log that the ledger does not have yet."""
+        self._unapplied = 0
+        if self._applied_to == self._log.end:
+            return
+        for lines in self._log.blocks(self._applied_to):
+            start, end = self._applied_to, self._applied_to + len(lines)
+            decoded = decode_jsonl(lines, _SOURCE, start)
             if decoded.rejects:
                 at = decoded.rejects[0].offset
                 raise StateRefused(f"{self._log.path}: it was damaged at byte {at}: restore the folder")
-            self._take(decoded, block.start, block.end)
-            self._applied_to = block.end
+            self._take(decoded, start, end)
+            self._applied_to = end
 
     def _take(self, decoded: Decoded, start: int, end: int, is_last: bool = False) -> None:
         offset = self._replayed.head.next

@@ -1,4 +1,4 @@
-"""What a crawler and its recorder exchange: the configuration, visits, and lines of JSON through a socket."""
+"""Data that a crawler and its recorder exchange: the configuration, visits, and lines of JSON through a socket."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ _LONGEST_SILENCE_SECONDS = 0.5
 _PAUSE_SECONDS, _MOST_PAUSES = 0.1, 600
 """While the recorder of a crawl that was killed saves its ledger."""
 _PAUSES_UNSAID = 20
-"""After so many pauses the crawl's log tells what is waited for."""
+"""After so many pauses a line of the crawl's log gives the reason."""
 _LESS_URGENT = 5
 """The priority of the recorder below that of the crawl: it may be late until the crawl requests something."""
 _SAVE_SECONDS, _SAVES_SHARE = 60.0, 0.02
@@ -220,7 +220,7 @@ def _new_sender(config: RecorderConfig, log: Path) -> VisitSender | None:
     from opicflow.connectors.kafka.connection import Connection
 
     connection = Connection(config.brokers, config.properties)
-    connection.registry_access()  # reads the file of properties: a mistake there is told at once
+    connection.registry_access()  # reads the file of properties: a mistake there is reported at once
     return VisitSender(log, connection, config.prefix, _clock)
 
 

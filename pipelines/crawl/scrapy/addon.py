@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from scrapy.settings import BaseSettings
 
-from opicflow.pipelines.crawl.scrapy.callback_middleware import CallbackMiddleware
 from opicflow.pipelines.crawl.scrapy.frontier_scheduler import FrontierScheduler
-from opicflow.pipelines.crawl.scrapy.visit_recorder import VisitRecorder
+from opicflow.pipelines.crawl.scrapy.middlewares import CallbackMiddleware, VisitRecorder
 
 _NEAREST_TO_THE_ENGINE = 10
 """Of the downloader middlewares it gets what all others have made of an answer or a failure; of those of the spider it
@@ -21,7 +20,7 @@ class Addon:
     """
 
     def update_settings(self, settings: BaseSettings) -> None:
-        """Use the scheduler, the recorder of visits, and the middleware that tells when a callback begins."""
+        """Use the scheduler, the recorder of visits, and the middleware that reports when a callback begins."""
         settings.set("SCHEDULER", FrontierScheduler, "addon")
         settings.setdefault("OPICFLOW_FOLDER", "opicflow", "addon")
         settings["DOWNLOADER_MIDDLEWARES"].set(VisitRecorder, _NEAREST_TO_THE_ENGINE, "addon")

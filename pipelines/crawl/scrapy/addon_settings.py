@@ -1,4 +1,4 @@
-"""The settings of the add-on in a project, checked: a mistake is told before the crawl begins."""
+"""The settings of the add-on in a project, checked: a mistake is reported before the crawl begins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The callbacks of a spider that have begun, and which of them are over."""
+"""The callbacks of a spider that have begun, and those that are over."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Callback(NamedTuple):
 
     request: Request
     is_followed: bool
-    """Whether Scrapy tells of this request when its callback is over. If not, it is over when the crawl is."""
+    """Whether Scrapy shows when the callback of this request is over. If not, it is over when the crawl is."""
     url: str
     is_done: bool
     """Whether its pages are done then. A server's failure may pass."""

@@ -45,7 +45,7 @@ _IDLE_SECONDS = 5.0
 _PAUSE_SECONDS = 0.02
 """Between two looks at the recorder, while nothing is fetched."""
 _WRITE_SECONDS = 0.1
-"""What is noted is written at this interval, if nothing needs it before."""
+"""Requests and notes are written at this interval, if nothing needs them before."""
 _MOST_UNWRITTEN = 256
 
 
@@ -60,8 +60,8 @@ class FrontierScheduler(Scheduler):
     cannot be stored are scheduled as Scrapy does it. A spider gets each page once, and again when it is due. A page
     whose callback was not over when a crawl was killed, and one that could not be fetched, is for the next crawl.
 
-    What a kill -9 must not take is written as log.py says: each visit at once, all else for many pages together, which
-    takes less time.
+    The order of records in the log is that of log.py. Each visit is written at once, all else for many pages together,
+    which takes less time.
     """
 
     requests: StoredRequests
@@ -128,7 +128,7 @@ class FrontierScheduler(Scheduler):
         self._out: set[str] = set(self._ready)
         """These, and those that are being fetched."""
         self._landed_since: set[str] = set()
-        """Those that were fetched since the recorder was asked, which may choose them once more."""
+        """Those that were fetched since the last request for pages, which may choose them once more."""
         self._passed_over = self._to_pass_over = 0
         """The choices made without the frontier, which had no waiting page, and those that are left."""
         self._last_idle_query_at = -math.inf
@@ -231,7 +231,7 @@ class FrontierScheduler(Scheduler):
         self._write()
 
     def _is_caught_up(self) -> bool:
-        """Whether the recorder has taken so much of a full inbox that the crawl may go on. Scrapy asks again in 5 s."""
+        """Whether the recorder has taken so much of a full inbox that the crawl may go on. Scrapy calls in 5 s."""
         self._recorder.progress()  # one that was ended is started again
         was_behind, self._is_behind = self._is_behind, self._inbox.is_full
         if self._is_behind and self._recorder.is_given_up:
@@ -322,7 +322,7 @@ class FrontierScheduler(Scheduler):
                 self._announce(*found)
 
     def _write(self) -> None:
-        """Write what waits: announcements, requests, and what was noted."""
+        """Write announcements, requests, and notes."""
         if self._announced:
             self._report(ANNOUNCEMENT, self._announced, "announced pages")
             self._announced.clear()
@@ -332,7 +332,7 @@ class FrontierScheduler(Scheduler):
             self._stop_crawl(f"which pages are wanted, and were fetched, cannot be written down ({problem.strerror})")
 
     def _stop_crawl(self, why: str) -> None:
-        """End the crawl in good order: what it fetches from now on would be lost."""
+        """End the crawl in good order: pages that it fetches from now on would be lost."""
         engine = None if self.crawler is None else self.crawler.engine
         if not self._is_stopping and engine is not None:
             self._is_stopping = True

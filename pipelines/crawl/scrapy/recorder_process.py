@@ -1,4 +1,4 @@
-"""The recorder of a crawl, as the crawl sees it: a process that is started, asked, started again, and ended."""
+"""The process of the recorder, from the side of the crawl, which starts it, requests pages, and ends it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MODULE = "opicflow.pipelines.crawl.recorder.recorder"
 _MOST_STARTS = 4
 """A recorder that ends too early is started again. After so many starts the crawl goes on without."""
 _LONGEST_WAIT_SECONDS = 10.0
-"""So long the crawl stands still for an answer: longer than it takes to plan for millions of pages."""
+"""So long the crawl waits for an answer at most: longer than it takes to plan for millions of pages."""
 _MOST_SECONDS_TO_END = 30.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """They end the crawl, which then ends its recorder."""
@@ -32,7 +32,7 @@ class RecorderRefused(UserError):
 
 
 class RecorderProcess:
-    """Chooses pages, and records visits. A crawl never stands still for it, but where it has no page to fetch."""
+    """Chooses pages, and records visits. A crawl waits for it only where it has no page to fetch."""
 
     def __init__(self, config: RecorderConfig, count: Callable[[str, int], None]) -> None:
         """Start the process. `count` gets numbers for the statistics of the crawl."""
@@ -65,9 +65,9 @@ class RecorderProcess:
         self._request({"ask": pages})
 
     def answer(self, waits: bool) -> list[str] | None:
-        """Return the pages that were asked for. None if they have not come yet.
+        """Return the pages that were requested. None if they have not come yet.
 
-        With `waits` the crawl stands still for them, but not so long that nobody could interrupt it any more.
+        With `waits` the crawl waits for them, but not so long that it could not be interrupted.
         """
         longest = _LONGEST_WAIT_SECONDS if waits and not self._is_late else 0.0
         while self._awaited is not None and self._pages is None and self.progress(longest):

@@ -10,7 +10,7 @@ from scrapy.http import HtmlResponse, Response
 
 from opicflow.connectors.files.html_links import decode_html, links_of_html
 from opicflow.pipelines.crawl.recorder.recorder import content_of
-from opicflow.pipelines.crawl.scrapy.visit_recorder import visit_of
+from opicflow.pipelines.crawl.scrapy.middlewares import visit_of
 
 URL = "https://a.example/d/p"
 

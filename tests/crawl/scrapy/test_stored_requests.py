@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -108,6 +109,7 @@ def test_requests_for_callbacks_that_are_no_methods_cannot_be_stored(tmp_path: P
 
 
 def test_what_is_no_record_at_the_end_is_cut_off_with_a_word(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)  # a command that was tested before may have changed it
     stored = StoredRequests(tmp_path / "requests", SPIDER)
     assert stored.add(URL, Request(URL)) and stored.add(f"{URL}/2", Request(f"{URL}/2"))
     stored.write()

@@ -1,4 +1,4 @@
-"""Reports the fetches of Scrapy, also those that fail, to the recorder beside the crawl."""
+"""The middlewares that report to the scheduler: fetches, also those that fail, and which callbacks have begun."""
 
 from __future__ import annotations
 
@@ -68,6 +68,24 @@ class VisitRecorder:
         if scheduler is not None:
             urls = (event["url"], *event.get("redirects", ()), *request.meta.get("redirect_urls", ()))
             scheduler.record(event, urls, is_done, body)
+
+
+class CallbackMiddleware:
+    """A spider middleware, the nearest to the engine. It changes nothing, and does not see what a spider returns."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> CallbackMiddleware:
+        """Make one for a crawl."""
+        return cls(crawler)
+
+    def process_spider_input(self, response: Response) -> None:
+        """Note that the callback of a page begins. One whose crawl is killed before it is over is not done."""
+        request, scheduler = response.request, scheduler_of(self._crawler)
+        if scheduler is not None and request is not None and request.method == "GET":  # others fetch no page
+            scheduler.callback_begins(response, request)
 
 
 def visit_of(response: Response, request: Request) -> tuple[VisitEvent, bytes]:
