@@ -17,8 +17,10 @@ from opicflow.pipelines.cli.text import counted, print_lines
 from opicflow.pipelines.cli.values import whole
 
 if TYPE_CHECKING:
+    from opicflow.pipelines.ranks.graph.builder import BuildPlan
     from opicflow.pipelines.ranks.graph.store import StoredGraph
-    from opicflow.pipelines.ranks.link_graph import BuildProgress, GraphOptions
+    from opicflow.pipelines.ranks.link_graph import BuildProgress
+    from opicflow.pipelines.stages.rules import Rules
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
@@ -44,18 +46,18 @@ def add_graph_options(parser: argparse.ArgumentParser) -> None:
     add_rule_options(parser)
 
 
-def graph_options_of(options: argparse.Namespace) -> GraphOptions:
-    """Return how a graph is built."""
-    from opicflow.pipelines.ranks.link_graph import GraphOptions
+def plan_of(options: argparse.Namespace) -> tuple[BuildPlan, Rules]:
+    """Return how a graph is built, and by which rules for URLs and links."""
+    from opicflow.pipelines.ranks.graph.builder import BuildPlan
     from opicflow.pipelines.stages.rules import Rules
 
-    return GraphOptions(
+    plan = BuildPlan(
         memory_bytes=size_of(options.memory),
         slice_pages=options.slice_pages,
         ranks_at_once=options.ranks_at_once,
         both_ways=options.both_ways,
-        rules=rules_of(options) or Rules(),
     )
+    return plan, rules_of(options) or Rules()
 
 
 def size_of(text: str) -> int:

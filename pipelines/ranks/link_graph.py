@@ -7,7 +7,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -32,19 +32,6 @@ _BYTES_BETWEEN_CHECKPOINTS = 256 << 20
 _PAGES_OF_A_STATE_AT_ONCE = 1 << 17
 
 
-@dataclass(frozen=True)
-class GraphOptions:
-    """How a graph is built."""
-
-    memory_bytes: int = 512 << 20
-    slice_pages: int | None = None
-    """None: as many as the memory allows."""
-    ranks_at_once: int = 2
-    both_ways: bool = False
-    """Every link counts in both directions, once, whatever its weight."""
-    rules: Rules = field(default_factory=Rules)
-
-
 @dataclass
 class BuildProgress:
     """How far a build is: bytes of logs while they are read, then the steps after them."""
@@ -60,7 +47,8 @@ class BuildProgress:
 def graph_of_logs(
     logs: Sequence[str],
     folder: Path,
-    options: GraphOptions,
+    plan: BuildPlan,
+    rules: Rules,
     progress: Callable[[BuildProgress], None],
     reading: Reading = ANY,
 ) -> tuple[StoredGraph, dict[str, int]]:
@@ -68,7 +56,7 @@ def graph_of_logs(
 
     A build that was interrupted continues from its last checkpoint.
     """
-    rules = Rules(options.rules.urls, options.rules.links, Categories(True, options.rules.categories.patterns))
+    rules = Rules(rules.urls, rules.links, Categories(True, rules.categories.patterns))
     files = [(file, known_format(file, reading)) for file in dict.fromkeys(expand(logs))]
     sources = [(file, format_) for file, format_ in files if format_ is not None]
     if not sources:
@@ -79,7 +67,7 @@ def graph_of_logs(
     identity = json.dumps([[[file, size] for (file, _), size in zip(sources, sizes, strict=True)], rules.to_json()])
     identity += f" {reading}" if reading != ANY else ""
     known = sum(sizes) if all(sizes) else 0
-    builder = GraphBuilder(folder, plan_build(options, rules.categories.names, known, identity))
+    builder = GraphBuilder(folder, planned(plan, rules.categories.names, known, identity))
     reader = _LogReader(builder, sources, sizes, rules, progress, reading)
     if not builder.is_read:
         reader.read()
@@ -91,19 +79,12 @@ def graph_of_logs(
     return builder.finish(reader.show_step), reader.reasons
 
 
-def plan_build(options: GraphOptions, categories: tuple[str, ...], size_bytes: int, identity: str) -> BuildPlan:
-    """Return the plan of a build: buckets of a small part of the memory each; many buckets for an unknown size, 0."""
-    wanted = 64 * size_bytes // options.memory_bytes
+def planned(plan: BuildPlan, categories: tuple[str, ...], size_bytes: int, identity: str) -> BuildPlan:
+    """Return a plan for this input: buckets of a small part of the memory each; many buckets for an unknown size, 0."""
+    wanted = 64 * size_bytes // plan.memory_bytes
     buckets = min(MOST_BUCKETS, max(16, 1 << max(wanted, 1).bit_length())) if size_bytes else 256
-    return BuildPlan(
-        memory_bytes=options.memory_bytes,
-        buckets=buckets,
-        slice_pages=options.slice_pages,
-        ranks_at_once=options.ranks_at_once,
-        both_ways=options.both_ways,
-        categories=categories,
-        identity=xxhash.xxh64_hexdigest(identity.encode()),
-    )
+    digest = xxhash.xxh64_hexdigest(identity.encode())
+    return replace(plan, buckets=buckets, categories=categories, identity=digest)
 
 
 def estimate_size(file: str) -> int:
@@ -182,15 +163,14 @@ class _LogReader:
             )
 
 
-def graph_of_ledger(ledger: Ledger, rules: Rules, folder: Path, options: GraphOptions, identity: str) -> StoredGraph:
+def graph_of_ledger(ledger: Ledger, rules: Rules, folder: Path, plan: BuildPlan, identity: str) -> StoredGraph:
     """Build the graph of the links that a ledger remembers. `identity` distinguishes this ledger from others.
 
     Pages get the ids that they have in graphs of logs, whatever those of the ledger are.
     """
     names = rules.categories.names if rules.categories.count > 1 else MEDIA_CATEGORIES
     pages = ledger.estimate_all().pages
-    plan = plan_build(options, names, 30 * len(pages), identity)
-    builder = GraphBuilder(folder, plan)
+    builder = GraphBuilder(folder, planned(plan, names, 30 * len(pages), identity))
     ids = _DefaultIds(ledger, pages)
     for first in range(0, 0 if builder.is_read else len(pages), _PAGES_OF_A_STATE_AT_ONCE):
         some = pages[first : first + _PAGES_OF_A_STATE_AT_ONCE]

@@ -12,11 +12,11 @@ import numpy as np
 
 from opicflow.connectors.files.opening import STDIN, InputRefused, expand
 from opicflow.connectors.files.vertices import NumberedEdges, VertexFile, Vertices, read_numbered_edges
-from opicflow.pipelines.ranks.graph.builder import GraphBuilder
+from opicflow.pipelines.ranks.graph.builder import BuildPlan, GraphBuilder
 from opicflow.pipelines.ranks.graph.csr import MOST_LINK_WEIGHT, ORDINARY_LINK_WEIGHT
 from opicflow.pipelines.ranks.graph.store import NO_CATEGORY, StoredGraph
-from opicflow.pipelines.ranks.link_graph import BuildProgress, GraphOptions, estimate_size, plan_build
-from opicflow.pipelines.stages.rules import Categories, LinkWeights
+from opicflow.pipelines.ranks.link_graph import BuildProgress, estimate_size, planned
+from opicflow.pipelines.stages.rules import Categories, LinkWeights, Rules
 from opicflow.schemas.arrays import Ids, Ints
 from opicflow.schemas.urls import PAGE, Canonicaliser
 
@@ -25,23 +25,24 @@ def graph_of_numbered_edges(
     edges: Sequence[str],
     vertices: VertexFile,
     folder: Path,
-    options: GraphOptions,
+    plan: BuildPlan,
+    rules: Rules,
     progress: Callable[[BuildProgress], None],
 ) -> StoredGraph:
     """Build the graph of numbered edges between the vertices of a file, whose names become URLs of pages.
 
     An interrupted build reads all files again, unless they were read whole.
     """
-    if options.rules.links != LinkWeights() or options.rules.categories.patterns:
+    if rules.links != LinkWeights() or rules.categories.patterns:
         raise InputRefused("--vertices: weights of links, and --category, are for crawl logs: omit them")
     files = list(dict.fromkeys(expand(edges)))
     if STDIN in (*files, vertices.name):
         raise InputRefused("--vertices: numbered edges are read from files: write them to one, and name it")
     sizes = [estimate_size(file) for file in files]
     names = [vertices.name, os.path.getsize(vertices.name), list(zip(files, sizes, strict=True))]
-    identity = json.dumps([names, options.rules.to_json()])
-    builder = GraphBuilder(folder, plan_build(options, Categories(True).names, sum(sizes), identity))
-    reader = _NumberedReader(builder, vertices, options, sum(sizes) + estimate_size(vertices.name), progress)
+    identity = json.dumps([names, rules.to_json()])
+    builder = GraphBuilder(folder, planned(plan, Categories(True).names, sum(sizes), identity))
+    reader = _NumberedReader(builder, vertices, rules, sum(sizes) + estimate_size(vertices.name), progress)
     if not builder.is_read:
         reader.read_vertices()
         for file in files:
@@ -56,12 +57,12 @@ class _NumberedReader:
         self,
         builder: GraphBuilder,
         vertices: VertexFile,
-        options: GraphOptions,
+        rules: Rules,
         total_bytes: int,
         progress: Callable[[BuildProgress], None],
     ) -> None:
         self._builder, self._vertices, self._progress = builder, vertices, progress
-        self._canonicaliser = Canonicaliser(options.rules.urls)
+        self._canonicaliser = Canonicaliser(rules.urls)
         self._numbers: Ints = np.empty(0, np.int64)
         self._ids: Ids = np.empty(0, np.uint64)
         self._is_dense = False

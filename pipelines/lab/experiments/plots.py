@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 
@@ -65,27 +64,41 @@ class Plot:
 
     def write(self, folder: Path) -> None:
         """Write it as NAME.png and NAME.svg."""
-        settings: Any = {
-            "svg.hashsalt": self.name,
-            "svg.fonttype": "none",
-            "font.family": "sans-serif",
-            "font.sans-serif": ["DejaVu Sans"],
-            "font.size": 10.0,
-        }
-        with mpl.rc_context(settings):
+        settings = mpl.rc_context(
+            {
+                "svg.hashsalt": self.name,
+                "svg.fonttype": "none",
+                "font.family": "sans-serif",
+                "font.sans-serif": ["DejaVu Sans"],
+                "font.size": 10.0,
+            }
+        )
+        with settings:
             figure = Figure(figsize=(8.0, 4.8), dpi=120, layout="constrained")
             axes = figure.add_subplot()
             for number, line in enumerate(self.lines):
-                style: Any = {"color": _COLOURS[number % len(_COLOURS)], "marker": _MARKERS[number % len(_MARKERS)]}
+                colour, marker = _COLOURS[number % len(_COLOURS)], _MARKERS[number % len(_MARKERS)]
                 if line.loose:
-                    axes.scatter(line.xs, line.ys, label=line.name, s=14, alpha=0.5, linewidths=0, zorder=3, **style)
+                    axes.scatter(
+                        line.xs,
+                        line.ys,
+                        label=line.name,
+                        s=14,
+                        alpha=0.5,
+                        linewidths=0,
+                        zorder=3,
+                        c=colour,
+                        marker=marker,
+                    )
                     continue
                 every = max(1, len(line.xs) // _MARKED)
-                axes.plot(line.xs, line.ys, label=line.name, linewidth=1.8, markersize=4.5, markevery=every, **style)
+                axes.plot(
+                    line.xs, line.ys, label=line.name, color=colour, marker=marker, lw=1.8, ms=4.5, markevery=every
+                )
                 if any(line.spreads):
                     low = [y - half for y, half in zip(line.ys, line.spreads, strict=True)]
                     high = [y + half for y, half in zip(line.ys, line.spreads, strict=True)]
-                    axes.fill_between(line.xs, low, high, color=style["color"], alpha=0.12, linewidth=0)
+                    axes.fill_between(line.xs, low, high, color=colour, alpha=0.12, linewidth=0)
             if "x" in self.log:
                 axes.set_xscale(
                     "symlog", linthresh=min((x for line in self.lines for x in line.xs if x > 0), default=1)

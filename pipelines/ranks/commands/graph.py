@@ -13,7 +13,7 @@ from opicflow.pipelines.cli.options import add_json, add_logs, add_quiet, readin
 from opicflow.pipelines.cli.parser import add_command
 from opicflow.pipelines.cli.progress import ProgressDisplay, announce_compilation
 from opicflow.pipelines.cli.text import counted, print_lines
-from opicflow.pipelines.ranks.graph_options import add_graph_options, graph_options_of, show_build, warn_without_links
+from opicflow.pipelines.ranks.graph_options import add_graph_options, plan_of, show_build, warn_without_links
 from opicflow.pipelines.replay.state_reader import read_ledger
 from opicflow.schemas.errors import interrupted_after
 
@@ -83,7 +83,7 @@ def _build(options: argparse.Namespace) -> int:
     from opicflow.pipelines.ranks.numbered_graph import graph_of_numbered_edges
 
     begun = time.perf_counter()
-    how = graph_options_of(options)
+    plan, rules = plan_of(options)
     if bool(options.logs) == (options.links_of is not None):
         raise InputRefused("graph build: name logs, or a replay's state with --state DIR")
     if options.vertices is not None and options.links_of is not None:
@@ -95,15 +95,15 @@ def _build(options: argparse.Namespace) -> int:
         ledger, rules = read_ledger(options.links_of)
         if not ledger.config.remember_links:
             raise InputRefused(f"{options.links_of}: its ledger remembers no links: replay with --remember-links")
-        stored = graph_of_ledger(ledger, rules, options.out, how, f"{options.links_of} {ledger.pages}")
+        stored = graph_of_ledger(ledger, rules, options.out, plan, f"{options.links_of} {ledger.pages}")
     elif options.vertices is not None:
         vertices = VertexFile(options.vertices)
         with show_build(options.quiet) as progress:
-            stored = graph_of_numbered_edges(options.logs, vertices, options.out, how, progress)
+            stored = graph_of_numbered_edges(options.logs, vertices, options.out, plan, rules, progress)
         are_reversed = vertices.is_reversed
     else:
         with show_build(options.quiet) as progress:
-            stored, reasons = graph_of_logs(options.logs, options.out, how, progress, reading_of(options))
+            stored, reasons = graph_of_logs(options.logs, options.out, plan, rules, progress, reading_of(options))
     seconds = time.perf_counter() - begun
     warn_without_links(stored, str(options.out))
     if options.json:

@@ -21,7 +21,7 @@ from opicflow.pipelines.cli.text import counted, print_lines
 from opicflow.pipelines.cli.values import internal_weight, natural, share, whole
 from opicflow.pipelines.ranks.graph_options import (
     add_graph_options,
-    graph_options_of,
+    plan_of,
     show_build,
     size_of,
     warn_without_links,
@@ -105,7 +105,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     how.add_argument("--max-iterations", type=whole, default=1000, metavar="N", help="or after so many (%(default)s)")
     how.add_argument("--start", type=Path, metavar="FILE", help="begin with the ranks of this file")
-    how.add_argument("--gauss-seidel", action="store_true", help="use new slices as soon as they are computed")
+    how.add_argument("--gauss-seidel", action="store_true", help="of importance: use new slices as soon as computed")
     how.add_argument(
         "--work", type=Path, metavar="DIR", help="the folder of vectors, from which a killed run continues (GRAPH)"
     )
@@ -297,9 +297,9 @@ def _graph_of(options: argparse.Namespace) -> Iterator[StoredGraph]:
     if options.work is not None and not options.work.is_dir():
         raise InputRefused(f"--work {options.work}: there is no such folder: make it, or name another one")
     with temporary_folder("opicflow-rank-", options.work) as folder:
-        how, reading = graph_options_of(options), reading_of(options)
+        plan, rules = plan_of(options)
         with show_build(options.quiet) as progress:
-            stored, reasons = graph_of_logs(options.logs, folder / "graph", how, progress, reading)
+            stored, reasons = graph_of_logs(options.logs, folder / "graph", plan, rules, progress, reading_of(options))
         if reasons:
             print_lines(
                 f"{counted(sum(reasons.values()), 'event')} rejected: opicflow validate shows them", file=sys.stderr
