@@ -56,7 +56,7 @@ clean:  ## remove .venv and everything that was made
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A .venv holds absolute paths, so one that came from another folder, lost its Python, or has another Python than the one
-# asked for by PYTHON=... is made anew. Otherwise a change of the dependencies only installs what is missing.
+# asked for by PYTHON=... is made again. Otherwise a change of the dependencies only installs what is missing.
 BASE := -c 'import sys; print("%s %s" % (sys.base_prefix, sys.version.split()[0]))'
 VENV_FOLDER := $(shell test -x $(VENV)/python && cat $(STAMP) 2>/dev/null)
 VENV_BASE := $(shell $(VENV)/python $(BASE) 2>/dev/null)

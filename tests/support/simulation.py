@@ -591,7 +591,7 @@ class Simulation:
         self._submit(*self.checkpoints, dict(self.process.states))
 
     def _start_without_savepoint(self) -> None:
-        """Start anew where crawl-events begin now: no later than the ledgers have them."""
+        """Start again where crawl-events begin now: no later than the ledgers have them."""
         for number, one in enumerate(self.cluster.topics[EVENTS].partitions):
             first = min(self._mark_of(shard, f"kafka/id-{EVENTS}/{number}") for shard in range(self.shards))
             if first > one.first:
