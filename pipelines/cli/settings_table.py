@@ -277,7 +277,7 @@ class _Set(argparse.Action):
         settings: dict[str, Setting] = namespace.settings
         if name not in settings:
             near = get_close_matches(name.lower().replace("_", "-"), settings.keys() - OPTIONS, 1)
-            advice = f"do you mean {near[0]}?" if near else f"{parser.prog.replace(' ', ' config ', 1)} lists them"
+            advice = f"do you mean {near[0]}?" if near else f"opicflow config {parser.prog.split()[1]} lists them"
             raise argparse.ArgumentError(self, f"unknown setting {name[:40]!r}: {advice}")
         setting = settings[name]
         if name in OPTIONS:

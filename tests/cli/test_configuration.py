@@ -182,6 +182,11 @@ def test_a_wrong_setting_gives_one_line_of_error(given: str, message: str) -> No
     assert command("replay", "log", "--set", given) == (2, "", expected)
 
 
+def test_the_setting_of_another_command_is_refused_by_an_action() -> None:
+    refused = command("publish", "rules", "--set", "damping=1").err
+    assert "unknown setting 'damping': opicflow config publish lists them" in refused
+
+
 def test_an_impossible_value_is_named_as_it_was_given(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(folder / "log.jsonl", '{"url": "https://a.example/", "status": 200}')
 
