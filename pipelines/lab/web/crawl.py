@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from opicflow.pipelines.lab.web.visit_orders import VisitOrder, set_page_count
+from opicflow.pipelines.lab.web.visit_orders import VisitOrder
 from opicflow.pipelines.ledger.entries import CrawlEntry, CrawlItems, Kind, LogPosition, Outcome, TickEntry
 from opicflow.pipelines.ledger.ledger import Ledger
 from opicflow.pipelines.ranks.graph.csr import Graph, PageNumbers
@@ -162,42 +162,3 @@ class DiscoveredPages:
         self._count += len(new)
         self._is_found[new] = True
         return new
-
-
-class DiscoveringCrawl:
-    """A crawl that starts with a few pages and discovers others by the links of pages that it reads.
-
-    `found` holds the discovered pages in order, `read` marks those that were read. An order that chooses rows of
-    `found`, as `AsFoundOrder` and `RandomOrder` do, receives their number; one that follows cash receives their cash.
-    """
-
-    def __init__(self, ledger: Ledger, ids: Ids, order: VisitOrder, seeds: Ints) -> None:
-        self.ledger, self.ids = ledger, ids
-        self.visits = 0
-        self.read = np.zeros(len(ids), np.bool_)
-        self._order = order
-        self._found = DiscoveredPages(len(ids), seeds)
-        self._offset = 0
-        self._rest = np.empty(0, np.int64)
-        self._apply(announcements(ids[seeds]))
-
-    @property
-    def found(self) -> Ints:
-        """The discovered pages, in order."""
-        return self._found.numbers
-
-    def run(self, web: Graph, up_to: int) -> None:
-        """Visit pages until `up_to` visits were made in total; the next run begins with the rest of the last batch."""
-        while self.visits < up_to:
-            if len(self._rest) == 0:
-                set_page_count(self._order, len(self.found))
-                self._rest = self.found[self._order.next(lambda: self.ledger.waiting_cash(self.ids[self.found]))]
-            numbers, self._rest = np.split(self._rest, [up_to - self.visits])
-            self._apply(visits(web, self.ids, numbers, self._offset))
-            self.visits += len(numbers)
-            self.read[numbers] = True
-            self._found.add(links_of(web, numbers))
-
-    def _apply(self, entry: CrawlEntry) -> None:
-        self.ledger.apply(entry)
-        self._offset = entry.end.offset

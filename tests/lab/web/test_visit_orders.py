@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opicflow.pipelines.lab.web.changes import change_in_degrees, induced_web, replace_links
-from opicflow.pipelines.lab.web.crawl import START_SECOND, DiscoveringCrawl, WebCrawl
+from opicflow.pipelines.lab.web.crawl import START_SECOND, WebCrawl
 from opicflow.pipelines.lab.web.failures import VisitFailures, share_of
 from opicflow.pipelines.lab.web.visit_orders import (
     AsFoundOrder,
@@ -16,7 +16,6 @@ from opicflow.pipelines.lab.web.visit_orders import (
     ExactGreedyOrder,
     GreedyOrder,
     LoggedOrder,
-    RandomOrder,
     VisitOrder,
     XylemeOrder,
 )
@@ -200,33 +199,3 @@ def test_visits_have_times_and_hours_tick_where_a_crawl_has_a_pace() -> None:
     last = ledger.estimate(ids).last_visit_ms
     assert last.max() == START_SECOND * 1000 + 249 * 864_000
     assert ledger.tick_second == last.max() // 3_600_000 * 3600
-
-
-def test_a_discovering_crawl_knows_only_where_links_led() -> None:
-    # 0 → 1, 2; 1 → 3; 4 → 5 cannot be found.
-    web = Graph.from_links(6, [0, 0, 1, 4], [1, 2, 3, 5])
-    crawl = DiscoveringCrawl(Ledger(), page_ids(6, 1), AsFoundOrder(1, 2), np.array([0]))
-    crawl.run(web, 1)
-    assert crawl.found.tolist() == [0, 1, 2] and crawl.read.tolist() == [True] + 5 * [False]
-    crawl.run(web, 20)
-    assert crawl.found.tolist() == [0, 1, 2, 3]
-    assert crawl.ledger.pages == 4
-
-
-@pytest.mark.parametrize("name", ["random", "greedy", "xyleme"])
-def test_every_order_discovers_all_that_links_lead_to(name: str) -> None:
-    web, ids, ledger = power_law_web(300, 2), page_ids(300, 1), Ledger()
-    orders: dict[str, VisitOrder] = {
-        "random": RandomOrder(1, 1, 5),
-        "greedy": GreedyOrder(5),
-        "xyleme": XylemeOrder(300, lambda: ledger.estimate(ids[crawl.found]).importance, 5, 0.5),
-    }
-    crawl = DiscoveringCrawl(ledger, ids, orders[name], np.array([0, 1]))
-    crawl.run(web, 3000)
-    reached = {0, 1}
-    edge = [0, 1]
-    while edge:
-        edge = [t for page in edge for t in web.targets[web.starts[page] : web.starts[page + 1]] if t not in reached]
-        reached |= set(edge)
-    assert set(crawl.found.tolist()) == reached
-    assert ledger.audit().drift == 0
