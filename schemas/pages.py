@@ -129,11 +129,6 @@ class PageIds:
         """A number, odd and of 64 bits, made from the key: who does not know the key cannot guess it."""
         return int.from_bytes(hashlib.blake2b(self.key, digest_size=8, person=b"multiplier").digest(), "little") | 1
 
-    @property
-    def suffixes_version(self) -> str:
-        """The version of the list of public suffixes."""
-        return (self.suffixes or installed_suffixes()).version
-
     def of(self, url: bytes | str) -> int:
         """Return the page id of a canonical URL."""
         return int(self.of_all([url])[0])

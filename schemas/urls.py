@@ -11,6 +11,7 @@ they are; all others go to the library. The kernel is careful rather than clever
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from threading import local
@@ -95,6 +96,19 @@ def canonical(url: str, base: str | None = None, rules: UrlRules = NO_RULES) -> 
             raise NotAPage("it is no URL", is_no_url=True) from None
         _check_length(form)
     return form.encode("ascii")
+
+
+def named_page(text: str, rules: UrlRules = NO_RULES, option: str = "") -> str:
+    """Return the canonical URL of a page that a user named. Raises `NotAPage` with advice; `option` begins it."""
+    try:
+        return canonical(text, None, rules).decode()
+    except NotAPage as problem:
+        advice = "give the URL of a page"
+        if "@" not in text:  # mailto:a@example.org
+            with suppress(NotAPage):
+                canonical(f"https://{text}", None, rules)
+                advice = f"do you mean https://{text[:200]} ?"
+        raise NotAPage(f"{option}{text[:200] or repr(text)}: {problem}: {advice}") from None
 
 
 def _is_plain(url: str) -> bool:

@@ -1,7 +1,7 @@
 r"""Variable-length integers, as Avro and Kafka write them: 7 bits a byte, low bits first, signed ones as zigzag.
 
 Zigzag maps 0, -1, 1, -2, 2 to 0, 1, 2, 3, 4: numbers near zero are short, whatever their sign. There are functions for
-Python integers, and kernels that other kernels call.
+Python integers and lists of them, and kernels that other kernels call.
 
 >>> encode_signed(-1), encode_signed(300)
 (b'\x01', b'\xd8\x04')
@@ -10,6 +10,8 @@ Python integers, and kernels that other kernels call.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -23,7 +25,41 @@ MOST_BYTES = 10
 
 def encode_signed(number: int) -> bytes:
     """Encode an integer of 64 bits."""
-    left = number << 1 if number >= 0 else ~(number << 1)
+    return _encoded(number << 1 if number >= 0 else ~(number << 1))
+
+
+def decode_signed(data: bytes, at: int) -> tuple[int, int]:
+    """Return the number that begins at `at`, and its end.
+
+    Raises EOFError if the data end within the number, OverflowError if it has more than `MOST_BYTES`.
+    """
+    word, end = _decoded(data, at)
+    return (word >> 1) ^ -(word & 1), end
+
+
+def encode_numbers(numbers: Sequence[int]) -> bytes:
+    """Encode at most 255 numbers from 0 to 2^64 - 1, behind a byte with their number. `OverflowError` for others."""
+    if len(numbers) > 255 or not all(0 <= number < 1 << 64 for number in numbers):
+        raise OverflowError("a number of more than 64 bits, or too many numbers")
+    return b"".join((bytes((len(numbers),)), *map(_encoded, numbers)))
+
+
+def decode_numbers(data: bytes, at: int) -> tuple[list[int], int]:
+    """Return the list of numbers that begins at `at`, and its end.
+
+    A list has one form: raises EOFError, LookupError or ValueError for other bytes.
+    """
+    numbers, begin = [], at + 1
+    for _ in range(data[at]):
+        number, end = _decoded(data, begin)
+        if number >> 64 or (end - begin > 1 and data[end - 1] == 0):
+            raise ValueError("a number has more bytes than it needs")
+        numbers.append(number)
+        begin = end
+    return numbers, begin
+
+
+def _encoded(left: int) -> bytes:
     out = bytearray()
     while left > 127:
         out.append(left & 127 | 128)
@@ -32,11 +68,7 @@ def encode_signed(number: int) -> bytes:
     return bytes(out)
 
 
-def decode_signed(data: bytes, at: int) -> tuple[int, int]:
-    """Return the number that begins at `at`, and its end.
-
-    Raises EOFError if the data end within the number, OverflowError if it has more than `MOST_BYTES`.
-    """
+def _decoded(data: bytes, at: int) -> tuple[int, int]:
     word = 0
     for shift in range(0, 7 * MOST_BYTES, 7):
         if at >= len(data):
@@ -45,7 +77,7 @@ def decode_signed(data: bytes, at: int) -> tuple[int, int]:
         at += 1
         word |= (byte & 127) << shift
         if byte < 128:
-            return (word >> 1) ^ -(word & 1), at
+            return word, at
     raise OverflowError(f"a number of more than {MOST_BYTES} bytes")
 
 

@@ -47,7 +47,7 @@ def chosen_ranges(options: argparse.Namespace, shards: int, rules: Rules) -> tup
 
 def _known_pages(like: str, rules: Rules, reading: Reading) -> KnownPages:
     from opicflow.pipelines.replay.known_pages import pages_of_ledger, pages_of_logs
-    from opicflow.pipelines.replay.state_reader import read_ledger
+    from opicflow.pipelines.replay.state import read_ledger
 
     path = Path(like)
     if path.is_dir():

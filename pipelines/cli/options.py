@@ -128,7 +128,7 @@ def results_of(options: argparse.Namespace, kind: str, now_ms: int | None, colum
 
     Without `columns` they have those that other systems take.
     """
-    from opicflow.pipelines.replay.state_reader import read_answers
+    from opicflow.pipelines.replay.answers import read_answers
     from opicflow.pipelines.results.exports.result_rows import rows_of_files, rows_of_parts
 
     if options.results:

@@ -13,8 +13,8 @@ from opicflow.pipelines.cli.options import connection_of
 from opicflow.pipelines.cli.progress import ProgressDisplay, announce_compilation
 from opicflow.pipelines.cli.stream_options import snapshots_of
 from opicflow.pipelines.cli.text import counted
-from opicflow.pipelines.replay.state_reader import canonical_url
 from opicflow.schemas.dates import iso_time
+from opicflow.schemas.urls import named_page
 
 if TYPE_CHECKING:
     from opicflow.pipelines.ledger import Ledger
@@ -39,11 +39,11 @@ class ShardOfPage:
         from opicflow.connectors.kafka.topics import names
         from opicflow.pipelines.stream.rebuilt import Logs
 
-        canonical_url(options.url)  # a wrong URL is refused before anything is read
+        named_page(options.url)  # a wrong URL is refused before anything is read
         topic = options.ledger or names(options.prefix or "").page_ledger
         logs = Logs.of(connection_of(options), topic, snapshots_of(options))
         rules = logs.origin.rules
-        url = canonical_url(options.url, rules.urls).encode()
+        url = named_page(options.url, rules.urls).encode()
         page = rules.page_ids.of(url)
         shard = logs.shard_of(page)
         announce_compilation(options.quiet, "pipelines.ledger")

@@ -1,7 +1,7 @@
 """Entries of a shard log as bytes, for the log itself and for shuffles.
 
     mark "OE", XXH64 of all that follows (8 bytes), version (1 byte), kind (1 byte)
-    numbers (schemas/number_lists.py), in the order of the functions below
+    numbers, a varint each (schemas/varint.py), in the order of the functions below
     name of the source, as UTF-8, of crawl entries
     columns
 
@@ -62,8 +62,7 @@ from opicflow.pipelines.ledger.errors import EntryUnknown
 from opicflow.pipelines.ledger.packed_entries import pack_entry, unpack_entry
 from opicflow.schemas.arrays import Array, ColumnSpec, Ids, for_kernel
 from opicflow.schemas.columns import MAGIC, ColumnsRefused
-from opicflow.schemas.number_lists import decode_numbers, encode_numbers
-from opicflow.schemas.varint import MOST_BYTES
+from opicflow.schemas.varint import MOST_BYTES, decode_numbers, encode_numbers
 
 _MARK = b"OE"
 _START = struct.Struct("<2sQBB")
@@ -126,7 +125,7 @@ def decode_entry(data: bytes) -> LogEntry:
         raise EntryUnknown(f"an entry of kind {kind} and version {version}: update opicflow")
     try:
         return _DECODERS[kind](_Body(*decode_numbers(data, _START.size), data))
-    except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as problem:
+    except (EOFError, ValueError, TypeError, LookupError, OverflowError, RecursionError) as problem:
         raise ColumnsRefused(f"this is no entry of a log ({shown(problem)})") from None
 
 

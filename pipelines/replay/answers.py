@@ -15,16 +15,18 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opicflow.connectors.files.whole_file import sync_folder, whole_file
+from opicflow.pipelines.ledger import Ledger
+from opicflow.pipelines.replay.final_plan import final_ranks, importance_for_plans, plan_in_words, schedule_parts
+from opicflow.pipelines.replay.state import StateFolder, read_ledger
 from opicflow.pipelines.results.part_files import part_paths, read_part
 from opicflow.pipelines.stages.outputs import FINAL_IMPORTANCE, FINAL_ORDERS, FINAL_SCHEDULE
+from opicflow.pipelines.stages.publish import everything, pack_orders
+from opicflow.pipelines.stages.rules import Rules
 from opicflow.schemas.columns import unpack
 from opicflow.schemas.policy_json import policy_to_json
-
-if TYPE_CHECKING:
-    from opicflow.pipelines.ledger import Ledger
 
 MOST_PAGES = 1_000_000
 """Larger ledgers keep none: the copy would take too much space."""
@@ -42,12 +44,12 @@ class Answers:
     """All pages whose URL is known."""
     orders: bytes
     plan: dict[str, Any]
-    policies: Sequence[dict[str, Any]]
+    policies: Sequence[dict[str, object]]
     """The policies in force, in the order in which they were stated."""
 
 
 def write_answers(
-    state: Path, snapshot: str, work: Path, plan: dict[str, Any], policies: Sequence[dict[str, Any]]
+    state: Path, snapshot: str, work: Path, plan: dict[str, Any], policies: Sequence[dict[str, object]]
 ) -> None:
     """Move the final parts of a run from its work folder to the answers of its last snapshot."""
     answers = _folder(state, snapshot)
@@ -64,9 +66,19 @@ def write_answers(
     os.rename(partial, answers)
 
 
-def read_answers(state: Path, snapshot: str) -> Answers | None:
-    """Return the answers of a snapshot; None if it has none, or they are damaged."""
-    folder = _folder(state, snapshot)
+def read_answers(path: Path) -> tuple[Answers, Rules]:
+    """Read the answers and the rules of the last checkpoint of a state; from its ledger where no answers were kept."""
+    state = StateFolder(path).read_existing()
+    answers = kept_answers(path, state.snapshot)
+    if answers is not None:
+        return answers, state.last_rules
+    ledger, rules = read_ledger(path)
+    return answers_of(ledger), rules
+
+
+def kept_answers(path: Path, snapshot: str) -> Answers | None:
+    """Return the answers of a snapshot that are kept in a state; None if it has none, or they are damaged."""
+    folder = _folder(path, snapshot)
     try:
         contents = json.loads((folder / _CONTENTS).read_bytes())
         parts = {name: read_part(folder / name) for name in contents["parts"]}
@@ -80,21 +92,11 @@ def read_answers(state: Path, snapshot: str) -> Answers | None:
         return None
 
 
-def remove_other_answers(state: Path, snapshot: str) -> None:
-    """Remove the answers of other snapshots, and those that were not completed."""
-    for folder in state.glob("answers-*"):
-        if folder != _folder(state, snapshot):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
 def answers_of(ledger: Ledger) -> Answers:
     """Return the answers of a ledger itself.
 
     Of one shard among several they are those for its pages, by its own estimates: only a whole graph can settle.
     """
-    from opicflow.pipelines.replay.final_plan import final_ranks, importance_for_plans, plan_in_words, schedule_parts
-    from opicflow.pipelines.stages.publish import everything, pack_orders
-
     settled = final_ranks(ledger, settle=False) if ledger.shards == 1 else None
     planned = ledger.preview(importance=importance_for_plans(ledger, settled))
     return Answers(
@@ -106,7 +108,7 @@ def answers_of(ledger: Ledger) -> Answers:
     )
 
 
-def policies_in_force(ledger: Ledger) -> list[dict[str, Any]]:
+def policies_in_force(ledger: Ledger) -> list[dict[str, object]]:
     """Return the policies of a ledger as plain values, in the order in which they were stated."""
     return [policy_to_json(one.policy) for one in ledger.policies]
 

@@ -8,7 +8,12 @@ from typing import Any
 import apache_beam as beam
 import orjson
 from apache_beam.transforms.timeutil import TimeDomain
-from apache_beam.transforms.userstate import TimerSpec, on_timer
+from apache_beam.transforms.userstate import (
+    BagRuntimeState,
+    ReadModifyWriteRuntimeState,
+    TimerSpec,
+    on_timer,
+)
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
@@ -64,7 +69,7 @@ class DecodeEvents(beam.DoFn):
         """Forget the lines of a bundle that failed."""
         self._lines, self._bytes = [], 0
 
-    def process(self, element: Any) -> Iterator[DecodedBatch]:
+    def process(self, element: object) -> Iterator[DecodedBatch]:
         """Take an event. Yields a batch when there are enough."""
         if isinstance(element, DecodedBatch):
             yield from self._waiting()
@@ -76,7 +81,7 @@ class DecodeEvents(beam.DoFn):
         if self._bytes >= _BATCH_BYTES:
             yield from self._waiting()
 
-    def finish_bundle(self) -> Iterator[Any]:
+    def finish_bundle(self) -> Iterator[WindowedValue]:
         """Yield the rest."""
         window = GlobalWindow()
         yield from (WindowedValue(batch, window.start, (window,)) for batch in self._waiting())
@@ -92,7 +97,7 @@ class DecodeEvents(beam.DoFn):
         yield DecodedBatch(_SOURCE, 0, len(block), len(block), decoded, urls_of(decoded, self._canonicaliser))
 
 
-def _line_of(event: Any) -> bytes:
+def _line_of(event: object) -> bytes:
     """Return an event as a line of JSON."""
     if isinstance(event, dict):
         return orjson.dumps(event, default=str, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z)
@@ -111,9 +116,9 @@ class KeepEvents(KeepLedger):
     def process(
         self,
         element: tuple[int, bytes],
-        head_state: Any = beam.DoFn.StateParam(KeepLedger.HEAD),  # noqa: B008  (Beam's way to declare state)
-        snapshot: Any = beam.DoFn.StateParam(KeepLedger.SNAPSHOT),  # noqa: B008  (Beam's way to declare state)
-        journal: Any = beam.DoFn.StateParam(KeepLedger.JOURNAL),  # noqa: B008  (Beam's way to declare state)
+        head_state: ReadModifyWriteRuntimeState = KeepLedger.HEAD,
+        snapshot: BagRuntimeState = KeepLedger.SNAPSHOT,
+        journal: BagRuntimeState = KeepLedger.JOURNAL,
         end: Any = beam.DoFn.TimerParam(END),  # noqa: B008  (Beam's way to declare timers)
     ) -> Iterator[Output]:
         """Apply the entry of a batch."""
@@ -125,9 +130,9 @@ class KeepEvents(KeepLedger):
     def finish(
         self,
         shard: Any = beam.DoFn.KeyParam,
-        head_state: Any = beam.DoFn.StateParam(KeepLedger.HEAD),  # noqa: B008
-        snapshot: Any = beam.DoFn.StateParam(KeepLedger.SNAPSHOT),  # noqa: B008
-        journal: Any = beam.DoFn.StateParam(KeepLedger.JOURNAL),  # noqa: B008
+        head_state: ReadModifyWriteRuntimeState = KeepLedger.HEAD,
+        snapshot: BagRuntimeState = KeepLedger.SNAPSHOT,
+        journal: BagRuntimeState = KeepLedger.JOURNAL,
     ) -> Iterator[Output]:
         """Publish the results: there are no more events."""
         nothing = CrawlEntry(_SOURCE, LogPosition(0, 0), LogPosition(0, 0), CrawlItems.filled(0))

@@ -97,7 +97,7 @@ class LogFiles(Input):
 
     def find(self, state: State, notes: list[str], may_grow: bool, latest_ms: int = ANY_TIME) -> FoundInput:
         """Find the files to read, from where the state ends. A file is recognised by its first and last bytes."""
-        starts: dict[str, int] = state.run["starts"]
+        starts = starts_of(state)
         input_ranges: list[InputRange] = []
         again: list[InputRange] = []
         empty, used = [], set[str]()
@@ -155,7 +155,7 @@ class LogFiles(Input):
     def notes_at_end(self, input_ranges: Sequence[InputRange], state: State) -> list[str]:
         """Files with nothing new, and last lines and blocks that somebody may still be writing."""
         at = {source.name: source.at for source in state.sources}
-        starts = state.run["starts"]
+        starts = starts_of(state)
         files = [input_range for input_range in first_read(input_ranges) if isinstance(input_range, FileRange)]
         again = {input_range.name for input_range in input_ranges if input_range.after_ms is not None}
         return [
@@ -175,6 +175,12 @@ def first_read(input_ranges: Sequence[InputRange]) -> list[InputRange]:
     return [input_range for input_range in input_ranges if input_range.after_ms is None]
 
 
+def starts_of(state: State) -> dict[str, int]:
+    """Return where the run of a state began to read each source."""
+    assert state.run is not None
+    return state.run.starts
+
+
 def last_part(format_: Format) -> str:
     """Return the name of that which is written last, and may be incomplete."""
     return "block" if format_ is Format.AVRO else "line"
@@ -182,7 +188,7 @@ def last_part(format_: Format) -> str:
 
 def _stdin_of(state: State) -> Source | None:
     """Standard input as the run that goes on had it: the same bytes are expected to come again."""
-    return next((s for s in state.sources if s.file == STDIN and s.name in state.run["starts"]), None)
+    return next((s for s in state.sources if s.file == STDIN and s.name in starts_of(state)), None)
 
 
 def _size(file: str) -> int | None:

@@ -10,6 +10,7 @@ importance of one page is one small read, and a page that is not there is known 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,6 @@ import numpy as np
 import orjson
 import xxhash
 
-from opicflow.pipelines.stages.outputs import MOMENTS
 from opicflow.schemas.arrays import Floats, Ids
 
 MOST_PAGES = 1 << 24
@@ -83,9 +83,8 @@ class Moments:
         return [PageMoment(file.time_ms, file.visits, value) for file, value in found if value is not None]
 
 
-def keep_moments(state: Path, work: Path) -> None:
-    """Move the moments in a work folder to those of its state. Of too many, every second one is removed."""
-    parts = sorted(work.glob(f"{MOMENTS}-*"))
+def keep_moments(state: Path, parts: Sequence[Path]) -> None:
+    """Move these files to the moments of a state. Of too many, every second one is removed."""
     if not parts:
         return
     folder = state / "moments"

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import apache_beam as beam
 from apache_beam import typehints
+from apache_beam.pvalue import PCollection
 
 from opicflow.connectors.runs import kept
 from opicflow.pipelines.replay.replayed_log import SHARD, ReplayedLogFactory
-from opicflow.pipelines.replay.reports import save_output
 from opicflow.pipelines.replay.segment_steps import ReplaySettings
+from opicflow.pipelines.results.part_files import write_part
 from opicflow.pipelines.stages.decode import PausedReader, Segment, decode_segment, route_batch
 from opicflow.pipelines.stages.decoded_batch import DecodedBatch
 from opicflow.pipelines.stages.keep_ledger import KeepLedger
@@ -39,7 +39,7 @@ class Replay(beam.PTransform):
         self._settings = settings
         self._head = head
 
-    def expand(self, segments: Any) -> Any:
+    def expand(self, segments: PCollection[Segment]) -> dict[str, PCollection[Output]]:
         """Decode segments, route their events, and keep the ledger."""
         given = self._settings
         batches = segments | "Decode" >> beam.ParDo(Decode(given))
@@ -84,7 +84,7 @@ class Route(beam.DoFn):
         """Forget all sent URLs: a repeated bundle must send its sightings again."""
         self._seen = Seen()
 
-    def process(self, element: DecodedBatch) -> Iterator[Any]:
+    def process(self, element: DecodedBatch) -> Iterator[bytes | beam.pvalue.TaggedOutput]:
         """Route one batch."""
         assert self._seen is not None
         given = self._settings
@@ -95,13 +95,12 @@ class Route(beam.DoFn):
 
 
 class SaveOutputs(beam.DoFn):
-    """Saves outputs in the work folder, which all workers share, but for the reports of workers in this process."""
+    """Saves outputs in the work folder, which all workers share."""
 
-    def __init__(self, run: str, work: str, compressed: bool = False) -> None:
-        self._run = run
+    def __init__(self, work: str, compressed: bool = False) -> None:
         self._work = work
         self._compressed = compressed
 
     def process(self, element: Output) -> None:
         """Save one output."""
-        save_output(self._run, Path(self._work), element, self._compressed)
+        write_part(Path(self._work), element, self._compressed)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -49,10 +48,11 @@ from opicflow.pipelines.replay.final_plan import (
     schedule_parts,
 )
 from opicflow.pipelines.replay.moments import MOST_PAGES, moments_apart, pack_moment
+from opicflow.pipelines.replay.reports import Counts, RefusedPolicy, Report, Sample
 from opicflow.pipelines.stages.decoded_batch import RoutedBatch
 from opicflow.pipelines.stages.freed_memory import return_freed_memory
 from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper
-from opicflow.pipelines.stages.log_head import LogHead, checked_fields
+from opicflow.pipelines.stages.log_head import LogHead, StoredSizes
 from opicflow.pipelines.stages.log_settings import Origin
 from opicflow.pipelines.stages.outputs import (
     FINAL_IMPORTANCE,
@@ -63,15 +63,16 @@ from opicflow.pipelines.stages.outputs import (
     MOMENTS,
     ORDERS,
     REJECTS,
-    REPORT,
     Output,
 )
 from opicflow.pipelines.stages.publish import audit_values, everything, idle_cash
 from opicflow.pipelines.stages.publish_sites import pack_sites
 from opicflow.pipelines.stages.rejects import collisions, reject_line
 from opicflow.pipelines.stages.rules import Rules
+from opicflow.schemas.arrays import Bytes
 from opicflow.schemas.crawl_events import Reason
 from opicflow.schemas.pages import PageIds
+from opicflow.schemas.plain_values import read_plain
 from opicflow.schemas.policy_json import PolicyRefused, policy_to_json
 from opicflow.schemas.records import Policy
 from opicflow.schemas.shards import ShardRanges
@@ -138,24 +139,6 @@ class ReplayConfig:
 
 
 @dataclass
-class _Counted:
-    """What the next report contains of the batches since the last one."""
-
-    tally: dict[str, int] = field(default_factory=dict)
-    rejects: dict[str, int] = field(default_factory=dict)
-    samples: list[dict[str, Any]] = field(default_factory=list)
-    refused_policies: list[list[Any]] = field(default_factory=list)
-
-    def add(self, name: str, count: int) -> None:
-        """Add to a count of the tally."""
-        self.tally[name] = self.tally.get(name, 0) + count
-
-    def add_reject(self, reason: str, count: int) -> None:
-        """Add rejects for a reason."""
-        self.rejects[reason] = self.rejects.get(reason, 0) + count
-
-
-@dataclass
 class _Due:
     """When samples are due, a hash of the chain of all policies applied, and what the end depends on."""
 
@@ -176,15 +159,19 @@ class ReplayedLog:
         self.keeper = LedgerKeeper(SHARD, publishes=config.publications, visits_per_publication=_VISITS_PER_PUBLICATION)
         self.keeper.begin(config.origin(), ledger)
         self.early = EarlyBatches()
-        self._counted = _Counted()
+        self._counted = Counts()
         self._due = _Due()
         self._certificate: float | None = None
-        self.snapshot_bytes = self.journal_bytes = 0
 
     @property
     def head(self) -> LogHead:
         """How far the log was applied, and a hash of all batches so far, early ones included."""
         return self.keeper.head
+
+    @property
+    def sizes(self) -> StoredSizes:
+        """The sizes of its snapshot and journal in state."""
+        return self.keeper.sizes
 
     @property
     def policies_had(self) -> int:
@@ -235,9 +222,7 @@ class ReplayedLog:
             raise ValueError("batches that wait for their turn are missing")
         log = cls(config, ledger)
         log.keeper.restore_notes(kept)
-        log._counted, log._due = checked_fields(_Counted(**counted)), checked_fields(_Due(**due))
-        if any(type(count) is not int for one in (log._counted.tally, log._counted.rejects) for count in one.values()):
-            raise ValueError("a count of the notes is none")
+        log._counted, log._due = read_plain(Counts, counted), read_plain(_Due, due)
         if early is not None:
             log.early = early
         return log
@@ -335,12 +320,12 @@ class ReplayedLog:
         entry = PolicyEntry(_POLICIES, LogPosition(first, 0), LogPosition(last, 0), policies=policies[first:last])
         self._due.policies_chain = policies_chain(policies[first:last], self._due.policies_chain)
         applied = yield from self._apply_entry(entry)
-        self._counted.refused_policies += [[policy_to_json(policy), why] for policy, why in applied.refused]
+        self._counted.refused_policies += [(policy_to_json(policy), why) for policy, why in applied.refused]
         self._counted.add("policies", last - first - len(applied.refused))
 
     # -- counts and samples ----------------------------------------------------------------------------------------
 
-    def _count(self, items: CrawlItems, fates: Any) -> None:
+    def _count(self, items: CrawlItems, fates: Bytes) -> None:
         """Count duplicates and late visits of the pages that answered, not of the redirects before them."""
         if not fates.any():
             return
@@ -348,7 +333,7 @@ class ReplayedLog:
         for name, fate in (("duplicates", Fate.DUPLICATE), ("late", Fate.LATE), ("forgotten", Fate.REFUSED)):
             self._counted.add(name, int((answered & (fates == fate)).sum()))
 
-    def _reject_collisions(self, name: str, items: CrawlItems, fates: Any) -> Iterator[Output]:
+    def _reject_collisions(self, name: str, items: CrawlItems, fates: Bytes) -> Iterator[Output]:
         """Reject visits and announcements whose page id is that of another URL. `name` is that of their source."""
         if not (fates == Fate.COLLIDED).any():
             return
@@ -366,14 +351,14 @@ class ReplayedLog:
         idle, minted = ledger.idle_cash(), max(ledger.minted, 1)
         top = ledger.top(_SAMPLED_PAGES)
         self._counted.samples.append(
-            {
-                "time_ms": max(ledger.tick_second, 0) * 1000,
-                "visits": ledger.visits,
-                "pages": ledger.pages,
-                "pages_read": ledger.pages_read,
-                "idle_share": idle_cash(idle) / minted,
-                "top": [[page, float(f"{i:.6g}")] for page, i in zip(top.pages.tolist(), top.importance, strict=True)],
-            }
+            Sample(
+                max(ledger.tick_second, 0) * 1000,
+                ledger.visits,
+                ledger.pages,
+                ledger.pages_read,
+                idle_cash(idle) / minted,
+                [(page, float(f"{i:.6g}")) for page, i in zip(top.pages.tolist(), top.importance, strict=True)],
+            )
         )
         step = max(_FEWEST_BETWEEN_SAMPLES, ledger.pages // 4, ledger.visits // 100)
         self._due.next_sample_visits = ledger.visits + step
@@ -424,43 +409,42 @@ class ReplayedLog:
         batch: RoutedBatch,
         planned: Plan | None = None,
         audit: Balance | None = None,
-        refused_to_come: Iterable[list[Any]] = (),
+        refused_to_come: Iterable[RefusedPolicy] = (),
     ) -> Output:
         """Return a report of what happened since the last one."""
         ledger = self.ledger
         minted = max(ledger.minted, 1)
-        report = {
-            "ended": batch.ends_input,
-            "files": batch.progress,
-            **asdict(self._counted),
-            "pages": ledger.pages,
-            "pages_read": ledger.pages_read,
-            "transfers": ledger.transfers,
-            "turns": ledger.turns,
-            "drift": audit.drift if audit else 0,
-            "audit": audit and audit_values(ledger, audit),
-            "refused_to_come": list(refused_to_come),
-            "plan": planned and plan_in_words(ledger, planned),
-            "idle": {outcome.name: cash / minted for outcome, cash in ledger.idle_cash().items()},
-        }
-        if ledger.config.domains.limit_anything:
-            report["not_learnt"] = ledger.not_learnt
-        if self._certificate is not None:
-            report["certificate"] = self._certificate
-            if audit:
-                report["audit"]["certificate"] = self._certificate
-        self._counted = _Counted()
-        return Output(REPORT, json.dumps(report, separators=(",", ":")).encode())
+        values = {} if audit is None else audit_values(ledger, audit)
+        if values and self._certificate is not None:
+            values["certificate"] = self._certificate
+        report = Report(
+            self._counted,
+            batch.ends_input,
+            list(batch.progress),
+            ledger.pages,
+            ledger.pages_read,
+            ledger.transfers,
+            ledger.turns,
+            audit.drift if audit else 0,
+            {outcome.name: cash / minted for outcome, cash in ledger.idle_cash().items()},
+            values,
+            {} if planned is None else plan_in_words(ledger, planned),
+            list(refused_to_come),
+            self._certificate,
+            ledger.not_learnt if ledger.config.domains.limit_anything else None,
+        )
+        self._counted = Counts()
+        return report.output()
 
 
-def _refused_among(policies: Iterable[Policy], categories: int) -> list[list[Any]]:
+def _refused_among(policies: Iterable[Policy], categories: int) -> list[RefusedPolicy]:
     """Return the policies that will be refused when their time comes, and why."""
     refused = []
     for policy in policies:
         try:
             check(policy, categories)
         except PolicyRefused as problem:
-            refused.append([policy_to_json(policy), str(problem)])
+            refused.append((policy_to_json(policy), str(problem)))
     return refused
 
 

@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.pipelines.ledger import ConfigRefused, Ledger, LedgerConfig
+from opicflow.pipelines.ledger.pages.space import Space
 from opicflow.pipelines.replay.answers import MOST_PAGES, policies_in_force, write_answers
 from opicflow.pipelines.replay.event_clock import policies_chain, policy_time_ms
 from opicflow.pipelines.replay.first_compile import compiled_beside
 from opicflow.pipelines.replay.inputs import AllRejected, FoundInput, Input, LogFiles, NothingRead
-from opicflow.pipelines.replay.mapped_files import MappedFiles
 from opicflow.pipelines.replay.moments import keep_moments
 from opicflow.pipelines.replay.read_progress import Progress
 from opicflow.pipelines.replay.replayed_log import ReplayConfig, ReplayedLog
+from opicflow.pipelines.replay.reports import Counts, Report, Sample
 from opicflow.pipelines.replay.result_files import (
     FileKinds,
     ResultFiles,
@@ -39,20 +40,18 @@ from opicflow.pipelines.replay.segments import (
     SEGMENT_BYTES,
     SegmentDone,
     SegmentRunner,
-    read_so_far,
     readable,
 )
-from opicflow.pipelines.replay.state import State, StateFolder, StateRefused, samples_of
+from opicflow.pipelines.replay.state import Run, State, StateFolder, StateRefused, fewer
 from opicflow.pipelines.replay.summary import (
     ahead_note,
-    counts_of,
     notes_for,
     policy_notes,
     summary_of,
     why_all_rejected,
 )
 from opicflow.pipelines.replay.times_ahead import ahead_notes, keep_ahead
-from opicflow.pipelines.results.part_files import Parts, remove_final_parts, remove_parts, write_part
+from opicflow.pipelines.results.part_files import Parts, part_paths, remove_final_parts, remove_parts, write_part
 from opicflow.pipelines.results.schedules import plan_notes
 from opicflow.pipelines.stages.decoded_batch import segment_at
 from opicflow.pipelines.stages.freed_memory import return_freed_memory
@@ -61,6 +60,7 @@ from opicflow.pipelines.stages.outputs import (
     FINAL_IMPORTANCE,
     FINAL_ORDERS,
     FINAL_SCHEDULE,
+    MOMENTS,
     REJECTS,
     Output,
 )
@@ -83,8 +83,6 @@ _LEAST_CHECKPOINT_BYTES = 64 << 20
 _MANY_ROWS_BYTES = 64 << 20
 """The results of longer logs have so many rows that they are written by several threads."""
 _MOST_EARLIER_SAMPLES = 100
-_SUMMED = ("tally", "rejects", "samples", "refused_policies")
-"""The fields of reports that are kept for every segment; of the others, the last report counts."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +95,6 @@ class ReplayRequest:
     parts: int = 1
     """The number of files that each result is divided into, in its order."""
     counting: LedgerOptions = field(default_factory=LedgerOptions)
-    prefers_certified: bool = False
-    """Whether a new ledger is certified where no option names a history policy or needs another one."""
     focus: CashFocus | None = None
     policies: tuple[Policy, ...] = ()
     rules: Rules | None = None
@@ -135,7 +131,7 @@ class ReplayResult:
 
     summary: dict[str, Any]
     importance: Sequence[bytes]
-    samples: list[dict[str, Any]]
+    samples: list[Sample]
     idle: dict[str, float]
     rejects: Sequence[bytes]
     """Lines of JSON, some in each part."""
@@ -168,12 +164,10 @@ def replayed(request: ReplayRequest, progress: Callable[[Progress], None]) -> It
         stored = folder.read() if folder else None
         has_parts = folder is None or folder.work.exists()
         config, rules = _settings(request, stored)
-        state = stored or State(
-            {"ledger": config.ledger.to_json()}, [rules.to_json()], page_ids=rules.page_ids.to_json()
-        )
+        state = stored or State(config.ledger.to_json(), [rules.to_json()], page_ids=rules.page_ids.to_json())
         work = stack.enter_context(_work_folder(folder, request.out))
         if request.urls_on_disk or (folder is not None and _is_large(request, folder.snapshot_bytes(state))):
-            config = replace(config, space=MappedFiles(work))
+            config = replace(config, space=_mapped(work))
         log = folder.log(state, config) if folder and state.snapshot else None
         if log is not None:
             log.ledger.change_refreshing(config.ledger.refresh)
@@ -218,8 +212,14 @@ class _Replay:
     snapshot_bytes: int = 0
     ahead_before: frozenset[str] = frozenset()
     """The ranges with events ahead of the clock that the state had before."""
-    policies: list[dict[str, Any]] | None = None
+    policies: list[dict[str, object]] | None = None
     """The policies in force at the end; None: the final parts are not the answers of the ledger."""
+
+    @property
+    def run_state(self) -> Run:
+        """The run that the state keeps, once the input is found."""
+        assert self.state.run is not None
+        return self.state.run
 
     def use_rules(self) -> None:
         """Note a change of the rules in the state."""
@@ -233,41 +233,39 @@ class _Replay:
         `has_parts`: the work folder is the one in which the run before has written.
         """
         state, names = self.state, list(self.source.names)
-        given = {"now_second": self.request.now_second, "publications": self.request.publications or None}
-        options = {name: value for name, value in given.items() if value is not None}
+        before, run = state.run, Run(names, self.request.now_second, self.request.publications)
         is_resumed = (
-            bool(state.run)
+            before is not None
             and has_parts
-            and state.run["logs"] == names
-            and {name: state.run[name] for name in given if name in state.run} == options
-            and LedgerConfig.from_json(state.config["ledger"]) == self.config.ledger
+            and (before.logs, before.now_second, before.publications) == (run.logs, run.now_second, run.publications)
+            and LedgerConfig.from_json(state.ledger) == self.config.ledger
         )
-        if LedgerConfig.from_json(state.config["ledger"]) != self.config.ledger:
-            state.config["ledger"] = self.config.ledger.to_json()
+        if LedgerConfig.from_json(state.ledger) != self.config.ledger:
+            state.ledger = self.config.ledger.to_json()
             self.notes.append("From here on pages are fetched again by other options than before.")
-        if is_resumed and state.run["finished"]:
+        if is_resumed and before is not None and before.finished:
             # It may have been killed right at its end: the same command gives the same results, unless there is more.
             is_resumed = self.source.is_read(state, self.request.latest_ms)
             if is_resumed:
                 self.notes.append("Nothing new since these logs were replayed: the results are the same as then.")
         if not is_resumed:
-            if state.run and not state.run["finished"]:
+            if before is not None and not before.finished:
                 why = "this is another command" if has_parts else "its parts in work are lost"
                 self.notes.append(
                     f"The replay before was interrupted, and {why}: the "
-                    f"{counts_of(state)['events_read']:,} events that it had read count in the ledger, not in this "
+                    f"{before.total['events_read']:,} events that it had read count in the ledger, not in this "
                     "summary, and its rejects are not listed."
                 )
-            earlier = samples_of(state.run, _MOST_EARLIER_SAMPLES)
+            run.earlier = fewer(before.samples, _MOST_EARLIER_SAMPLES) if before is not None else []
             if log is not None:
                 log.begin_run()
-            state.run = {"logs": names, "reports": [], "starts": {}, "finished": False, "earlier": earlier, **options}
+            state.run = run
         remove_parts(self.work, segment_at(log.head.next) if log and is_resumed else 0)
         self.ahead_before = frozenset(one.name for one in state.ahead)
         found = self.source.find(state, self.notes, self.folder is not None, self.request.latest_ms)
         rejects = b"".join(reject_line(_reject_of_empty(file), file) for file in map(readable, found.empty_files))
         write_part(self.work, Output(REJECTS, rejects, number=EMPTY_FILES))
-        self.checkpoint_at_bytes = counts_of(state)["bytes_read"]
+        self.checkpoint_at_bytes = self.run_state.total["bytes_read"]
         return found
 
     def run(self, found: FoundInput, log: ReplayedLog | None) -> None:
@@ -287,31 +285,31 @@ class _Replay:
             for segment in segments:
                 self._record(segment.report)
                 self._write_checkpoint(segment)
-                if segment.log is not None and not segment.report["ended"]:
+                if segment.log is not None and not segment.report.ended:
                     self._make_small(runner, segment.log.ledger)
                 self.policies = None
                 if segment.log is not None and self._are_answers(segment.log):
                     self.policies = policies_in_force(segment.log.ledger)
-                counts, done = counts_of(self.state), self.source.done(found.input_ranges, self.state)
-                seconds, pages = time.perf_counter() - self.begun, segment.report["pages"]
-                self.progress(Progress(counts["events_read"], pages, done, total, self.source.unit, seconds))
+                events, done = self.run_state.total["events_read"], self.source.done(found.input_ranges, self.state)
+                seconds, pages = time.perf_counter() - self.begun, segment.report.pages
+                self.progress(Progress(events, pages, done, total, self.source.unit, seconds))
 
     def _make_small(self, runner: SegmentRunner, ledger: Ledger) -> None:
         """Put URLs and remembered links on disk if the ledger has become too large for memory."""
         if ledger.is_in_memory and _is_large(self.request, ledger.all_bytes()):
-            files = MappedFiles(self.work)
+            files = _mapped(self.work)
             ledger.move_urls(files)
             runner.config = replace(runner.config, space=files)
             self.notes.append(
                 "The ledger has become so large that URLs and links are on disk, as with urls-on-disk=true."
             )
 
-    def _record(self, report: dict[str, Any]) -> None:
+    def _record(self, report: Report) -> None:
         """Record the report of a segment, and how far each source was read, in the state."""
-        run = self.state.run
-        run["reports"].append({name: report[name] for name in _SUMMED})
-        run["last"] = {name: value for name, value in report.items() if name not in _SUMMED}
-        read = {one.source: one for one in read_so_far(report)}
+        run = self.run_state
+        run.counts.append(report.counts)
+        run.last = replace(report, counts=Counts())
+        read = {one.source: one for one in report.files}
         for source in self.state.sources:
             if one := read.get(source.name):
                 keep_ahead(self.state, one, source, self.request.latest_ms)
@@ -321,7 +319,7 @@ class _Replay:
         for ahead in list(self.state.ahead):
             if one := read.get(ahead.name):
                 keep_ahead(self.state, one, ahead, self.request.latest_ms)
-                ahead.at, ahead.partitions = one.at, [list(partition) for partition in one.partitions]
+                ahead.at, ahead.partitions = one.at, list(one.partitions)
                 if one.is_done:
                     self.state.ahead.remove(ahead)
 
@@ -335,20 +333,20 @@ class _Replay:
         """Write a checkpoint at the end, and where the input since the last one is half as large as the snapshot."""
         if self.folder is None or segment.log is None:
             return
-        bytes_read = counts_of(self.state)["bytes_read"]
+        bytes_read = self.run_state.total["bytes_read"]
         least_bytes = min(_LEAST_CHECKPOINT_BYTES, self.request.segment_bytes)
         is_due = bytes_read - self.checkpoint_at_bytes >= max(self.snapshot_bytes, least_bytes) // 2
-        if is_due or segment.report["ended"]:
+        if is_due or segment.report.ended:
             self.checkpoint_at_bytes = bytes_read
             with path_in_errors(self.folder.path):
                 self.snapshot_bytes = self.folder.write(self.state, segment.log)
-                keep_moments(self.folder.path, self.work)
+                keep_moments(self.folder.path, part_paths(self.work, MOMENTS))
 
     def write_results(self, found: FoundInput) -> ReplayResult:
         """Write files and topics, with the summary last. The files have no names yet."""
-        request, last = self.request, self.state.run["last"]
+        request, last = self.request, self.run_state.result
         self.notes += self.source.notes_at_end(found.input_ranges, self.state)
-        if request.now_second is not None and last["audit"]["second"] > request.now_second:
+        if request.now_second is not None and last.audit["second"] > request.now_second:
             self.notes.append("The logs end later than --now, which changes nothing.")
         result = self._result(found)
         summary = result.summary
@@ -359,7 +357,7 @@ class _Replay:
             from opicflow.pipelines.results.topic_writer import send_results
 
             with interrupted_after(lambda: "a part of the results may have been sent: run the same command again"):
-                result.published += send_results(request.to, self.work, last["audit"])
+                result.published += send_results(request.to, self.work, last.audit)
         summary["seconds"] = round(time.perf_counter() - self.begun, 3)
         summary["events_per_second"] = round(summary["events_read"] / summary["seconds"])
         if self.files is not None:
@@ -367,27 +365,27 @@ class _Replay:
         return result
 
     def _result(self, found: FoundInput) -> ReplayResult:
-        state, last = self.state, self.state.run["last"]
-        summary = summary_of(state, found.empty_files, found.input_ranges)
+        state, run, last = self.state, self.run_state, self.run_state.result
+        summary = summary_of(state, run, found.empty_files, found.input_ranges)
         if summary["pages"] == 0:
             if self.folder:
-                state.run["finished"] = True
+                run.finished = True
                 self.folder.write_state(state)
             raise _nothing_read(summary, found)
         return ReplayResult(
             summary=summary,
             importance=self._parts(FINAL_IMPORTANCE),
-            samples=[sample for report in state.run["reports"] for sample in report["samples"]],
-            idle=last["idle"],
+            samples=[sample for counts in run.counts for sample in counts.samples],
+            idle=last.idle,
             rejects=self._parts(REJECTS),
             notes=self.notes
             + self._ahead_notes(summary)
-            + policy_notes(state)
-            + plan_notes(last["plan"])
-            + notes_for(summary, last["idle"], state.config["ledger"]["remember_links"]),
+            + policy_notes(run)
+            + plan_notes(last.plan)
+            + notes_for(summary, last.idle, state.ledger["remember_links"]),
             schedules=self._parts(FINAL_SCHEDULE),
             orders=self._parts(FINAL_ORDERS),
-            options=state.config["ledger"],
+            options=state.ledger,
         )
 
     def _ahead_notes(self, summary: dict[str, Any]) -> list[str]:
@@ -406,17 +404,24 @@ class _Replay:
         if self.files is not None:
             self.files.finish()
         if self.folder:
-            self.state.run["finished"] = True
+            self.run_state.finished = True
             self.folder.write_state(self.state)
             if self.policies is not None:
                 with path_in_errors(self.folder.path):
-                    plan = self.state.run["last"]["plan"]
+                    plan = self.run_state.result.plan
                     write_answers(self.folder.path, self.state.snapshot, self.work, plan, self.policies)
             remove_final_parts(self.work)
 
 
 def _is_large(request: ReplayRequest, size: int) -> bool:
     return request.runner in IN_PROCESS and request.most_in_memory is not None and size > request.most_in_memory
+
+
+def _mapped(work: Path) -> Space:
+    """Return the space for the URLs and links of large ledgers, which is loaded for them alone."""
+    from opicflow.pipelines.replay.mapped_files import MappedFiles
+
+    return MappedFiles(work)
 
 
 def _nothing_read(summary: dict[str, Any], found: FoundInput) -> NothingRead:
@@ -491,7 +496,7 @@ def _settings(request: ReplayRequest, state: State | None) -> tuple[ReplayConfig
     if state is None:
         config = _new_ledger(request, rules)
     else:
-        kept = LedgerConfig.from_json(state.config["ledger"])
+        kept = LedgerConfig.from_json(state.ledger)
         config = request.counting.over(kept)
         if rules.categories.count != kept.categories:
             raise StateRefused(
@@ -529,13 +534,7 @@ def _new_ledger(request: ReplayRequest, rules: Rules) -> LedgerConfig:
     counting = request.counting
     if request.settle and counting.remember_links is None:
         counting = replace(counting, remember_links=True)
-    if request.prefers_certified:
-        return default_ledger(counting, request.focus, rules.categories)
-    return _ledger_of(request, counting, rules)
-
-
-def _ledger_of(request: ReplayRequest, counting: LedgerOptions, rules: Rules) -> LedgerConfig:
-    return (request.focus or CashFocus()).over(counting.over(LedgerConfig()), rules.categories)
+    return default_ledger(counting, request.focus, rules.categories)
 
 
 def _difference(requested: LedgerConfig, kept: LedgerConfig) -> str:

@@ -11,16 +11,17 @@ import uuid
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from opicflow.connectors.runs import closing_run, kept
 from opicflow.pipelines.ledger.pages.space import in_memory
 from opicflow.pipelines.replay.replayed_log import SHARD, ReplayConfig, ReplayedLog
-from opicflow.pipelines.replay.reports import Reports, report_of, save_output
+from opicflow.pipelines.replay.reports import Report, report_of
 from opicflow.pipelines.replay.segment_steps import ReplaySettings, apply_segment
+from opicflow.pipelines.results.part_files import write_part
 from opicflow.pipelines.stages.bundle_ends import bundles_end_sooner
 from opicflow.pipelines.stages.decode import InputRange, PausedReader, Segment, read_ahead
-from opicflow.pipelines.stages.decoded_batch import SourceProgress, progress_of, segment_at
+from opicflow.pipelines.stages.decoded_batch import SourceProgress, segment_at
 from opicflow.pipelines.stages.keepers import Keepers, LostLedger
 from opicflow.pipelines.stages.log_head import LogHead
 from opicflow.pipelines.stages.route import ANY_TIME
@@ -28,6 +29,7 @@ from opicflow.pipelines.stages.rules import Rules
 
 if TYPE_CHECKING:
     from apache_beam import PTransform
+    from apache_beam.runners.runner import PipelineRunner
 
 SEGMENT_BYTES = 512 << 20
 DIRECT_RUNNER = "DirectRunner"
@@ -42,7 +44,7 @@ _UNLIMITED_BYTES = 1 << 62
 class SegmentDone(NamedTuple):
     """The report of a segment, and the log with its ledger if it is in this process."""
 
-    report: dict[str, Any]
+    report: Report
     log: ReplayedLog | None
 
 
@@ -63,7 +65,6 @@ class SegmentRunner:
     def run(self, log: ReplayedLog | None) -> Generator[SegmentDone, None, None]:
         """Replay from the head of `log`, or from the start. Yields after each segment."""
         with closing_run(self.run_name):  # other runners may run here as well
-            kept(self.run_name, Reports)  # from now on they are kept, by workers in this process
             if self.runner not in IN_PROCESS:
                 yield from self._run_at_once()
                 return
@@ -76,21 +77,21 @@ class SegmentRunner:
         while True:
             segment = Segment(segment_at(head.next), tuple(input_ranges), self.segment_bytes, ends_input=True)
             self._run_here(segment, head)
-            report = report_of(self.run_name, self.work, segment.number)
+            report = report_of(self.work, segment.number)
             log = kept(self.run_name, Keepers).peek(SHARD)
             if not isinstance(log, ReplayedLog) or report is None:
                 raise LostLedger(f"the workers of {self.runner} are other processes: omit the beam-option that does so")
             head = log.head
             yield SegmentDone(report, log)
-            if report["ended"]:
+            if report.ended:
                 return
-            input_ranges = _remaining(input_ranges, read_so_far(report))
+            input_ranges = _remaining(input_ranges, report.files)
 
     def _run_here(self, segment: Segment, head: LogHead) -> None:
         """Run a segment in this process: by threads, or by Beam."""
         if self.runner == LOCAL:
             for output in apply_segment(self._settings, head, segment):
-                save_output(self.run_name, self.work, output, self._compresses)
+                write_part(self.work, output, self._compresses)
             return
         # While Beam is loaded, and the pipeline is made:
         read_ahead(segment, self.rules, kept(self.run_name, PausedReader))
@@ -111,7 +112,7 @@ class SegmentRunner:
         ] or [Segment(0, (), _UNLIMITED_BYTES, ends_input=True)]
         self._run_pipeline(segments, Replay(self._settings), *self._runner_and_workers())
         for segment in segments:
-            report = report_of(self.run_name, self.work, segment.number)
+            report = report_of(self.work, segment.number)
             if report is None:  # later batches wait for one that never came
                 raise LostLedger(
                     f"{self.runner} ended without the whole input (segment {segment.number} has no end): run again"
@@ -137,7 +138,7 @@ class SegmentRunner:
         return "PortableRunner", [] if "--environment_type" in given else worker_options()
 
     def _run_pipeline(
-        self, segments: list[Segment], replay: PTransform, runner: Any, workers: Sequence[str] = ()
+        self, segments: list[Segment], replay: PTransform, runner: str | PipelineRunner, workers: Sequence[str] = ()
     ) -> None:
         import apache_beam as beam
         from apache_beam.options.pipeline_options import PipelineOptions
@@ -148,18 +149,13 @@ class SegmentRunner:
         created = pipeline | "ListSegments" >> beam.Create(segments, reshuffle=self.runner != DIRECT_RUNNER)
         outputs = created | "Replay" >> replay
         for name, output in outputs.items():
-            _ = output | f"Save {name}" >> beam.ParDo(SaveOutputs(self.run_name, str(self.work), self._compresses))
+            _ = output | f"Save {name}" >> beam.ParDo(SaveOutputs(str(self.work), self._compresses))
         pipeline.run().wait_until_finish()
 
 
 def readable(name: str) -> str:
     """Return the name of a file as text: bytes of it that are no UTF-8 are replaced."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
-
-def read_so_far(report: dict[str, Any]) -> list[SourceProgress]:
-    """Return how far the sources were read, from the report of a segment."""
-    return [progress_of(values) for values in report["files"]]
 
 
 def _remaining(input_ranges: Sequence[InputRange], progress: Sequence[SourceProgress]) -> list[InputRange]:

@@ -18,9 +18,10 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -30,13 +31,14 @@ import xxhash
 from opicflow.connectors.files.locked_folder import locked_folder
 from opicflow.connectors.files.opening import STDIN, Block, decompressed, is_compressed, open_bytes
 from opicflow.connectors.files.whole_file import remove_leftovers, sync_folder, whole_file
-from opicflow.pipelines.ledger import LedgerConfig, LedgerError
+from opicflow.pipelines.ledger import Ledger, LedgerConfig, LedgerError
 from opicflow.pipelines.ledger.shards.snapshot import HEAD_BYTES
-from opicflow.pipelines.replay.answers import remove_other_answers
 from opicflow.pipelines.replay.replayed_log import ReplayConfig, ReplayedLog
+from opicflow.pipelines.replay.reports import Counts, RefusedPolicy, Report, Sample
 from opicflow.pipelines.stages.rules import Rules
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.pages import PageIds, PageIdsJson, PageIdsRefused
+from opicflow.schemas.plain_values import Natural, read_plain
 
 STATE_VERSION = 1
 FRONTIER_LOG_NAME = "visits.jsonl"
@@ -56,6 +58,10 @@ class FolderInUse(StateRefused):
     """Another process uses the state folder."""
 
 
+Reached = tuple[Natural, Natural, str]
+"""A partition of a topic, the offset where reading ended, and a digest of the record before it."""
+
+
 @dataclass
 class Source:
     """A file that the ledger has read: recognised by its first bytes and those before `at`, where reading ended.
@@ -66,14 +72,14 @@ class Source:
 
     name: str
     file: str
-    head_bytes: int
+    head_bytes: Natural
     head_digest: str
-    at: int = 0
+    at: Natural = 0
     is_compressed: bool = False
-    tail_end: int = 0
+    tail_end: Natural = 0
     tail_digest: str = ""
-    partitions: list[list[Any]] = field(default_factory=list)
-    """For a topic: each partition, the offset where reading ended, and a digest of the record before it."""
+    partitions: list[Reached] = field(default_factory=list)
+    """For a topic: how far each partition was read."""
 
 
 @dataclass
@@ -86,26 +92,73 @@ class RangeAhead:
 
     name: str
     source: str
-    at: int
-    end: int
-    after_ms: int
-    earliest_ms: int
-    partitions: list[list[Any]] = field(default_factory=list)
+    at: Natural
+    end: Natural
+    after_ms: Natural
+    earliest_ms: Natural
+    partitions: list[Reached] = field(default_factory=list)
     """For a topic: the beginning of each partition, as in a source."""
-    end_partitions: list[list[Any]] = field(default_factory=list)
+    end_partitions: list[Reached] = field(default_factory=list)
+
+
+@dataclass
+class Run:
+    """A replay: the options that it can be continued with, and what it has done so far."""
+
+    logs: list[str] = field(default_factory=list)
+    now_second: int | None = None
+    publications: bool = False
+    starts: dict[str, Natural] = field(default_factory=dict)
+    """For each source, where it began to read."""
+    counts: list[Counts] = field(default_factory=list)
+    """Those of each segment."""
+    last: Report | None = None
+    """The report of the last segment, without its counts."""
+    finished: bool = False
+    earlier: list[Sample] = field(default_factory=list)
+    """How the crawl went before this run."""
+
+    @property
+    def result(self) -> Report:
+        """The last report of a run, which has one."""
+        assert self.last is not None
+        return self.last
+
+    @property
+    def total(self) -> Counter[str]:
+        """The tallies of all segments."""
+        return _summed(one.tally for one in self.counts)
+
+    @property
+    def rejects(self) -> Counter[str]:
+        """The number of rejects for each reason."""
+        return _summed(one.rejects for one in self.counts)
+
+    @property
+    def samples(self) -> list[Sample]:
+        """How the crawl went, up to the end of the run."""
+        return [*self.earlier, *(sample for one in self.counts for sample in one.samples)]
+
+    @property
+    def refused_policies(self) -> list[RefusedPolicy]:
+        """The policies that the run refused, and those that it will refuse when their time comes; and why."""
+        refused = [policy for one in self.counts for policy in one.refused_policies]
+        return [*refused, *(self.last.refused_to_come if self.last else ())]
 
 
 @dataclass
 class State:
     """Everything that a folder keeps beside the ledger. `run` is the current replay, or the last one."""
 
-    config: dict[str, Any]
-    rules: list[dict[str, Any]]
+    ledger: dict[str, Any]
+    """The settings of the ledger, as JSON values."""
+    rules: list[dict[str, object]]
+    """The rules of all replays, the last ones last."""
     sources: list[Source] = field(default_factory=list)
-    run: dict[str, Any] = field(default_factory=dict)
+    run: Run | None = None
     snapshot: str = ""
     notes: str = ""
-    checkpoints: int = 0
+    checkpoints: Natural = 0
     ahead: list[RangeAhead] = field(default_factory=list)
     """The ranges of logs that do not count as read yet (times_ahead.py)."""
     page_ids: PageIdsJson = field(kw_only=True)
@@ -175,6 +228,23 @@ class StateFolder:
             raise self._unreadable() from None
         return state if state.snapshot else None
 
+    def read_existing(self) -> State:
+        """The state, of which there must be one with a ledger."""
+        state = self.read()
+        if state is not None:
+            return state
+        log = self.path / FRONTIER_LOG_NAME
+        if log.exists():
+            raise StateRefused(
+                f"{self.path}: its crawl has not saved a ledger yet: wait a minute, or use opicflow replay {log}"
+            )
+        if (self.path / "state.json").exists():
+            raise StateRefused(f"{self.path}: no ledger yet: the first replay into it did not reach a checkpoint")
+        advice = f"make one with opicflow replay LOG --state {self.path}"
+        if (self.path / "summary.json").exists():
+            advice = "it has results: name the folder that replay --state wrote"
+        raise StateRefused(f"{self.path}: no state of a replay: {advice}")
+
     def _unreadable(self) -> StateRefused:
         return StateRefused(
             f"{self.path}: its state.json was damaged: restore the folder, or start again in another one"
@@ -227,21 +297,41 @@ class StateFolder:
         if self.work.exists():
             sync_folder(self.work)
         self.write_state(state)
-        for old in self.path.glob("snapshot-*"):
-            if old.name != state.snapshot:
+        current = f"{state.checkpoints:06}"
+        for old in (*self.path.glob("snapshot-*"), *self.path.glob("answers-*")):
+            if old.name.partition("-")[2] != current:
                 shutil.rmtree(old, ignore_errors=True)
-        remove_other_answers(self.path, state.snapshot)
         return size
 
     def write_state(self, state: State) -> None:
         """Write everything but the ledger."""
-        values = {one.name: getattr(state, one.name) for one in fields(State)}
-        values["sources"] = [vars(source) for source in state.sources]
-        values["ahead"] = [vars(one) for one in state.ahead]
+        values = asdict(state)
         stored = {"version": STATE_VERSION, "digest": _digest_of(values), "state": values}
         with whole_file(self.path / "state.json") as file:
             file.write(json.dumps(stored, separators=(",", ":")).encode())
         sync_folder(self.path)
+
+
+def read_ledger(path: Path) -> tuple[Ledger, Rules]:
+    """Read the ledger and the rules of the last checkpoint of a state folder.
+
+    Nothing is written or locked: the folder may be read-only, and a replay may be running in it.
+    """
+    folder = StateFolder(path)
+    while True:
+        state = folder.read_existing()
+        try:
+            config = ReplayConfig(
+                LedgerConfig.from_json(state.ledger),
+                page_ids=state.rules_of_page_ids,
+                multiplier=int.from_bytes(os.urandom(8), "little"),
+            )
+            ledger = folder.log(state, config).ledger
+        except StateRefused:
+            if folder.read_existing().snapshot == state.snapshot:
+                raise
+            continue  # a replay removed this checkpoint after it had written the next one
+        return ledger, state.last_rules
 
 
 def _link(before: Path | None, path: Path, data: bytes) -> bool:
@@ -260,95 +350,38 @@ def _link(before: Path | None, path: Path, data: bytes) -> bool:
 
 _WRONG_VALUES = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """The errors of values of a wrong type or size when they are decoded. A digest does not prevent such values."""
-_MOST = (1 << 63) - 1
 _SNAPSHOT = re.compile(r"(snapshot-[0-9]{6,12})?")
-_STATE_KINDS = {"config": dict, "rules": list, "run": dict, "snapshot": str, "notes": str, "checkpoints": int}
-_SOURCE_KINDS = {"name": str, "file": str, "head_digest": str, "tail_digest": str, "is_compressed": bool}
-_SOURCE_SIZES = ("head_bytes", "at", "tail_end")
-_RUN_KINDS = {"logs": list, "reports": list, "starts": dict, "finished": bool}
-_REPORT_KINDS = {"tally": dict, "rejects": dict, "samples": list, "refused_policies": list}
 
 
-def _decode_state(values: dict[str, Any]) -> State:
+def _decode_state(values: object) -> State:
     """The state in values; one of `_WRONG_VALUES` for anything else. All values that are used are checked."""
-    sources = [_decode_source(source) for source in values["sources"]]
-    ahead = [_decode_ahead(one, {source.name for source in sources}) for one in values["ahead"]]
-    state = State(**{**values, "sources": sources, "ahead": ahead})
-    _check_kinds(vars(state), _STATE_KINDS)
-    _ = state.rules_of_page_ids
-    LedgerConfig.from_json(state.config["ledger"])
-    _check(0 <= state.checkpoints <= _MOST and _SNAPSHOT.fullmatch(state.snapshot) is not None)
-    _check(len(state.rules) > 0)
+    state = read_plain(State, values)
+    LedgerConfig.from_json(state.ledger)
+    names = {source.name for source in state.sources}
+    if not state.rules or _SNAPSHOT.fullmatch(state.snapshot) is None:
+        raise ValueError("there are no rules, or the snapshot has another name")
+    if not all(one.source in names and one.at <= one.end for one in state.ahead):
+        raise ValueError("a range to read again is of no source")
     for rules in state.rules:
         Rules.from_json(rules, state.rules_of_page_ids)
-    if state.run:
-        _check_run(state.run)
     return state
 
 
-def _decode_source(values: dict[str, Any]) -> Source:
-    source = Source(**values)
-    _check_kinds(vars(source), _SOURCE_KINDS)
-    _check(all(type(size) is int and 0 <= size <= _MOST for size in (vars(source)[name] for name in _SOURCE_SIZES)))
-    _check_partitions(source.partitions)
-    return source
+def _summed(counts: Iterable[dict[str, int]]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for one in counts:
+        total.update(one)  # unlike a sum of counters, with the counts that are not above 0
+    return total
 
 
-def _decode_ahead(values: dict[str, Any], sources: set[str]) -> RangeAhead:
-    ahead = RangeAhead(**values)
-    _check(type(ahead.name) is str and ahead.source in sources)
-    times = (ahead.at, ahead.end, ahead.after_ms, ahead.earliest_ms)
-    _check(all(type(time) is int and 0 <= time <= _MOST for time in times) and ahead.at <= ahead.end)
-    _check_partitions(ahead.partitions)
-    _check_partitions(ahead.end_partitions)
-    return ahead
-
-
-def _check_partitions(partitions: Any) -> None:
-    _check(type(partitions) is list)
-    for partition, offset, digest in partitions:
-        _check(type(partition) is int and type(offset) is int and type(digest) in (int, str))
-        _check(0 <= partition <= _MOST and 0 <= offset <= _MOST)
-
-
-def _check_run(run: dict[str, Any]) -> None:
-    _check_kinds(run, _RUN_KINDS)
-    _check(all(type(name) is str for name in run["logs"]))
-    _check(all(type(at) is int and 0 <= at <= _MOST for at in run["starts"].values()))
-    _check(run.get("now_second") is None or type(run["now_second"]) is int)
-    _check(type(run.get("publications", False)) is bool)
-    for report in run["reports"]:
-        _check_kinds(report, _REPORT_KINDS)
-        for counts in (report["tally"], report["rejects"]):
-            _check(all(type(count) is int and abs(count) <= _MOST for count in counts.values()))
-        for policy, why in report["refused_policies"]:
-            _check(type(policy) is dict and type(why) is str)
-        _check(all(type(sample) is dict for sample in report["samples"]))
-    earlier = run.get("earlier", [])
-    _check(type(earlier) is list and all(type(sample) is dict for sample in earlier))
-    _check("last" not in run or type(run["last"]) is dict)
-    for policy, why in run.get("last", {}).get("refused_to_come", []):
-        _check(type(policy) is dict and type(why) is str)
-
-
-def samples_of(run: dict[str, Any], most: int | None = None) -> list[dict[str, Any]]:
-    """Return how the crawl went, up to the end of a run; of more than `most` samples every second one is left out."""
-    samples = [*run.get("earlier", []), *(sample for report in run.get("reports", []) for sample in report["samples"])]
-    while most is not None and len(samples) > most:
+def fewer(samples: list[Sample], most: int) -> list[Sample]:
+    """Leave out every second sample until there are no more than so many. The last one stays."""
+    while len(samples) > most:
         samples = samples[-1::-2][::-1]
     return samples
 
 
-def _check_kinds(values: dict[str, Any], kinds: Mapping[str, type]) -> None:
-    _check(all(type(values[name]) is kind for name, kind in kinds.items()))
-
-
-def _check(is_right: bool) -> None:
-    if not is_right:
-        raise ValueError("a part of the state is of another kind")
-
-
-def _digest_of(values: Any) -> str:
+def _digest_of(values: object) -> str:
     return _digest(json.dumps(values, sort_keys=True, separators=(",", ":")).encode())
 
 

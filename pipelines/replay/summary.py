@@ -11,7 +11,7 @@ from opicflow.connectors.files.decoded import most_first
 from opicflow.connectors.files.log_reader import FileRange
 from opicflow.pipelines.ledger import RemovalReason
 from opicflow.pipelines.replay.inputs import first_read
-from opicflow.pipelines.replay.state import State
+from opicflow.pipelines.replay.state import Run, State
 from opicflow.pipelines.stages.decode import InputRange
 from opicflow.pipelines.stages.route import COUNTS
 from opicflow.schemas.crawl_events import Reason
@@ -20,20 +20,12 @@ _MOST_REFUSED_SHOWN = 5
 _ROUTER_COUNTS = COUNTS[2:]  # all but visits and announcements, which have their own lines
 
 
-def counts_of(state: State) -> dict[str, int]:
-    """Return the counts of all segments of this run."""
-    total: dict[str, int] = {"events_read": 0, "bytes_read": 0}
-    for report in state.run["reports"]:
-        for name, count in report["tally"].items():
-            total[name] = total.get(name, 0) + count
-    return total
-
-
-def summary_of(state: State, empty_files: Sequence[str], input_ranges: Sequence[InputRange]) -> dict[str, Any]:
+def summary_of(
+    state: State, run: Run, empty_files: Sequence[str], input_ranges: Sequence[InputRange]
+) -> dict[str, Any]:
     """Return the summary of a run. Every event that was read is accounted for."""
-    counts, last = counts_of(state), state.run["last"]
-    duplicates, forgotten = counts.get("duplicates", 0), counts.get("forgotten", 0)
-    reasons = _rejects_by_reason(state, len(empty_files), forgotten)
+    counts, last, duplicates = run.total, run.result, run.total["duplicates"]
+    reasons = _rejects_by_reason(run, len(empty_files))
     removed = {
         why.name.lower(): counts[f"pages_{why.name.lower()}"]
         for why in RemovalReason
@@ -41,27 +33,28 @@ def summary_of(state: State, empty_files: Sequence[str], input_ranges: Sequence[
     }
     summary: dict[str, Any] = {
         "events_read": counts["events_read"] + len(empty_files),
-        "visits": counts.get("visits", 0) - duplicates - forgotten,
-        "announcements": counts.get("announcements", 0),
+        "visits": counts["visits"] - duplicates - counts["forgotten"],
+        "announcements": counts["announcements"],
         "rejects": sum(reasons.values()),
         "duplicates": duplicates,
-        "late": counts.get("late", 0),
-        "pages": last["pages"],
-        "pages_read": last["pages_read"],
-        **{name: counts.get(name, 0) for name in _ROUTER_COUNTS},
-        "transfers": last["transfers"],
-        "turns": round(last["turns"], 3),
-        "drift": last["drift"],
-        "events_ahead": counts.get("events_ahead", 0),
+        "late": counts["late"],
+        "pages": last.pages,
+        "pages_read": last.pages_read,
+        **{name: counts[name] for name in _ROUTER_COUNTS},
+        "transfers": last.transfers,
+        "turns": round(last.turns, 3),
+        "drift": last.drift,
+        "events_ahead": counts["events_ahead"],
         "rejects_by_reason": most_first(reasons),
         "files": len(empty_files) + sum(isinstance(one, FileRange) for one in first_read(input_ranges)),
         "partitions": sum(len(one.partitions) for one in first_read(input_ranges)),
-        "policies": counts.get("policies", 0),
-        "policies_refused": len(refused_policies(state.run)),
+        "policies": counts["policies"],
+        "policies_refused": len(run.refused_policies),
         "pages_removed": removed,
-        "plan": last["plan"],
-        "history": state.config["ledger"]["history"]["policy"],
-        **{name: last[name] for name in ("certificate", "not_learnt") if name in last},
+        "plan": last.plan,
+        "history": state.ledger["history"]["policy"],
+        **({} if last.certificate is None else {"certificate": last.certificate}),
+        **({} if last.not_learnt is None else {"not_learnt": last.not_learnt}),
     }
     total = sum(summary[name] for name in ("visits", "announcements", "rejects", "duplicates"))
     assert total == summary["events_read"], f"{total} events accounted for, {summary['events_read']} read"
@@ -88,26 +81,18 @@ def ahead_note(summary: dict[str, Any]) -> list[str]:
     return [f"{events:,} {are} ahead of the clock: {advice}."]
 
 
-def _rejects_by_reason(state: State, empty_files: int, forgotten: int) -> Counter[str]:
-    reasons: Counter[str] = Counter()
-    for report in state.run["reports"]:
-        reasons.update(report["rejects"])
+def _rejects_by_reason(run: Run, empty_files: int) -> Counter[str]:
+    reasons = run.rejects
     if empty_files:
         reasons[Reason.EMPTY_FILE.value] = empty_files
-    if forgotten:
+    if forgotten := run.total["forgotten"]:
         reasons["forgotten"] = forgotten
     return reasons
 
 
-def refused_policies(run: dict[str, Any]) -> list[list[Any]]:
-    """Return the policies that a run refused, and those that it will refuse when their time comes; and why."""
-    refused = [one for report in run["reports"] for one in report["refused_policies"]]
-    return [*refused, *run.get("last", {}).get("refused_to_come", ())]
-
-
-def policy_notes(state: State) -> list[str]:
+def policy_notes(run: Run) -> list[str]:
     """Return a note for each of the first refused policies."""
-    refused = refused_policies(state.run)
+    refused = run.refused_policies
     notes = [f"refused: {json.dumps(policy)[:200]}: {why}" for policy, why in refused[:_MOST_REFUSED_SHOWN]]
     more = len(refused) - _MOST_REFUSED_SHOWN
     return [*notes, f"{more} more were refused."] if more > 0 else notes

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from opicflow.connectors.files.opening import STDIN
-from opicflow.pipelines.replay.state import RangeAhead, Source, State
+from opicflow.pipelines.replay.state import RangeAhead, Reached, Source, State
 from opicflow.pipelines.stages.decoded_batch import SourceProgress
 from opicflow.pipelines.stages.route import MOST_AHEAD_MS
 from opicflow.schemas.dates import iso_time
@@ -23,7 +23,7 @@ def keep_ahead(state: State, read: SourceProgress, begun: Source | RangeAhead, l
     """Keep where the events ahead are in what a segment has read of a log, from where `begun` is."""
     if not read.ahead_ms or (isinstance(begun, Source) and begun.file == STDIN):  # which cannot be read again
         return
-    end, partitions = read.at, [list(one) for one in read.partitions]
+    end, partitions = read.at, list[Reached](read.partitions)
     source = begun.source if isinstance(begun, RangeAhead) else begun.name
     for one in state.ahead:
         if (one.source, one.after_ms, one.end) == (source, latest_ms, begun.at):

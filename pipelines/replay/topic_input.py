@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.partitions import partitions_of_topic, resolve
 from opicflow.connectors.kafka.topic_log import PartitionProgress, TopicRange, topic_range
-from opicflow.pipelines.replay.inputs import FoundInput, Input, NothingRead, first_read
-from opicflow.pipelines.replay.state import RangeAhead, Source, State, StateRefused
+from opicflow.pipelines.replay.inputs import FoundInput, Input, NothingRead, first_read, starts_of
+from opicflow.pipelines.replay.state import RangeAhead, Reached, Source, State, StateRefused
 from opicflow.pipelines.replay.times_ahead import due
 from opicflow.pipelines.stages.decode import InputRange
 from opicflow.pipelines.stages.decoded_batch import SourceProgress
@@ -38,10 +38,10 @@ class Topic(Input):
         if source is None:
             if input_range.records == 0:
                 raise NothingRead(f"{self.topic}: nothing to replay: publish a log with opicflow publish events")
-            begins = [[one.partition, one.start, ""] for one in input_range.partitions]
+            begins: list[Reached] = [(one.partition, one.start, "") for one in input_range.partitions]
             source = Source(input_range.source, self.topic, 0, "", partitions=begins)
             state.sources.append(source)
-        state.run["starts"].setdefault(source.name, source.at)
+        starts_of(state).setdefault(source.name, source.at)
         again = due(state, source.name, latest_ms)
         return FoundInput([input_range, *self._ranges_of(again, notes)] if again else [input_range], [])
 
@@ -62,12 +62,12 @@ class Topic(Input):
     def remember(self, source: Source, read: SourceProgress) -> None:
         """Keep the last record read of each partition: it recognises the partition."""
         if read.partitions:  # there was something to read
-            source.partitions = [list(one) for one in read.partitions]
+            source.partitions = list(read.partitions)
 
     def notes_at_end(self, input_ranges: Sequence[InputRange], state: State) -> list[str]:
         """Whether there was anything new."""
         at = {source.name: source.at for source in state.sources}
-        starts = state.run["starts"]
+        starts = starts_of(state)
         return [
             f"{self.topic}: nothing new since it was replayed into this state."
             for input_range in input_ranges[:1]

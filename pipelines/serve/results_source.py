@@ -15,7 +15,6 @@ import orjson
 import pyarrow.parquet as pq
 
 from opicflow.connectors.files.divided_files import found_paths
-from opicflow.pipelines.replay.state_reader import canonical_url
 from opicflow.pipelines.results.plain_times import avro_records, plain_values
 from opicflow.pipelines.results.reasons import Reasons
 from opicflow.pipelines.results.record_columns import Pages
@@ -25,6 +24,7 @@ from opicflow.pipelines.serve.record_rows import IMPORTANCE, ORDERS, SCHEDULES, 
 from opicflow.pipelines.serve.sources import RereadView, examples_of
 from opicflow.pipelines.serve.view import View
 from opicflow.schemas.columns import Texts
+from opicflow.schemas.urls import named_page
 
 _ROWS_AT_ONCE = 1 << 15
 _FORMATS = ("parquet", "avro", "jsonl")
@@ -48,7 +48,7 @@ class ResultsSource:
 
     def canonical(self, url: str) -> str:
         """The canonical form of a URL, by the usual rules: results do not say which others."""
-        return canonical_url(url)
+        return named_page(url)
 
     def reasons(self, page: int) -> Reasons | None:
         """Nothing: there is no ledger."""

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 import orjson
 
+from opicflow.pipelines.replay.answers import read_answers
 from opicflow.pipelines.replay.moments import Moments
-from opicflow.pipelines.replay.state import StateFolder, samples_of
-from opicflow.pipelines.replay.state_reader import canonical_url, read_answers, read_ledger, read_state
-from opicflow.pipelines.replay.summary import refused_policies
+from opicflow.pipelines.replay.reports import Sample
+from opicflow.pipelines.replay.state import Run, StateFolder, read_ledger
 from opicflow.pipelines.results.part_files import Parts
 from opicflow.pipelines.results.record_columns import pages_of
 from opicflow.pipelines.serve.page_table import PageTable
@@ -28,6 +28,7 @@ from opicflow.pipelines.serve.watchers import Watchers
 from opicflow.pipelines.stages.outputs import REJECTS
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.policy_json import policy_from_json
+from opicflow.schemas.urls import NO_RULES, named_page
 
 if TYPE_CHECKING:
     from opicflow.pipelines.ledger import Ledger, Plan
@@ -141,7 +142,7 @@ class StateSource:
 
     def canonical(self, url: str) -> str:
         """The canonical form of a URL, by the rules of the state."""
-        return canonical_url(url, self._rules.urls if self._rules is not None else None)
+        return named_page(url, self._rules.urls if self._rules is not None else NO_RULES)
 
     def reasons(self, page: int) -> Reasons | None:
         """Why a page has its rank and plan. The ledger is restored for the first call, and kept."""
@@ -168,8 +169,8 @@ class StateSource:
         return status.st_mtime_ns, status.st_size
 
     def _read_finished(self, before: View | None) -> View:
-        state = read_state(StateFolder(self._path))
-        if before is not None and not state.run.get("finished"):  # a checkpoint on the way has no answers
+        state = StateFolder(self._path).read_existing()
+        if before is not None and not (state.run and state.run.finished):  # a checkpoint on the way has no answers
             return before
         return self._read(state).prepared()
 
@@ -179,27 +180,28 @@ class StateSource:
         table = PageTable.of(
             map(pages_of, answers.importance), map(pages_of, answers.schedules), [pages_of(answers.orders)]
         )
-        run, last = state.run, state.run.get("last", {})
-        rejects = _rejects(state)
+        run = state.run or Run()
+        last = run.last
+        rejects = _rejects(run)
         return View(
-            title=title_of(run.get("logs", [])),
+            title=title_of(run.logs),
             source=f"the state {self._path.name}",
             version=version("opicflow"),
             table=table,
-            counts=_counts(state, sum(rejects.values())),
+            counts=_counts(run, sum(rejects.values())),
             plan=answers.plan,
             policies=tuple(map(policy_from_json, answers.policies)),
-            known_read=last.get("pages_read"),
-            certificate=last.get("certificate", table.moment.get("certificate")),
-            drift=last.get("drift"),
-            refused_policies=len(refused_policies(run)) if "reports" in run else 0,
-            history=moments(samples_of(run)),
-            idle=last.get("idle", {}),
+            known_read=last.pages_read if last else None,
+            certificate=last.certificate if last and last.certificate is not None else table.moment.get("certificate"),
+            drift=last.drift if last else None,
+            refused_policies=len(run.refused_policies),
+            history=moments(run.samples),
+            idle=last.idle if last else {},
             rejects=rejects,
             examples=examples_of(
                 orjson.loads(line) for part in Parts(self._path / "work", REJECTS) for line in part.splitlines()
             ),
-            options=options_of(state.config["ledger"]),
+            options=options_of(state.ledger),
             categories=self._rules.categories.names[: self._rules.categories.count],
             moments=Moments(self._path),
         )
@@ -213,18 +215,10 @@ def title_of(logs: Sequence[str]) -> str:
     return ", ".join(names) if len(names) < 4 else f"{names[0]} and {len(names) - 1} more logs"
 
 
-def moments(samples: Iterable[dict[str, Any]]) -> tuple[Moment, ...]:
+def moments(samples: Iterable[Sample]) -> tuple[Moment, ...]:
     """The samples of a replay."""
     return tuple(
-        Moment(
-            time_ms=one["time_ms"],
-            visits=one["visits"],
-            pages=one["pages"],
-            pages_read=one["pages_read"],
-            idle_share=one["idle_share"],
-            top=dict(map(tuple, one["top"])),
-        )
-        for one in samples
+        Moment(one.time_ms, one.visits, one.pages, one.pages_read, one.idle_share, dict(one.top)) for one in samples
     )
 
 
@@ -264,18 +258,13 @@ def options_of(ledger: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _rejects(state: State) -> dict[str, int]:
-    reasons: Counter[str] = Counter()
-    for report in state.run.get("reports", []):
-        reasons.update(report["rejects"])
-        reasons["forgotten"] += report["tally"].get("forgotten", 0)
+def _rejects(run: Run) -> dict[str, int]:
+    reasons = run.rejects + Counter(forgotten=run.total["forgotten"])
     return {reason: count for reason, count in reasons.most_common() if count}
 
 
-def _counts(state: State, rejects: int) -> dict[str, int | None]:
-    total: Counter[str] = Counter()
-    for report in state.run.get("reports", []):
-        total.update(report["tally"])
+def _counts(run: Run, rejects: int) -> dict[str, int | None]:
+    total = run.total
     return {
         "events_read": total["events_read"],
         "visits": total["visits"] - total["duplicates"] - total["forgotten"],

@@ -11,7 +11,6 @@ from typing import NamedTuple
 from opicflow.connectors.flink.rest import FlinkCluster, FlinkRefused
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.result_follower import ResultFollower, ResultMessage, TopicReplaced
-from opicflow.pipelines.replay.state_reader import canonical_url
 from opicflow.pipelines.results.reasons import Reasons
 from opicflow.pipelines.serve import wording
 from opicflow.pipelines.serve.books import Check
@@ -21,6 +20,7 @@ from opicflow.pipelines.serve.view import Live, View
 from opicflow.pipelines.serve.watchers import Watchers
 from opicflow.pipelines.stream.status import StreamStatus
 from opicflow.schemas.errors import UserError
+from opicflow.schemas.urls import named_page
 
 _HOUR_MS = 3_600_000
 _SINCE_MS = {"audit": _HOUR_MS, "crawl-orders": 24 * _HOUR_MS, "rejects": 24 * _HOUR_MS}
@@ -114,7 +114,7 @@ class StreamSource:
 
     def canonical(self, url: str) -> str:
         """The canonical form of a URL, by the usual rules: topics do not say which others."""
-        return canonical_url(url)
+        return named_page(url)
 
     def reasons(self, page: int) -> Reasons | None:
         """Nothing: the ledgers are in the workers of the stream."""

@@ -1,16 +1,29 @@
-"""Runs an iterator in a thread of its own, some items ahead of whoever takes them."""
+"""Threads that work ahead of another one: they give way to it, and are some items ahead of it."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Generator
 from contextlib import suppress
 from queue import Empty, Queue
-from threading import Event, Thread
+from threading import Event, Thread, get_native_id
 from typing import TypeVar
 
-from opicflow.pipelines.stages.background import give_way
-
 T = TypeVar("T")
+_STEPS_BEHIND = 5
+
+
+def give_way() -> None:
+    """Let the processor prefer the other threads of this process to this one, until it ends.
+
+    For threads that are ahead of the one that everything waits for. On Linux only: elsewhere threads have no priority
+    of their own.
+    """
+    if sys.platform == "linux":
+        with suppress(OSError):  # not allowed: it works without
+            thread = get_native_id()
+            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + _STEPS_BEHIND)
 
 
 def run_ahead(items: Generator[T, None, None], most: int) -> Generator[T, None, None]:

@@ -18,7 +18,7 @@ from typing import Protocol
 import numpy as np
 
 from opicflow.connectors.files.decoded import Decoded
-from opicflow.pipelines.stages.background import give_way
+from opicflow.pipelines.stages.ahead import give_way
 from opicflow.pipelines.stages.decoded_batch import (
     DecodedBatch,
     Partitions,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import orjson
@@ -18,6 +17,7 @@ from opicflow.pipelines.ledger.entries import ITEM_COLUMNS
 from opicflow.pipelines.stages.route import ANY_TIME, Seen, route
 from opicflow.pipelines.stages.rules import Rules
 from opicflow.schemas.crawl_events import MOST_LISTED, EventRefused, Reason, Reject
+from opicflow.schemas.plain_values import read_plain
 from opicflow.schemas.urls import Canonicaliser, CanonicalUrls
 
 Partitions = tuple[tuple[int, int, str], ...]
@@ -183,7 +183,7 @@ class RoutedBatch(NamedTuple):
         offset, end, name, counts, reasons, progress, *ends = orjson.loads(data[:at])
         entry = decode_entry(data[at + 1 :])
         assert isinstance(entry, CrawlEntry)
-        return cls(offset, end, entry, name, counts, reasons, tuple(map(progress_of, progress)), *ends)
+        return cls(offset, end, entry, name, counts, reasons, read_plain(tuple[SourceProgress, ...], progress), *ends)
 
 
 def first_offset(segment: int) -> int:
@@ -194,11 +194,3 @@ def first_offset(segment: int) -> int:
 def segment_at(offset: int) -> int:
     """Return the segment of an offset in the log of a replay."""
     return offset >> _BITS_OF_A_SEGMENT
-
-
-def progress_of(values: Sequence[Any]) -> SourceProgress:
-    """Return the progress of a source from plain values."""
-    source, at, is_done, partitions, *more = values
-    return SourceProgress(
-        source, at, is_done, tuple((number, next_, last) for number, next_, last in partitions), *more
-    )

@@ -11,14 +11,26 @@ from typing import Any, Protocol
 
 import apache_beam as beam
 from apache_beam.coders import BytesCoder
-from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec
+from apache_beam.transforms.userstate import (
+    BagRuntimeState,
+    BagStateSpec,
+    ReadModifyWriteRuntimeState,
+    ReadModifyWriteStateSpec,
+    StateSpec,
+)
 
 from opicflow.connectors.runs import kept
 from opicflow.pipelines.stages.keepers import Keeper, KeeperFactory, Keepers, LostLedger, rebuild
 from opicflow.pipelines.stages.log_head import LogHead
 from opicflow.pipelines.stages.metrics import count
+from opicflow.pipelines.stages.outputs import Output
 
 _LEAST_JOURNAL_BYTES = 4 << 20
+
+
+def state_param(spec: StateSpec) -> Any:
+    """Declare a parameter that Beam fills with state: it finds the declaration as the default."""
+    return beam.DoFn.StateParam(spec)
 
 
 class Journal(Protocol):
@@ -40,39 +52,39 @@ class Journal(Protocol):
 class JournalInState:
     """A journal in a bag of Beam's state."""
 
-    def __init__(self, bag: Any) -> None:
+    def __init__(self, bag: BagRuntimeState) -> None:
         self._bag = bag
 
     def add(self, keeper: Keeper, batch: bytes) -> None:
         """Add a batch before the keeper applies it."""
         self._bag.add(batch)
-        keeper.journal_bytes += len(batch)
+        keeper.sizes.journal_bytes += len(batch)
 
     def is_long(self, keeper: Keeper) -> bool:
         """Whether the journal is larger than half of the snapshot.
 
         So at most three times the bytes of the batches are written, and half a snapshot more is read.
         """
-        return keeper.journal_bytes > max(keeper.snapshot_bytes // 2, _LEAST_JOURNAL_BYTES)
+        return keeper.sizes.journal_bytes > max(keeper.sizes.snapshot_bytes // 2, _LEAST_JOURNAL_BYTES)
 
     def clear(self, keeper: Keeper) -> None:
         """Remove all batches, as there is a new snapshot."""
         self._bag.clear()
-        keeper.journal_bytes = 0
+        keeper.sizes.journal_bytes = 0
 
     def since(self, keeper: Keeper, head: LogHead) -> Iterable[bytes]:
         """Yield all batches: state has none behind the head."""
         for batch in self._bag.read():
-            keeper.journal_bytes += len(batch)
+            keeper.sizes.journal_bytes += len(batch)
             yield batch
 
 
 class KeepLedger(beam.DoFn):
     """Applies batches, keyed by shard, to ledgers. Yields the outputs of the keepers."""
 
-    HEAD = ReadModifyWriteStateSpec("head", BytesCoder())
-    SNAPSHOT = BagStateSpec("snapshot", BytesCoder())
-    JOURNAL = BagStateSpec("journal", BytesCoder())
+    HEAD = state_param(ReadModifyWriteStateSpec("head", BytesCoder()))
+    SNAPSHOT = state_param(BagStateSpec("snapshot", BytesCoder()))
+    JOURNAL = state_param(BagStateSpec("journal", BytesCoder()))
 
     def __init__(self, factory: KeeperFactory, run: str, first: LogHead | None = None) -> None:
         """Keep ledgers in this process for `run`, with snapshots and a journal in state.
@@ -87,10 +99,10 @@ class KeepLedger(beam.DoFn):
     def process(
         self,
         element: tuple[int, bytes],
-        head_state: Any = beam.DoFn.StateParam(HEAD),  # noqa: B008  (Beam's way to declare state)
-        snapshot: Any = beam.DoFn.StateParam(SNAPSHOT),  # noqa: B008  (Beam's way to declare state)
-        journal: Any = beam.DoFn.StateParam(JOURNAL),  # noqa: B008  (Beam's way to declare state)
-    ) -> Iterator[Any]:
+        head_state: ReadModifyWriteRuntimeState = HEAD,
+        snapshot: BagRuntimeState = SNAPSHOT,
+        journal: BagRuntimeState = JOURNAL,
+    ) -> Iterator[Output]:
         """Apply one batch."""
         shard, data = element
         yield from self.keep(
@@ -98,8 +110,13 @@ class KeepLedger(beam.DoFn):
         )
 
     def keep(
-        self, shard: int, batch: Any, head_state: Any, snapshot: Any, journal: Journal | None
-    ) -> Generator[Any, None, Keeper]:
+        self,
+        shard: int,
+        batch: Any,
+        head_state: ReadModifyWriteRuntimeState,
+        snapshot: BagRuntimeState,
+        journal: Journal | None,
+    ) -> Generator[Output, None, Keeper]:
         """Apply one batch to the ledger of a shard. Yields its outputs and returns its keeper."""
         stored = head_state.read()
         head = LogHead.from_bytes(stored) if stored or self._first is None else self._first
@@ -123,17 +140,17 @@ class KeepLedger(beam.DoFn):
         """Whether a keeper of the process can go on from the head in state."""
         return bool(keeper.head == head)
 
-    def write_snapshot(self, keeper: Keeper, snapshot: Any, journal: Journal) -> None:
+    def write_snapshot(self, keeper: Keeper, snapshot: BagRuntimeState, journal: Journal) -> None:
         """Write a snapshot into state, and begin a new journal."""
         snapshot.clear()
         count("snapshots")
-        keeper.snapshot_bytes = 0
+        keeper.sizes.snapshot_bytes = 0
         for chunk in keeper.chunks():
             snapshot.add(chunk)
-            keeper.snapshot_bytes += len(chunk)
+            keeper.sizes.snapshot_bytes += len(chunk)
         journal.clear(keeper)
 
-    def recover(self, shard: int, head: LogHead, snapshot: Any, journal: Journal | None) -> Keeper:
+    def recover(self, shard: int, head: LogHead, snapshot: BagRuntimeState, journal: Journal | None) -> Keeper:
         """Rebuild the keeper with this head from state. Raises `LostLedger` if state does not lead to the head."""
         if journal is None:
             raise LostLedger(

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain as concatenated
 from typing import Any, Protocol
 
-from opicflow.pipelines.stages.log_head import LogHead
+from opicflow.pipelines.stages.log_head import LogHead, StoredSizes
+from opicflow.pipelines.stages.outputs import Output
 from opicflow.schemas.errors import UserError
 
 
@@ -21,16 +22,15 @@ class LostLedger(UserError):
 class Keeper(Protocol):
     """A ledger and its head."""
 
-    snapshot_bytes: int
-    """The size of the last snapshot in state."""
-    journal_bytes: int
-    """The size of the batches since that snapshot."""
+    @property
+    def sizes(self) -> StoredSizes:
+        """The sizes of its snapshot and journal, which are counted here by whoever writes them."""
 
     @property
     def head(self) -> LogHead:
         """How far the log was applied. Two keepers of a log with equal heads are equal."""
 
-    def take(self, batch: Any) -> Iterator[Any]:
+    def take(self, batch: Any) -> Iterator[Output]:
         """Apply a batch. Yields outputs."""
 
     def chunks(self) -> Iterable[bytes]:
@@ -78,7 +78,7 @@ def rebuild(
     chunks = _measured(snapshot, sizes)
     first = next(chunks, None)
     keeper = factory.new(shard) if first is None else factory.restore(shard, concatenated((first,), chunks))
-    keeper.snapshot_bytes = sum(sizes)
+    keeper.sizes.snapshot_bytes = sum(sizes)
     for batch in batches_since(keeper):
         for _ in keeper.take(batch):
             pass

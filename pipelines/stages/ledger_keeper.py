@@ -15,7 +15,6 @@ import math
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import xxhash
@@ -38,7 +37,7 @@ from opicflow.pipelines.ledger import (
 from opicflow.pipelines.ledger.config import SECONDS_PER_DAY
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.ledger.errors import EntryUnknown
-from opicflow.pipelines.stages.log_head import LogHead, checked_fields, digest_of_value
+from opicflow.pipelines.stages.log_head import LogHead, StoredSizes, digest_of_value
 from opicflow.pipelines.stages.log_settings import LogRefused, Origin, Placement
 from opicflow.pipelines.stages.outputs import (
     AUDIT,
@@ -68,6 +67,7 @@ from opicflow.schemas.arrays import Bools, Ids
 from opicflow.schemas.columns import ColumnsRefused
 from opicflow.schemas.crawl_events import Reason, Reject
 from opicflow.schemas.message_columns import MessageBatch
+from opicflow.schemas.plain_values import Natural, read_plain
 from opicflow.schemas.policy_json import policy_to_json
 from opicflow.schemas.sites import SiteKind
 
@@ -88,16 +88,20 @@ def request_fingerprint() -> bytes:
     return encode_entry(ControlEntry("audit", {"fingerprint": True}))
 
 
+_Total = tuple[int, int, int, str]
+"""A pair of shards: the other shard, a cut, all that was sent up to it, and a digest of that."""
+
+
 @dataclass
 class _Notes:
     """The state of a keeper beside its ledger; it follows from the log."""
 
-    origin: dict[str, Any] | None = None
-    movers: int = 0
+    origin: dict[str, object] | None = None
+    movers: Natural = 0
     visits_at_plan: int = 0
     audit_second: int = -1
-    sent_to: list[list[Any]] = field(default_factory=list)
-    received_from: list[list[Any]] = field(default_factory=list)
+    sent_to: list[_Total] = field(default_factory=list)
+    received_from: list[_Total] = field(default_factory=list)
     removed_from_sites: list[str] = field(default_factory=list)
     visits_at_sites: int = 0
     sites_second: int = -1
@@ -136,7 +140,8 @@ class LedgerKeeper:
         self.has_audited = False
         """Whether the ledger was audited since the metrics were last recorded; not a part of the state."""
         self._drift = 0  # by the last audit
-        self.snapshot_bytes = self.journal_bytes = self.journal_to_ms = 0
+        self.sizes = StoredSizes()
+        self.journal_to_ms = 0
         self.journal_from_ms: int | None = None
         self.snapshot_ms: int | None = None
         """The time of the last record in the newest snapshot in storage; None if there is none."""
@@ -158,18 +163,16 @@ class LedgerKeeper:
         """Return head and notes."""
         return json.dumps(self.notes(), separators=(",", ":")).encode()
 
-    def notes(self) -> list[dict[str, Any]]:
+    def notes(self) -> tuple[dict[str, object], dict[str, object]]:
         """Return head and notes as plain values: everything but the ledger."""
-        return [asdict(self.head), asdict(self._notes)]
+        return asdict(self.head), asdict(self._notes)
 
-    def restore_notes(self, values: list[dict[str, Any]]) -> None:
+    def restore_notes(self, values: Sequence[object]) -> None:
         """Take head and notes from the values of `notes`. Raises `ValueError` or `TypeError` for others."""
         head, notes = values
-        self.head, self._notes = checked_fields(LogHead(**head)), checked_fields(_Notes(**notes))
+        self.head, self._notes = read_plain(LogHead, head), read_plain(_Notes, notes)
         if not all(type(page) is int and 0 <= page < 1 << 64 for page in self._notes.unpublished):
             raise ValueError("a page that waits is no page id")
-        if self.head.next < 0 or self._notes.movers < 0:
-            raise ValueError("a count is below 0")
 
     @classmethod
     def continuing(
@@ -423,7 +426,7 @@ class LedgerKeeper:
         self.counts["cuts"] += len({sealed.cut for _, sealed in applied.sealed})
         for shard, sealed in applied.sealed:
             self.counts["transfers"] += len(sealed.pages)
-            self._notes.sent_to.append([shard, sealed.cut, sealed.sent_total, f"{sealed.sent_digest:016x}"])
+            self._notes.sent_to.append((shard, sealed.cut, sealed.sent_total, f"{sealed.sent_digest:016x}"))
             for message in sealed.split(MOST_TRANSFERS):
                 yield Output(TRANSFERS, encode_entry(message), shard)
         if applied.removed:
@@ -435,7 +438,7 @@ class LedgerKeeper:
 
     def _note_received(self, entry: TransfersEntry) -> None:
         """Note a cut of another shard that was received completely."""
-        noted = [entry.source_shard, entry.cut, entry.sent_total, f"{entry.sent_digest:016x}"]
+        noted = (entry.source_shard, entry.cut, entry.sent_total, f"{entry.sent_digest:016x}")
         self._notes.received_from.append(noted)
 
     def _publish_visited(self, entry: CrawlEntry, applied: Applied) -> Iterator[Output]:
@@ -596,7 +599,7 @@ _PAIR = ("shard", "cut", "total", "digest")
 _NEWEST_CUTS, _EVERY_CUT = 8, 64
 
 
-def _reported(pairs: list[list[Any]]) -> list[dict[str, Any]]:
+def _reported(pairs: list[_Total]) -> list[dict[str, object]]:
     """Return the newest cuts of each pair and every 64th: so both sides report some common cut."""
     newest: dict[int, int] = {}
     for shard, cut, _, _ in pairs:

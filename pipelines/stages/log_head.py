@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, fields
-from typing import Any, TypeVar
+from dataclasses import asdict, dataclass
 
 import xxhash
 
-_Stored = TypeVar("_Stored", bound=Any)
+from opicflow.schemas.plain_values import Natural, read_plain
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,7 @@ class LogHead:
     they came. Keepers with equal heads are equal.
     """
 
-    next: int = 0
+    next: Natural = 0
     chain: str = ""
     last_offset: int = -1
     last_digest: str = ""
@@ -37,16 +36,15 @@ class LogHead:
     @classmethod
     def from_bytes(cls, data: bytes | None) -> LogHead:
         """Decode a head; the first one for None, or no bytes."""
-        return cls(**json.loads(data)) if data else cls()
+        return read_plain(cls, json.loads(data)) if data else cls()
 
 
-def checked_fields(stored: _Stored) -> _Stored:
-    """Return a dataclass of plain values if each has the type of its default. Raises `TypeError` for another one."""
-    for one in fields(stored):
-        value, default = getattr(stored, one.name), getattr(type(stored)(), one.name)
-        if default is not None and type(value) is not type(default):
-            raise TypeError(f"{one.name} is no {type(default).__name__}")
-    return stored
+@dataclass
+class StoredSizes:
+    """The sizes of the last snapshot of a ledger, and of the part of its log since then."""
+
+    snapshot_bytes: int = 0
+    journal_bytes: int = 0
 
 
 def digest_of_value(value: bytes) -> str:

@@ -10,6 +10,7 @@ from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.stages.rules import Rules
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.pages import PageIds
+from opicflow.schemas.plain_values import read_plain
 from opicflow.schemas.shards import ShardRanges
 from opicflow.schemas.sites import SITE_KINDS, SiteKind
 from opicflow.schemas.urls import CANONICAL_VERSION
@@ -38,7 +39,7 @@ class Placement:
     page_ids: PageIds
     ranges: ShardRanges
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return JSON values; the boundaries of equal ranges are left out."""
         return {"page_ids": self.page_ids.to_json(), **self.ranges.stored()}
 
@@ -72,13 +73,6 @@ class Continuation:
     """The fingerprint of the ledger with which each shard begins. Its snapshot is in storage."""
     sources: dict[str, int]
     """The offset from which each source is read."""
-
-    @classmethod
-    def from_json(cls, values: Any) -> Continuation | None:
-        """Read JSON values. Raises `TypeError`."""
-        if values is None:
-            return None
-        return cls(**{**values, "fingerprints": tuple(values["fingerprints"])})
 
 
 @dataclass(frozen=True)
@@ -156,7 +150,8 @@ class Origin:
             ledger, rules = LedgerConfig.from_json(values.pop("ledger")), values.pop("rules")
             if values.get("sites") not in (None, *SITE_KINDS):
                 raise ValueError(f"sites are hosts or domains, not {str(values['sites'])[:20]}")
-            values["continues"] = Continuation.from_json(values.get("continues"))
+            if values.get("continues") is not None:
+                values["continues"] = read_plain(Continuation, values["continues"])
             _check_hours(values.get("most_ahead_hours"))
             return cls(ledger, placement.ranges, Rules.from_json(rules, placement.page_ids), **values)
         except (AssertionError, KeyError, TypeError, ValueError, ConfigRefused) as problem:
@@ -166,7 +161,7 @@ class Origin:
             ) from None
 
 
-def _check_canonical(version: Any) -> None:
+def _check_canonical(version: object) -> None:
     """Refuse logs whose pages have ids by another canonical form of URLs: the same page would be two."""
     if version != CANONICAL_VERSION:
         raise LogRefused(
@@ -175,7 +170,7 @@ def _check_canonical(version: Any) -> None:
         )
 
 
-def _check_hours(hours: Any) -> None:
+def _check_hours(hours: object) -> None:
     """Refuse hours that are no positive number."""
     if hours is not None and (type(hours) is not int or hours <= 0):
         raise ValueError(f"hours ahead are a positive number, not {str(hours)[:20]}")

@@ -285,6 +285,6 @@ def _payers(ledger: Ledger, pages: Ids, importance: Floats) -> dict[str, Array]:
     return columns
 
 
-def rows_of(estimates: Estimates, rows: Any) -> Estimates:
+def rows_of(estimates: Estimates, rows: Ints) -> Estimates:
     """Return these rows of the estimates."""
     return Estimates(**{f.name: getattr(estimates, f.name)[rows] for f in dataclasses.fields(estimates)})

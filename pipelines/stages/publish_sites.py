@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
@@ -28,7 +27,7 @@ class _Sums:
         for column in vars(self).values():
             column.resize(sites, refcheck=False)
 
-    def add(self, sites: Array, **values: Any) -> None:
+    def add(self, sites: Array, **values: Array | int) -> None:
         """Add values of pages, whose sites are given."""
         for name, more in values.items():
             np.add.at(getattr(self, name), sites, more)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import orjson
@@ -16,7 +15,7 @@ from opicflow.schemas.crawl_events import MOST_LISTED, Reason, Reject
 
 def reject_line(reject: Reject, file: str) -> bytes:
     """Return a reject as a line of JSON. Its bytes are text if they are UTF-8, else base64."""
-    record: dict[str, Any] = {
+    record: dict[str, str | int] = {
         "reason": reject.reason.value,
         "detail": reject.detail,
         "source": file,

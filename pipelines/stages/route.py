@@ -19,13 +19,14 @@ ledger may not have yet. The interpretation of events is here and nowhere else:
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from opicflow.pipelines.ledger.entries import NO_CATEGORY, CrawlItems, Kind, Outcome
+from opicflow.pipelines.ledger.entries import ITEM_COLUMNS, NO_CATEGORY, CrawlItems, Kind, Outcome
 from opicflow.pipelines.stages.rules import MEDIA_CATEGORIES, ORDINARY_WEIGHT, LinkWeights, Rules
-from opicflow.schemas.arrays import Bools, Bytes, ColumnTuple, Hashes, Ints
+from opicflow.schemas.arrays import Array, Bools, Bytes, ColumnSpec, ColumnTuple, Hashes, Ids, Int, Ints, Word
 from opicflow.schemas.crawl_events import Reason
 from opicflow.schemas.dates import iso_time
 from opicflow.schemas.event_columns import (
@@ -115,26 +116,12 @@ def route(events: CrawlEvents, urls: CanonicalUrls, rules: Rules, seen: Seen, la
         urls = replace(urls, states=states)
     sites = _sites(events, urls, rules.links)
     most_rows = int((events.hops + 1)[pages].sum()) + len(urls.ids)
-    out = _Out(
-        kind=np.empty(most_rows, np.uint8),
-        page=np.empty(most_rows, np.uint64),
-        time_ms=np.empty(most_rows, np.int64),
-        outcome=np.empty(most_rows, np.uint8),
-        digest=np.empty(most_rows, np.uint64),
-        modified_ms=np.empty(most_rows, np.int64),
-        category=np.full(most_rows, NO_CATEGORY, np.uint8),
-        offset=np.empty(most_rows, np.int64),
-        within=np.empty(most_rows, np.int64),
-        links_known=np.empty(most_rows, np.uint8),
-        quality=np.empty(most_rows, np.uint8),
-        link_starts=np.zeros(most_rows + 1, np.int64),
-        link_pages=np.empty(len(urls.ids), np.uint64),
-        link_weights=np.empty(len(urls.ids), np.uint16),
-        link_categories=np.full(len(urls.ids), NO_CATEGORY, np.uint8),
-        url_starts=np.zeros(most_rows + 1, np.int64),
-        url_begins=np.empty(most_rows, np.int64),
-        counts=np.zeros(len(COUNTS), np.int64),
-    )
+    columns = {
+        one.name: _room(one, len(urls.ids) if one.starts else most_rows)
+        for one in ITEM_COLUMNS
+        if one.name != "url_bytes"
+    }
+    out = _Out(**columns, url_begins=np.empty(most_rows, np.int64), counts=np.zeros(len(COUNTS), np.int64))
     seen.make_room(len(urls.ids))
     outcomes = _OUTCOMES[events.status.astype(np.int64) - LEAST_STATUS]
     outcomes[(events.status == _UNAVAILABLE) & (events.retry_seconds > 0)] = Outcome.BUSY
@@ -166,25 +153,8 @@ def route(events: CrawlEvents, urls: CanonicalUrls, rules: Rules, seen: Seen, la
     if rows:
         copy_urls(urls.text, out.url_begins, out.url_starts, rows, url_bytes)
     links = int(out.link_starts[rows])
-    items = CrawlItems(
-        kind=out.kind[:rows],
-        page=out.page[:rows],
-        time_ms=out.time_ms[:rows],
-        outcome=out.outcome[:rows],
-        digest=out.digest[:rows],
-        modified_ms=out.modified_ms[:rows],
-        category=out.category[:rows],
-        offset=out.offset[:rows],
-        within=out.within[:rows],
-        links_known=out.links_known[:rows],
-        quality=out.quality[:rows],
-        link_starts=out.link_starts[: rows + 1],
-        link_pages=out.link_pages[:links],
-        link_weights=out.link_weights[:links],
-        link_categories=out.link_categories[:links],
-        url_starts=out.url_starts[: rows + 1],
-        url_bytes=url_bytes,
-    )
+    ends = {one.name: links if one.starts else rows + one.is_starts for one in ITEM_COLUMNS}
+    items = CrawlItems(**{name: column[: ends[name]] for name, column in columns.items()}, url_bytes=url_bytes)
     rejected = [
         (row, Reason.BAD_TIME, f"{iso_time(int(events.time_ms[row]))} {_TOO_FAR_AHEAD}")
         if is_ahead[row]
@@ -192,6 +162,13 @@ def route(events: CrawlEvents, urls: CanonicalUrls, rules: Rules, seen: Seen, la
         for row in np.flatnonzero(~pages).tolist()
     ]
     return Routed(items, rejected, dict(zip(COUNTS, out.counts.tolist(), strict=True)))
+
+
+def _room(column: ColumnSpec, rows: int) -> Array:
+    """Return a column for so many rows, which the kernel fills where its values differ from the default."""
+    if column.default == 0 and not column.is_starts:
+        return np.empty(rows, column.dtype)
+    return np.full(rows + column.is_starts, column.default, column.dtype)
 
 
 COUNTS = (
@@ -257,51 +234,51 @@ _FIRST_PATTERN = len(MEDIA_CATEGORIES)
 
 @ColumnTuple.register
 class _In(NamedTuple):
-    offset: Any
-    announce: Any
-    time_ms: Any
-    outcome: Any
-    digest: Any
-    modified_ms: Any
-    links_known: Any
-    quality: Any
-    hops: Any
-    starts: Any
-    nofollow: Any
-    weights: Any
-    begins: Any
-    ends: Any
-    states: Any
-    ids: Any
-    sites: Any
-    media: Any  # empty without categories by media type
-    patterns: Any  # the index of the first pattern that each URL matches; empty without patterns
+    offset: Ints
+    announce: Bytes
+    time_ms: Ints
+    outcome: Bytes
+    digest: Ids
+    modified_ms: Ints
+    links_known: Bytes
+    quality: npt.NDArray[np.int16]
+    hops: Ints
+    starts: Ints
+    nofollow: Bytes
+    weights: npt.NDArray[np.uint16]
+    begins: Ints
+    ends: Ints
+    states: Bytes
+    ids: Ids
+    sites: Hashes
+    media: Bytes  # empty without categories by media type
+    patterns: Bytes  # the index of the first pattern that each URL matches; empty without patterns
 
 
 @ColumnTuple.register
 class _Out(NamedTuple):
-    kind: Any
-    page: Any
-    time_ms: Any
-    outcome: Any
-    digest: Any
-    modified_ms: Any
-    category: Any
-    offset: Any
-    within: Any
-    links_known: Any
-    quality: Any
-    link_starts: Any
-    link_pages: Any
-    link_weights: Any
-    link_categories: Any
-    url_starts: Any
-    url_begins: Any
-    counts: Any
+    kind: Bytes
+    page: Ids
+    time_ms: Ints
+    outcome: Bytes
+    digest: Ids
+    modified_ms: Ints
+    category: Bytes
+    offset: Ints
+    within: Ints
+    links_known: Bytes
+    quality: Bytes
+    link_starts: Ints
+    link_pages: Ids
+    link_weights: npt.NDArray[np.uint16]
+    link_categories: Bytes
+    url_starts: Ints
+    url_begins: Ints
+    counts: Ints
 
 
 @lean_kernel
-def fill_rows(given: _In, weights: Any, seen: Any, out: _Out) -> Any:
+def fill_rows(given: _In, weights: Ints, seen: Ids, out: _Out) -> Int:
     """Write the rows of all events whose URL is a page. Returns the number of rows."""
     at = np.int64(0)
     by_media, by_pattern = given.media.shape[0] > 0, given.patterns.shape[0] > 0
@@ -390,7 +367,7 @@ def fill_rows(given: _In, weights: Any, seen: Any, out: _Out) -> Any:
 
 
 @inlined_kernel
-def _write(given: _In, out: _Out, seen: Any, at: Any, event: Any, kind: Any, url: Any, within: Any) -> Any:
+def _write(given: _In, out: _Out, seen: Ids, at: Int, event: Int, kind: Int, url: Int, within: Int) -> np.int64:
     """Write a row without links. Returns the index of the next row."""
     out.kind[at] = kind
     out.page[at] = given.ids[url]
@@ -409,18 +386,18 @@ def _write(given: _In, out: _Out, seen: Any, at: Any, event: Any, kind: Any, url
     out.url_starts[at + 1] = out.url_starts[at] + (
         given.ends[url] - given.begins[url] if _is_fresh(seen, given.ids[url]) or kind != _SIGHTING else 0
     )
-    return at + 1
+    return np.int64(at + 1)
 
 
 @inlined_kernel
-def _category(given: _In, url: Any) -> Any:
+def _category(given: _In, url: Int) -> Int:
     """Return the category of the pattern that a URL matches."""
     pattern = given.patterns[url]
     return NO_CATEGORY if pattern == NO_PATTERN else _FIRST_PATTERN + np.int64(pattern)
 
 
 @inlined_kernel
-def _link_to(given: _In, out: _Out, at: Any, target: Any) -> None:
+def _link_to(given: _In, out: _Out, at: Int, target: Int) -> None:
     """Give the row before `at` one ordinary link."""
     slot = out.link_starts[at]
     out.link_pages[slot] = given.ids[target]
@@ -432,7 +409,7 @@ def _link_to(given: _In, out: _Out, at: Any, target: Any) -> None:
 
 
 @inlined_kernel
-def _sight(given: _In, out: _Out, seen: Any, at: Any, event: Any, url: Any, within: Any) -> Any:
+def _sight(given: _In, out: _Out, seen: Ids, at: np.int64, event: Int, url: Int, within: Int) -> np.int64:
     """Write a sighting unless the URL was sent recently. Returns the index of the next row."""
     page = given.ids[url]
     if seen[_place(seen, page)] == page:
@@ -441,7 +418,7 @@ def _sight(given: _In, out: _Out, seen: Any, at: Any, event: Any, url: Any, with
 
 
 @inlined_kernel
-def _place(seen: Any, page: Any) -> Any:
+def _place(seen: Ids, page: Word) -> Int:
     """Return where a page is in `Seen`, or where it belongs: an empty entry, or that of a page to forget.
 
     It depends on all bits of the id, because pages of one site begin alike.
@@ -455,17 +432,17 @@ def _place(seen: Any, page: Any) -> Any:
 
 
 @inlined_kernel
-def _mixed(page: Any) -> Any:
+def _mixed(page: Word) -> Word:
     return (page * np.uint64(_MULTIPLIER)) >> np.uint64(64 - _SEEN_BITS)
 
 
 @inlined_kernel
-def _bucket(seen: Any, mixed: Any) -> Any:
+def _bucket(seen: Ids, mixed: Word) -> np.int64:
     return np.int64(mixed & np.uint64(seen.shape[0] - _BUCKET))
 
 
 @inlined_kernel
-def _is_fresh(seen: Any, page: Any) -> Any:
+def _is_fresh(seen: Ids, page: Word) -> bool:
     """Whether the URL of a page was not sent recently. Marks it as sent."""
     at = _place(seen, page)
     if seen[at] == page:
@@ -475,14 +452,14 @@ def _is_fresh(seen: Any, page: Any) -> Any:
 
 
 @lean_kernel
-def remember_all(seen: Any, pages: Any) -> None:
+def remember_all(seen: Ids, pages: Ids) -> None:
     """Mark pages as sent."""
     for i in range(pages.shape[0]):
         seen[_place(seen, pages[i])] = pages[i]
 
 
 @lean_kernel
-def copy_urls(text: Any, begins: Any, starts: Any, rows: Any, out: Any) -> None:
+def copy_urls(text: Bytes, begins: Ints, starts: Ints, rows: Int, out: Bytes) -> None:
     """Copy the URLs of all rows that have one."""
     for row in range(rows):
         shift = begins[row] - starts[row]
@@ -491,7 +468,7 @@ def copy_urls(text: Any, begins: Any, starts: Any, rows: Any, out: Any) -> None:
 
 
 @lean_kernel
-def hash_hosts(text: Any, begins: Any, states: Any, out: Any) -> None:
+def hash_hosts(text: Bytes, begins: Ints, states: Bytes, out: Hashes) -> None:
     """Hash host and port of every URL."""
     for i in range(begins.shape[0]):
         if states[i] == PAGE:

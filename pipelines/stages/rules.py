@@ -6,12 +6,12 @@ import dataclasses
 import math
 import textwrap
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from opicflow.schemas.arrays import Ints
 from opicflow.schemas.pages import PageIds
+from opicflow.schemas.plain_values import read_plain
 from opicflow.schemas.url_patterns import check_patterns
 from opicflow.schemas.urls import UrlRules
 
@@ -93,13 +93,21 @@ class Rules:
     categories: Categories = field(default_factory=Categories)
     page_ids: PageIds = field(default_factory=PageIds)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the rules as JSON values, but those of page ids: they never change, and may have a secret key."""
         return {name: dataclasses.asdict(getattr(self, name)) for name in ("urls", "links", "categories")}
 
     @classmethod
-    def from_json(cls, values: dict[str, Any], page_ids: PageIds) -> Rules:
-        """Read rules from JSON values. Those of page ids are stored elsewhere."""
-        urls = {**values["urls"], "drop_parameters": tuple(values["urls"]["drop_parameters"])}
-        categories = {**values["categories"], "patterns": tuple(values["categories"]["patterns"])}
-        return cls(UrlRules(**urls), LinkWeights(**values["links"]), Categories(**categories), page_ids)
+    def from_json(cls, values: object, page_ids: PageIds) -> Rules:
+        """Read rules from JSON values; raises `ValueError`. Those of page ids are stored elsewhere."""
+        stored = read_plain(_StoredRules, values)
+        return cls(stored.urls, stored.links, stored.categories, page_ids)
+
+
+@dataclass
+class _StoredRules:
+    """Rules without those of page ids."""
+
+    urls: UrlRules
+    links: LinkWeights
+    categories: Categories

@@ -10,12 +10,13 @@ from typing import Any
 import apache_beam as beam
 from apache_beam import typehints
 from apache_beam.coders import VarIntCoder
-from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
+from apache_beam.transforms.userstate import ReadModifyWriteRuntimeState, ReadModifyWriteStateSpec
 
 from opicflow.connectors.kafka.polls import Ends
 from opicflow.connectors.kafka.sink import Message
 from opicflow.pipelines.ledger import TickEntry
 from opicflow.pipelines.ledger.encoding import encode_entry
+from opicflow.pipelines.stages.keep_ledger import state_param
 from opicflow.pipelines.stages.metrics import count
 
 ClockPoll = tuple[int, tuple[float, Sequence[int] | None]]
@@ -53,7 +54,9 @@ class WriteTicks(beam.DoFn):
     when the tick is written; it holds the time of this clock for comparison.
     """
 
-    AT = ReadModifyWriteStateSpec("at", VarIntCoder())  # state makes the runner send all polls to one worker
+    AT = state_param(
+        ReadModifyWriteStateSpec("at", VarIntCoder())
+    )  # state makes the runner send all polls to one worker
 
     def __init__(self, ledger_topic: str, shards: int) -> None:
         """The logs are the partitions of `ledger_topic`."""
@@ -63,7 +66,7 @@ class WriteTicks(beam.DoFn):
     def process(
         self,
         element: ClockPoll,
-        at: Any = beam.DoFn.StateParam(AT),  # noqa: B008  (Beam's way to declare state)
+        at: ReadModifyWriteRuntimeState = AT,
     ) -> Iterable[Message]:
         """Emit the ticks that are due. All are due if it is not known where the logs end."""
         now, known = element[1]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any
 
-import apache_beam as beam
+from apache_beam.transforms.userstate import BagRuntimeState, ReadModifyWriteRuntimeState
 
 from opicflow.connectors.flink.key_groups import number_of
 from opicflow.connectors.kafka.partitions import RecordsDeleted, resolve
@@ -42,7 +41,7 @@ class JournalInLog:
 
     def add(self, keeper: LedgerKeeper, batch: MessageBatch) -> None:
         """Count the bytes and times of a batch, which is in the log already."""
-        keeper.journal_bytes += len(batch.text)
+        keeper.sizes.journal_bytes += len(batch.text)
         if len(batch.times_ms):
             if keeper.journal_from_ms is None:
                 keeper.journal_from_ms = int(batch.times_ms[0])
@@ -50,19 +49,19 @@ class JournalInLog:
 
     def is_long(self, keeper: LedgerKeeper) -> bool:
         """Whether the log since the last snapshot is twice as long as that, or some hours old."""
-        outgrown = keeper.journal_bytes > max(2 * keeper.snapshot_bytes, self._least_bytes)
+        outgrown = keeper.sizes.journal_bytes > max(2 * keeper.sizes.snapshot_bytes, self._least_bytes)
         begun_ms = keeper.journal_from_ms
         return outgrown or (begun_ms is not None and keeper.journal_to_ms - begun_ms > OLDEST_SNAPSHOT_MS)
 
     def begin_at(self, keeper: LedgerKeeper, written: Written) -> None:
         """Count from a snapshot that was written while the ledger went on."""
-        keeper.journal_bytes = max(keeper.journal_bytes - written.journal_bytes, 0)
+        keeper.sizes.journal_bytes = max(keeper.sizes.journal_bytes - written.journal_bytes, 0)
         keeper.journal_from_ms = written.log_ms
-        keeper.snapshot_bytes, keeper.snapshot_ms = written.bytes, written.log_ms
+        keeper.sizes.snapshot_bytes, keeper.snapshot_ms = written.bytes, written.log_ms
 
     def clear(self, keeper: LedgerKeeper) -> None:
         """Count from zero. The log itself stays: others read it too."""
-        keeper.journal_bytes, keeper.journal_from_ms = 0, None
+        keeper.sizes.journal_bytes, keeper.journal_from_ms = 0, None
 
     def since(self, keeper: LedgerKeeper, head: LogHead) -> Iterator[MessageBatch]:
         """Yield the log from the head of the keeper up to another head."""
@@ -98,8 +97,8 @@ class KeepLogLedger(KeepLedger):
     def process(  # type: ignore[override]
         self,
         element: Poll,
-        head_state: Any = beam.DoFn.StateParam(KeepLedger.HEAD),  # noqa: B008  (Beam's way to declare state)
-        snapshot: Any = beam.DoFn.StateParam(KeepLedger.SNAPSHOT),  # noqa: B008  (Beam's way to declare state)
+        head_state: ReadModifyWriteRuntimeState = KeepLedger.HEAD,
+        snapshot: BagRuntimeState = KeepLedger.SNAPSHOT,
     ) -> Iterator[Output]:
         """Read the log for a limited time and apply its records."""
         shard = number_of(element[0])
@@ -117,7 +116,9 @@ class KeepLogLedger(KeepLedger):
         self._topic = replace(self._topic, partitions=moved)
         return now[shard] > known.start
 
-    def _read(self, element: Poll, shard: int, head_state: Any, snapshot: Any) -> Iterator[Output]:
+    def _read(
+        self, element: Poll, shard: int, head_state: ReadModifyWriteRuntimeState, snapshot: BagRuntimeState
+    ) -> Iterator[Output]:
         log = self._topic.partition(shard)
 
         def start() -> int:
@@ -150,7 +151,7 @@ class KeepLogLedger(KeepLedger):
             return False
         return True
 
-    def write_snapshot(self, keeper: Keeper, snapshot: Any, journal: Journal) -> None:
+    def write_snapshot(self, keeper: Keeper, snapshot: BagRuntimeState, journal: Journal) -> None:
         """Begin to write a snapshot beside the work; without a store, write one into state."""
         if self._store is None:
             super().write_snapshot(keeper, snapshot, journal)
@@ -158,7 +159,9 @@ class KeepLogLedger(KeepLedger):
             assert isinstance(keeper, LedgerKeeper)
             writer_of(self._store, self._run).begin(keeper)
 
-    def _note_snapshot(self, store: SnapshotStore, keeper: LedgerKeeper, snapshot: Any, journal: JournalInLog) -> None:
+    def _note_snapshot(
+        self, store: SnapshotStore, keeper: LedgerKeeper, snapshot: BagRuntimeState, journal: JournalInLog
+    ) -> None:
         """Note a snapshot that was written since the last batch, or that none could be; and how old the newest is."""
         written = writer_of(store, self._run).take_written(keeper.shard)
         if written is not None and written.problem:
@@ -186,7 +189,7 @@ class KeepLogLedger(KeepLedger):
                 keepers.put(shard, keeper)
         return first if keeper is None else max(first, keeper.head.next)
 
-    def recover(self, shard: int, head: LogHead, snapshot: Any, journal: Journal | None) -> LedgerKeeper:
+    def recover(self, shard: int, head: LogHead, snapshot: BagRuntimeState, journal: Journal | None) -> LedgerKeeper:
         """Rebuild the keeper with this head, or a keeper that is further, and count it."""
         keeper: Keeper | None = None
         if self._store is not None and journal is not None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.partitions import PartitionRange, partitions_of_topic, record_at, resolve
 from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.topics import Finding, TopicSpec, findings, names, read_cluster, specs
 from opicflow.pipelines.ledger.encoding import decode_entry
+from opicflow.pipelines.ledger.entries import LogEntry
 from opicflow.pipelines.stages.log_settings import LogRefused, Origin, Placement
 from opicflow.pipelines.stream.snapshot_reader import origin_of_shard
 from opicflow.pipelines.stream.snapshot_store import Snapshots
@@ -166,7 +167,7 @@ def _beginning(
     return _Beginning(placement, None if first is None else Origin.of(first))
 
 
-def _entry_at(connection: Connection, topic: str, log: PartitionRange, offset: int) -> Any:
+def _entry_at(connection: Connection, topic: str, log: PartitionRange, offset: int) -> LogEntry | None:
     """Return an entry of a log; None at its end."""
     if offset >= log.end:
         return None

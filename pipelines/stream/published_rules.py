@@ -44,7 +44,7 @@ def rules_of(control: bytes, before: Rules, where: str) -> Rules:
 class RulesNote:
     """Rules, and where their records are in crawl-events: the offset in each partition that it had then."""
 
-    rules: Any
+    rules: object
     """As JSON values."""
     topic_id: str
     offsets: tuple[int, ...]
@@ -116,7 +116,7 @@ def _content_of(control: bytes, where: str, names: list[str]) -> Any:
     return content
 
 
-def _checked(values: Any, before: Rules, where: str) -> Rules:
+def _checked(values: object, before: Rules, where: str) -> Rules:
     try:
         rules = Rules.from_json(values, before.page_ids)
     except (KeyError, TypeError, ValueError) as problem:

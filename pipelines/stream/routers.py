@@ -11,13 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import apache_beam as beam
 import numpy as np
 from apache_beam.coders import BytesCoder
-from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
+from apache_beam.transforms.userstate import ReadModifyWriteRuntimeState, ReadModifyWriteStateSpec
 
 from opicflow.connectors.files.whole_file import whole_file
 from opicflow.connectors.flink.key_groups import number_of
@@ -29,11 +28,12 @@ from opicflow.connectors.kafka.record_reader import record_of
 from opicflow.connectors.kafka.sink import NOTE, Message
 from opicflow.connectors.kafka.source import PartitionReader
 from opicflow.pipelines.stages.decoded_batch import route_rows, urls_of
+from opicflow.pipelines.stages.keep_ledger import state_param
 from opicflow.pipelines.stages.log_settings import Origin
 from opicflow.pipelines.stages.metrics import count
 from opicflow.pipelines.stages.route import ANY_TIME, Seen
 from opicflow.pipelines.stages.rules import Rules
-from opicflow.pipelines.stages.shard import Sharder, SourceState
+from opicflow.pipelines.stages.shard import Sharder, SourceState, ToShard
 from opicflow.pipelines.stream.published_rules import CONTROL, RulesNote, first_rules, rules_of
 from opicflow.schemas.crawl_events import Reason, Reject
 from opicflow.schemas.framing import Decoder, FramingRefused
@@ -94,7 +94,7 @@ class RouterConfig:
 class _Router(beam.DoFn, ABC):
     """Takes polls of the partitions of a topic; emits messages: entries for the logs of shards, and rejects."""
 
-    STATE = ReadModifyWriteStateSpec("source", BytesCoder())
+    STATE = state_param(ReadModifyWriteStateSpec("source", BytesCoder()))
 
     def __init__(self, config: RouterConfig, topic: WatchedTopic) -> None:
         """`topic` is routed."""
@@ -117,7 +117,7 @@ class _Router(beam.DoFn, ABC):
     def process(
         self,
         element: Poll,
-        stored: Any = beam.DoFn.StateParam(STATE),  # noqa: B008  (Beam's way to declare state)
+        stored: ReadModifyWriteRuntimeState = STATE,
     ) -> Iterator[Message]:
         """Read the partition for a limited time, and route its messages."""
         input_range = self._topic.partition(number_of(element[0]))
@@ -154,7 +154,7 @@ class _Router(beam.DoFn, ABC):
     def _route(self, sharder: Sharder, batch: MessageBatch) -> Iterator[Message]:
         """Route a batch that begins at the offset of the sharder's state."""
 
-    def _entries(self, sharded: Iterator[Any]) -> Iterator[Message]:
+    def _entries(self, sharded: Iterator[ToShard]) -> Iterator[Message]:
         for shard, entry in sharded:
             count("entries")
             yield Message(self._config.ledger_topic, None, entry, shard)

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 import xxhash
 import zstandard
@@ -22,6 +22,7 @@ import zstandard
 from opicflow.connectors.storage.folder import StorageFolder, StorageRefused
 from opicflow.pipelines.stages.log_head import LogHead
 from opicflow.schemas.errors import UserError
+from opicflow.schemas.plain_values import read_plain
 
 PART_BYTES = 16 << 20
 """A part ends with the chunk that makes it so large, compressed."""
@@ -119,6 +120,22 @@ class Snapshots:
 
 
 @dataclass(frozen=True)
+class _Manifest:
+    """What a snapshot is of, and its parts."""
+
+    version: int
+    opicflow: str
+    """The version of the program that wrote it."""
+    topic: str
+    topic_id: str
+    shard: int
+    head: LogHead
+    log_ms: int
+    bytes: int
+    parts: list[StoredPart]
+
+
+@dataclass(frozen=True)
 class SnapshotStore:
     """The snapshots of the ledgers of one topic of logs."""
 
@@ -135,7 +152,7 @@ class SnapshotStore:
     def head(self, shard: int, snapshot: StoredSnapshot) -> LogHead | None:
         """Return the head of a finished snapshot; None if it was not finished, or belongs to an older topic."""
         manifest = self._manifest(shard, snapshot)
-        return None if manifest is None else LogHead(**manifest["head"])
+        return None if manifest is None else manifest.head
 
     def read(self, shard: int, snapshot: StoredSnapshot) -> Iterator[bytes]:
         """Yield the chunks of a finished snapshot. Raises `SnapshotDamaged` where a part has other bytes."""
@@ -143,8 +160,7 @@ class SnapshotStore:
         if manifest is None:
             raise SnapshotDamaged(f"{self._path(shard, snapshot)}: it was not finished")
         decompressor = zstandard.ZstdDecompressor()
-        for number, values in enumerate(manifest["parts"]):
-            part = StoredPart(*values)
+        for number, part in enumerate(manifest.parts):
             name = f"{self._path(shard, snapshot)}/{_part_name(number)}"
             try:
                 data = self.where.folder.read(name, _MOST_PART_BYTES)
@@ -175,17 +191,8 @@ class SnapshotStore:
         file.seek(0)
         for number, part in enumerate(packed.parts):
             self.where.folder.write(f"{path}/{_part_name(number)}", file.read(part.bytes))
-        values = {
-            "version": _VERSION,
-            "opicflow": by,
-            "topic": self.topic,
-            "topic_id": self.topic_id,
-            "shard": shard,
-            "head": asdict(head),
-            "log_ms": snapshot.log_ms,
-            "bytes": packed.chunk_bytes,
-            "parts": packed.parts,
-        }
+        made_from = self.topic, self.topic_id, shard, head, snapshot.log_ms
+        values = asdict(_Manifest(_VERSION, by, *made_from, packed.chunk_bytes, packed.parts))
         self.where.folder.write(f"{path}/{_MANIFEST}", json.dumps({**values, "digest": _digest(values)}).encode())
 
     def remove_old(self, shard: int) -> int:
@@ -205,7 +212,7 @@ class SnapshotStore:
     def _is_finished(self, shard: int, snapshot: StoredSnapshot) -> bool:
         return _MANIFEST in self.where.folder.names(self._path(shard, snapshot))
 
-    def _manifest(self, shard: int, snapshot: StoredSnapshot) -> dict[str, Any] | None:
+    def _manifest(self, shard: int, snapshot: StoredSnapshot) -> _Manifest | None:
         name = f"{self._path(shard, snapshot)}/{_MANIFEST}"
         try:
             values = json.loads(self.where.folder.read(name, _MOST_MANIFEST_BYTES))
@@ -216,10 +223,8 @@ class SnapshotStore:
             raise SnapshotDamaged(f"{name}: the file is damaged: it has other bytes than were written")
         if values["version"] != _VERSION:
             raise SnapshotDamaged(f"{name}: version {values['version']} needs a newer opicflow")
-        if (values["topic_id"], values["shard"]) != (self.topic_id, shard):
-            return None
-        manifest: dict[str, Any] = values
-        return manifest
+        manifest = read_plain(_Manifest, values)
+        return manifest if (manifest.topic_id, manifest.shard) == (self.topic_id, shard) else None
 
     def _of_shard(self, shard: int) -> str:
         return f"{self.topic}/{shard:05}"
@@ -232,5 +237,5 @@ def _part_name(number: int) -> str:
     return f"part-{number:05}"
 
 
-def _digest(values: dict[str, Any]) -> str:
+def _digest(values: dict[str, object]) -> str:
     return xxhash.xxh3_128_hexdigest(json.dumps(values, sort_keys=True).encode())

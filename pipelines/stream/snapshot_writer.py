@@ -93,7 +93,7 @@ class SnapshotWriter:
             _one_at_a_time.release()
             self._finish(shard, Written(0, 0, problem=in_one_line(problem)))
             return True
-        of = shard, keeper.head, keeper.journal_to_ms, keeper.journal_bytes, copy, file
+        of = shard, keeper.head, keeper.journal_to_ms, keeper.sizes.journal_bytes, copy, file
         self._thread = Thread(target=self._send, args=of, name=f"snapshot-{shard}", daemon=True)
         self._thread.start()
         return True

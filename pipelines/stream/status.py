@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from opicflow.pipelines.stream.loads import Load, advice, spread_in_words, table
 from opicflow.schemas.dates import iso_time
@@ -33,7 +33,7 @@ class StreamStatus:
         is_long = self.details.now_ms - since > 1000 * LONG_WAIT_SECONDS
         return since if since and is_long else 0
 
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, object]:
         """Return all values, for JSON."""
         details, checkpoints, last = self.details, self.checkpoints, self.checkpoints.last
         return {

@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import sys
+from argparse import ArgumentParser
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ import apache_beam as beam
 import grpc
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.flink_runner import FlinkJarJobServer
+from apache_beam.runners.runner import PipelineResult
 
 from opicflow.connectors.flink.key_groups import KEY_GROUPS
 from opicflow.connectors.flink.rest import FlinkCluster, FlinkRefused, Job, JobDetails
@@ -49,14 +51,14 @@ class _StartOptions(PipelineOptions):
     """An option of Beam that does nothing: Flink shows the options of a job."""
 
     @classmethod
-    def _add_argparse_args(cls, parser: Any) -> None:
+    def _add_argparse_args(cls, parser: ArgumentParser) -> None:
         parser.add_argument("--opicflow_started_with", help="the options of the command that started the job, as JSON")
 
 
 class StartedJob(NamedTuple):
     """How a job that runs was started."""
 
-    options: dict[str, Any]
+    options: dict[str, object]
     """The options of the command that started it; empty for jobs of older versions."""
     checkpoints: str
     """The folder of its checkpoints, as a value of `--checkpoints`; empty = not known."""
@@ -83,7 +85,7 @@ class FlinkJob:
     worker_command: str | None = None
     worker_logs: str | None = None
     worker_image: str | None = None
-    started_with: Mapping[str, Any] = field(default_factory=dict)
+    started_with: Mapping[str, object] = field(default_factory=dict)
     """The options of the command that starts the job. Flink shows them, and `stream stop` finds them there."""
     beam_options: tuple[str, ...] = ()
     quiet: bool = False
@@ -173,7 +175,7 @@ def submit(job: FlinkJob, transform: Callable[[int], beam.PTransform[Any, Any]],
         return _wait_until_it_runs(job, submitted_ms, result)
 
 
-def _wait_until_it_runs(job: FlinkJob, submitted_ms: int, result: Any) -> Job:
+def _wait_until_it_runs(job: FlinkJob, submitted_ms: int, result: PipelineResult) -> Job:
     """Return the job that was submitted after another one, when all of it runs."""
     flink = job.cluster
     why = "see the cluster's page"

@@ -756,8 +756,8 @@ def read_through(path: Path) -> None:
     assert counts["events_read"] == counts["visits"] + counts["announcements"] + rejects
     report = next(json.loads(output.data) for output in outputs if output.kind == REPORT)
     assert report["ended"] and report["drift"] == 0
-    assert sum(report["rejects"].values()) == rejects
-    assert report["tally"].get("events_read", 0) == counts["events_read"]
+    assert sum(report["counts"]["rejects"].values()) == rejects
+    assert report["counts"]["tally"].get("events_read", 0) == counts["events_read"]
 
 
 def fuzz(tmp_path: Path, seed: int, rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:

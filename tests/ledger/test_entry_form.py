@@ -26,7 +26,7 @@ from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.ledger.entries import ITEM_COLUMNS, CrawlItems, ResidualSums
 from opicflow.pipelines.ledger.errors import EntryUnknown
 from opicflow.schemas.columns import ColumnsRefused
-from opicflow.schemas.number_lists import decode_numbers, encode_numbers
+from opicflow.schemas.varint import encode_numbers
 from support.fuzz.stored_inputs import other_entry, sealed_entry, sound_entries
 
 WORDS = st.integers(0, (1 << 64) - 1) | st.integers(0, 300)
@@ -206,30 +206,6 @@ def message(amounts: int, shards: int = 0) -> TransfersEntry:
 )
 def test_entries_take_few_bytes(entry: LogEntry, most: float) -> None:
     assert len(encode_entry(entry)) <= most
-
-
-# -- lists of numbers --------------------------------------------------------------------------------------------------
-
-
-@given(numbers=st.lists(WORDS, max_size=80), before=st.binary(max_size=3), after=st.binary(max_size=3))
-def test_numbers_are_read_back(numbers: list[int], before: bytes, after: bytes) -> None:
-    stored = encode_numbers(numbers)
-    assert decode_numbers(before + stored + after, len(before)) == (numbers, len(before) + len(stored))
-
-
-@given(data=st.binary(max_size=40))
-def test_a_list_of_numbers_has_one_form(data: bytes) -> None:
-    try:
-        numbers, end = decode_numbers(data, 0)
-    except (ValueError, LookupError):
-        return
-    assert encode_numbers(numbers) == data[:end]
-
-
-@pytest.mark.parametrize("numbers", [[1, -1], [1, 1 << 64], [0] * 256])
-def test_too_large_or_too_many_numbers_are_refused(numbers: list[int]) -> None:
-    with pytest.raises(OverflowError):
-        encode_numbers(numbers)
 
 
 def test_policies_and_controls_are_packed_values() -> None:

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from opicflow.pipelines.lab.web.webs import power_law_web
-from opicflow.pipelines.replay.answers import answers_of
-from opicflow.pipelines.replay.answers import read_answers as read_kept_answers
-from opicflow.pipelines.replay.state_reader import read_answers, read_ledger
+from opicflow.pipelines.replay.answers import answers_of, kept_answers, read_answers
+from opicflow.pipelines.replay.state import read_ledger
 from opicflow.pipelines.stages.settings import LedgerOptions
 from opicflow.schemas.records import Policy
 from support.logs import FIRST_MS, WebLog, json_line, run, url
@@ -43,14 +42,14 @@ def snapshot_of(state: Path) -> str:
 
 
 def is_kept(state: Path) -> bool:
-    return read_kept_answers(state, snapshot_of(state)) is not None
+    return kept_answers(state, snapshot_of(state)) is not None
 
 
 @pytest.mark.parametrize("history", ["interpolation", "certified"])
 def test_answers_equal_those_of_the_ledger(log: Path, tmp_path: Path, history: str) -> None:
     state = tmp_path / "state"
     run([log], state=state, counting=LedgerOptions(history=history))
-    kept = read_kept_answers(state, snapshot_of(state))
+    kept = kept_answers(state, snapshot_of(state))
     assert kept is not None and kept == answers_of(read_ledger(state)[0])
 
 

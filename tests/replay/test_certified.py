@@ -11,7 +11,7 @@ import pytest
 from opicflow.pipelines.lab.web.webs import power_law_web
 from opicflow.pipelines.ledger import ConfigRefused
 from opicflow.pipelines.ranks.graph.csr import Graph
-from opicflow.pipelines.replay.state_reader import read_answers
+from opicflow.pipelines.replay.answers import read_answers
 from opicflow.pipelines.results.record_columns import pages_of
 from opicflow.pipelines.stages.publish import MOST_PAYERS
 from opicflow.pipelines.stages.rules import Categories, Rules

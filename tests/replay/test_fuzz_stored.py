@@ -13,8 +13,8 @@ import pytest
 from opicflow.pipelines.cli.main import main
 from opicflow.pipelines.lab.web.webs import power_law_web
 from opicflow.pipelines.ranks.graph.store import GraphRefused, StoredGraph, write_manifest
-from opicflow.pipelines.replay.state import STATE_VERSION, StateRefused, _digest_of
-from opicflow.pipelines.replay.state_reader import read_answers, read_ledger
+from opicflow.pipelines.replay.answers import read_answers
+from opicflow.pipelines.replay.state import STATE_VERSION, StateRefused, _digest_of, read_ledger
 from support.hostile_values import altered, one_line
 from support.logs import FIRST_MS, WebLog, jsonl, run
 from support.stored_graphs import stored
@@ -103,7 +103,7 @@ def test_fuzz_altered_folders(part: str, state: Path, tmp_path: Path, seed: int)
         ("ahead", [{"name": "log/1", "source": "of no name", "at": 0, "end": 1, "after_ms": 0, "earliest_ms": 1}]),
         ("snapshot", "../elsewhere"),
         ("checkpoints", "12"),
-        ("config", {}),
+        ("ledger", {}),
         ("run", {"logs": 7}),
         ("unknown", 1),
     ],

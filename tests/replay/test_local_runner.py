@@ -18,6 +18,7 @@ from opicflow.pipelines.replay.runner import ReplayRequest, replayed
 from opicflow.pipelines.replay.segment_steps import SHARD
 from opicflow.pipelines.replay.segments import DIRECT_RUNNER, LOCAL
 from opicflow.pipelines.stages.keep_ledger import KeepLedger
+from opicflow.pipelines.stages.settings import LedgerOptions
 from support.logs import WebLog, jsonl, run, state_files, without_times
 from support.same_bytes import Kill, Killed
 
@@ -83,6 +84,7 @@ def test_what_one_way_began_the_other_one_ends(
     run([log], tmp_path / "alone.out", state=tmp_path / "alone", segment_bytes=60_000, publications=True)
     for runner, kill in zip(runners, (Kill(4), Kill(0)), strict=True):
         options: dict[str, Any] = {"segment_bytes": 60_000, "publications": True, "runner": runner}
+        options["counting"] = LedgerOptions(history="interpolation")
         request = ReplayRequest((str(log),), tmp_path / "out", state=tmp_path / "state", **options)
         with pytest.raises(Killed) if runner == runners[0] else nullcontext(), replayed(request, kill):
             pass

@@ -13,7 +13,8 @@ from opicflow.pipelines.lab.web.webs import power_law_web
 from opicflow.pipelines.replay import moments
 from opicflow.pipelines.replay.moments import Moments, PageMoment, keep_moments, pack_moment
 from opicflow.pipelines.replay.runner import ReplayRequest, replayed
-from opicflow.pipelines.replay.state_reader import read_ledger
+from opicflow.pipelines.replay.state import read_ledger
+from opicflow.pipelines.stages.settings import LedgerOptions
 from support.hostile_values import altered
 from support.logs import WebLog, json_line, run
 from support.same_bytes import Kill, Killed, bytes_of
@@ -85,7 +86,13 @@ def test_moments_do_not_depend_on_segments_and_the_same_command_changes_nothing(
 def test_a_replay_that_was_stopped_and_goes_on_has_the_same_moments(tmp_path: Path) -> None:
     log = write_log(tmp_path / "log.jsonl", 6_000)
     run([log], state=tmp_path / "whole", samples=True)
-    request = ReplayRequest((str(log),), state=tmp_path / "stopped", samples=True, segment_bytes=100_000)
+    request = ReplayRequest(
+        (str(log),),
+        state=tmp_path / "stopped",
+        samples=True,
+        segment_bytes=100_000,
+        counting=LedgerOptions(history="interpolation"),
+    )
 
     with pytest.raises(Killed), replayed(request, Kill(lambda *_: len(files(tmp_path / "stopped")) > 2)):
         pass
@@ -108,7 +115,7 @@ def test_older_moments_get_sparse_and_the_last_one_stays(tmp_path: Path, monkeyp
     work, pages = tmp_path / "work", np.arange(1, 4, dtype=np.uint64)
     for visits in range(1, 20):
         put(work, "moments-000000-000000-000000", pack_moment(pages, np.full(3, 0.5), 0, visits))
-        keep_moments(tmp_path, work)
+        keep_moments(tmp_path, sorted(work.glob("*")))
         found = Moments(tmp_path).of_page(2)
         assert len(found) <= 4 and found[-1] == PageMoment(0, visits, 0.5) and list(work.iterdir()) == []
         assert [one.visits for one in found] == sorted({one.visits for one in found})
@@ -120,11 +127,11 @@ def test_all_moments_together_have_a_bound_in_bytes(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(moments, "MOST_BYTES", 3 * len(data))
     for visits in range(1, 9):
         put(work, "moments-000000-000000-000000", pack_moment(pages, np.full(3, 0.5), 0, visits))
-        keep_moments(tmp_path, work)
+        keep_moments(tmp_path, sorted(work.glob("*")))
         assert sum(map(len, files(tmp_path).values())) <= 3 * len(data)
     monkeypatch.setattr(moments, "MOST_BYTES", 1)
     put(work, "moments-000000-000000-000000", pack_moment(pages, np.full(3, 0.5), 0, 9))
-    keep_moments(tmp_path, work)
+    keep_moments(tmp_path, sorted(work.glob("*")))
     assert [one.visits for one in Moments(tmp_path).of_page(1)] == [9]
 
 
@@ -168,5 +175,5 @@ def test_damaged_moments_are_left_out(tmp_path: Path) -> None:
     (folder / "1-1").unlink()
     assert found.of_page(1) == []
     put(tmp_path / "work", "moments-000000-000000-000000", data[:500])
-    keep_moments(tmp_path, tmp_path / "work")
+    keep_moments(tmp_path, sorted((tmp_path / "work").glob("*")))
     assert list(folder.iterdir()) == []

@@ -419,7 +419,7 @@ def test_publications_do_not_change_importance(crawl: Path, tmp_path: Path) -> N
 def test_samples_describe_the_crawl(crawl: Path) -> None:
     samples = run([crawl], samples=True).samples
     assert len(samples) > 5
-    assert [s["visits"] for s in samples] == sorted(s["visits"] for s in samples)
+    assert [s.visits for s in samples] == sorted(s.visits for s in samples)
 
 
 def test_samples_do_not_depend_on_the_division_of_the_log(crawl: Path, monkeypatch: pytest.MonkeyPatch) -> None:

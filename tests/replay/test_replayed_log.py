@@ -84,8 +84,8 @@ def totals_of(outputs: list[Output]) -> dict[str, Any]:
     for output in outputs:
         if output.kind == REPORT:
             report = json.loads(output.data)
-            total["samples"] += report["samples"]
-            for name, count in report["tally"].items():
+            total["samples"] += report["counts"]["samples"]
+            for name, count in report["counts"]["tally"].items():
                 total[name] = total.get(name, 0) + count
     return total
 

@@ -15,7 +15,7 @@ from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.log_reader import FileRange
 from opicflow.connectors.files.reading import Reading
 from opicflow.pipelines.replay.replayed_log import ReplayConfig, ReplayedLog
-from opicflow.pipelines.replay.segments import DIRECT_RUNNER, LOCAL, SegmentRunner, read_so_far
+from opicflow.pipelines.replay.segments import DIRECT_RUNNER, LOCAL, SegmentRunner
 from opicflow.pipelines.stages import decode
 from opicflow.pipelines.stages.decode import decode_range
 from opicflow.pipelines.stages.rules import Rules
@@ -73,7 +73,7 @@ def test_replays_that_take_turns_in_one_process_are_as_each_alone(
         list(runner_of(log, tmp_path / name, "last_url", slice(at, None)).run(keeper))
 
     done, *_ = runner_of(log, tmp_path / "first alone").run(None)
-    (border,) = (one.at for one in read_so_far(done.report))
+    (border,) = (one.at for one in done.report.files)
     go_on("other alone", begun("other alone", border), border)
     monkeypatch.setattr(decode, "_ReadAhead", Counted)
     keeper, first = begun("other", border), runner_of(log, tmp_path / "first").run(None)

@@ -35,8 +35,7 @@ from opicflow.pipelines.replay.pipeline import Decode, Replay, Route, SaveOutput
 from opicflow.pipelines.replay.replayed_log import ReplayConfig, ReplayedLogFactory
 from opicflow.pipelines.replay.segment_steps import ReplaySettings
 from opicflow.pipelines.replay.segments import LOCAL, SegmentRunner
-from opicflow.pipelines.replay.state import StateFolder, StateRefused
-from opicflow.pipelines.replay.state_reader import read_ledger
+from opicflow.pipelines.replay.state import StateFolder, StateRefused, read_ledger
 from opicflow.pipelines.results.part_files import Parts
 from opicflow.pipelines.results.record_columns import pages_of
 from opicflow.pipelines.stages import keep_ledger
@@ -490,7 +489,7 @@ class Unseekable(io.BytesIO):
 def test_another_log_after_a_stopped_replay_is_counted_alone(lines: list[bytes], tmp_path: Path) -> None:
     first = write(tmp_path / "1.jsonl", b"".join(lines[:1500]))
     second = write(tmp_path / "2.jsonl", b"".join(lines[1500:]))
-    at_its_end: Callable[..., bool] = lambda call, folder, state: bool(state.run["finished"])  # noqa: E731
+    at_its_end: Callable[..., bool] = lambda call, folder, state: bool(state.run.finished)  # noqa: E731
     with pytest.raises(Killed), killed_at(StateFolder, "write_state", at_its_end):
         replay([first], tmp_path / "state", segment_bytes=200_000)
     result = run([second], tmp_path / "out", state=tmp_path / "state")
@@ -549,7 +548,7 @@ def kept(work: Path, segments: list[Segment], transform: beam.PTransform) -> byt
     work.mkdir()
     with beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([])) as pipeline:
         outputs = pipeline | beam.Create(segments, reshuffle=False) | transform
-        _ = next(reversed(outputs.values())) | beam.ParDo(SaveOutputs("a run", str(work)))
+        _ = next(reversed(outputs.values())) | beam.ParDo(SaveOutputs(str(work)))
     return b"".join(Parts(work, FINAL_IMPORTANCE))
 
 
@@ -616,7 +615,7 @@ def test_an_incomplete_journal_is_noticed(
     monkeypatch.setattr(keep_ledger, "_LEAST_JOURNAL_BYTES", 1 << 10)
 
     def count_only(journal: Any, keeper: Any, batch: bytes = b"") -> None:
-        keeper.journal_bytes = keeper.journal_bytes + len(batch) if batch else 0
+        keeper.sizes.journal_bytes = keeper.sizes.journal_bytes + len(batch) if batch else 0
 
     monkeypatch.setattr(keep_ledger.JournalInState, forgotten, count_only)
     with pytest.raises(Exception, match="do not lead to the head"):

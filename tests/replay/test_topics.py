@@ -37,6 +37,7 @@ from opicflow.pipelines.replay.runner import ReplayRequest, ReplayResult, replay
 from opicflow.pipelines.replay.state import StateRefused
 from opicflow.pipelines.replay.topic_input import Topic
 from opicflow.pipelines.results.topic_writer import Destination
+from opicflow.pipelines.stages.settings import LedgerOptions
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.framing import encode_single_object
 from opicflow.schemas.hashing import hash_text
@@ -112,6 +113,7 @@ def replay(
 ) -> ReplayResult:
     """Replay a topic in this process; with a prefix the results go to topics too."""
     to = None if prefix is None else Destination(topic.connection, prefix)
+    options.setdefault("counting", LedgerOptions(history="interpolation"))
     with replayed(ReplayRequest(topic=topic, out=out, to=to, **options), progress) as result:
         return result
 
@@ -319,6 +321,7 @@ from opicflow.connectors.kafka import partitions
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.pipelines.replay.topic_input import Topic
 from opicflow.pipelines.replay.runner import ReplayRequest, replayed
+from opicflow.pipelines.stages.settings import LedgerOptions
 for name, value in {SMALL!r}.items():
     setattr(topic_log if name.startswith("BATCH") else partitions, name, value)
 left = 3
@@ -328,7 +331,9 @@ def progress(progress):
     if not left:
         os.kill(os.getpid(), signal.SIGKILL)
 brokers, topic, state = sys.argv[1:]
-request = ReplayRequest(topic=Topic(Connection(brokers), topic), state=Path(state), segment_bytes=50_000)
+counting = LedgerOptions(history="interpolation")
+log = Topic(Connection(brokers), topic)
+request = ReplayRequest(topic=log, state=Path(state), segment_bytes=50_000, counting=counting)
 with replayed(request, progress):
     pass
 """

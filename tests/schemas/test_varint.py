@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from opicflow.schemas.varint import (
     MOST_BYTES,
+    decode_numbers,
     decode_signed,
+    encode_numbers,
     encode_signed,
     put_signed,
     put_unsigned,
@@ -88,3 +90,28 @@ def test_a_reader_of_short_numbers_refuses_longer_ones() -> None:
     data = np.frombuffer(b"\xff\xff\xff\xff\x0f" + b"\x80\x80\x80\x80\x80\x01", np.uint8)
     assert read_unsigned(data, 0, 11, 5) == (2**32 - 1, 5)
     assert read_unsigned(data, 5, 11, 5) == (0, 12)
+
+
+@given(
+    numbers=st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 300), max_size=80),
+    before=st.binary(max_size=3),
+    after=st.binary(max_size=3),
+)
+def test_numbers_are_read_back(numbers: list[int], before: bytes, after: bytes) -> None:
+    stored = encode_numbers(numbers)
+    assert decode_numbers(before + stored + after, len(before)) == (numbers, len(before) + len(stored))
+
+
+@given(data=st.binary(max_size=40))
+def test_a_list_of_numbers_has_one_form(data: bytes) -> None:
+    try:
+        numbers, end = decode_numbers(data, 0)
+    except (EOFError, LookupError, OverflowError, ValueError):
+        return
+    assert encode_numbers(numbers) == data[:end]
+
+
+@pytest.mark.parametrize("numbers", [[1, -1], [1, 1 << 64], [0] * 256])
+def test_too_large_or_too_many_numbers_are_refused(numbers: list[int]) -> None:
+    with pytest.raises(OverflowError):
+        encode_numbers(numbers)

@@ -135,12 +135,12 @@ def test_a_replay_on_its_way_is_shown_when_it_has_finished(tmp_path: Path) -> No
     before, folder = source.view(), StateFolder(state)
     kept = folder.read()
     assert kept is not None
-    kept.run["finished"] = False
+    kept.run.finished = False
     folder.write_state(kept)
     assert source.view() is before
     wait_for("it was looked at", lambda: not source._shown._reading.locked())
     assert source.view() is before
-    kept.run["finished"] = True
+    kept.run.finished = True
     folder.write_state(kept)
     wait_for("the finished one is shown", lambda: source.view() is not before)
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Generator
+from threading import Thread, get_native_id
 
 import pytest
 
-from opicflow.pipelines.stages.ahead import run_ahead
+from opicflow.pipelines.stages import ahead
+from opicflow.pipelines.stages.ahead import give_way, run_ahead
 
 SECONDS = 30
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has priorities of threads")
 
 
 def counted(
@@ -50,3 +55,35 @@ def test_only_so_many_items_wait_and_closing_ends_the_thread(taken: int) -> None
     ahead.close()
     assert taken == 0 or closed.wait(SECONDS)  # a generator that was never begun has begun no thread
     assert len(made) <= taken + 6
+
+
+def niceness() -> int:
+    """Return that of this thread: the higher, the more it gives way."""
+    return os.getpriority(os.PRIO_PROCESS, get_native_id())
+
+
+@on_linux
+def test_a_thread_gives_way_and_the_others_do_not() -> None:
+    seen: list[int] = []
+
+    def run() -> None:
+        give_way()
+        seen.append(niceness())
+
+    before = niceness()
+    thread = Thread(target=run)
+    thread.start()
+    thread.join()
+    assert seen[0] > before or before == 19
+    assert niceness() == before
+
+
+@on_linux
+def test_where_it_is_not_allowed_a_thread_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(ahead.os, "setpriority", refuse)
+    before = niceness()
+    give_way()
+    assert niceness() == before

@@ -86,7 +86,7 @@ def test_a_stream_of_one_shard_answers_as_the_state_of_a_replay_does_to_the_byte
     output_of("replay", LOG, "--state", state, "--quiet", "--bandwidth", 200, "--set", "cycle=8760")
     stored = StateFolder(state).read()
     assert stored is not None
-    config = LedgerConfig.from_json(stored.config["ledger"])
+    config = LedgerConfig.from_json(stored.ledger)
     assert stored.last_rules == Rules()
     cluster = example_logs(config, 1).cluster()
     for url in (URL, "http://old-stork.example/debugging-loggers", "https://tern.example/"):

@@ -226,7 +226,7 @@ def keeper_at(records: int, log: list[bytes]) -> LedgerKeeper:
     keeper = LedgerKeeper(0)
     for _ in keeper.take(MessageBatch.of(0, [(offset, 1000 * offset, log[offset]) for offset in range(records)])):
         pass
-    keeper.journal_bytes, keeper.journal_to_ms = 100, 1000 * records
+    keeper.sizes.journal_bytes, keeper.journal_to_ms = 100, 1000 * records
     return keeper
 
 

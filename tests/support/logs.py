@@ -19,6 +19,7 @@ from opicflow.pipelines.ranks.graph.csr import Graph
 from opicflow.pipelines.replay.read_progress import Progress
 from opicflow.pipelines.replay.runner import ReplayRequest, ReplayResult, replayed
 from opicflow.pipelines.replay.segments import LOCAL
+from opicflow.pipelines.stages.settings import LedgerOptions
 from opicflow.schemas.arrays import Floats
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.pages import page_id
@@ -173,8 +174,18 @@ def edges(events: Iterable[CrawlEvent]) -> bytes:
     return "".join(f"{event.url}\t{link.url}\n" for event in events for link in event.links or ()).encode()
 
 
-def run(logs: Sequence[Path | str], out: Path | None = None, **options: Any) -> ReplayResult:
-    """Replay logs in this process, by its threads unless a runner is named: Beam takes a quarter of a second more."""
+def run(
+    logs: Sequence[Path | str], out: Path | None = None, prefers_certified: bool = False, **options: Any
+) -> ReplayResult:
+    """Replay logs in this process, by its threads unless a runner is named: Beam takes a quarter of a second more.
+
+    Unless it `prefers_certified`, as users do, the history of a new ledger is interpolation, which needs less time.
+    """
+    counting = options.get("counting", LedgerOptions())
+    state = options.get("state")
+    is_new = state is None or not (state / "state.json").exists()
+    if is_new and not prefers_certified and counting.history is None:
+        options["counting"] = replace(counting, history="interpolation")
     with replayed(ReplayRequest(tuple(map(str, logs)), out, **{"runner": LOCAL, **options}), _ignore) as result:
         return replace(result)
 

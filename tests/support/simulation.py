@@ -108,7 +108,7 @@ class SnapshotsInTurn:
     def begin(self, keeper: LedgerKeeper) -> bool:
         if keeper.shard in self.written or self.waiting:
             return False
-        self.waiting = [(keeper, list(keeper.chunks()), keeper.head, keeper.journal_to_ms, keeper.journal_bytes)]
+        self.waiting = [(keeper, list(keeper.chunks()), keeper.head, keeper.journal_to_ms, keeper.sizes.journal_bytes)]
         return True
 
     def take_written(self, shard: int) -> Written | None:

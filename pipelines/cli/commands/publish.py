@@ -27,12 +27,12 @@ from opicflow.pipelines.cli.stream_options import add_snapshots, snapshots_of
 from opicflow.pipelines.cli.text import counted, print_lines
 from opicflow.pipelines.cli.values import natural, positive
 from opicflow.pipelines.refresh.policies import check, most_categories
-from opicflow.pipelines.replay.state_reader import canonical_url
 from opicflow.pipelines.results.policy_words import SECONDS_PER_DAY, in_words
 from opicflow.schemas.errors import interrupted_after
 from opicflow.schemas.json_events import time_ms_of
 from opicflow.schemas.policy_json import PolicyRefused, policies_of
 from opicflow.schemas.records import Policy
+from opicflow.schemas.urls import named_page
 
 if TYPE_CHECKING:
     from opicflow.pipelines.replay.log_publisher import Tally
@@ -287,7 +287,7 @@ def _policy_of(options: argparse.Namespace, published_at_ms: int) -> Policy:
     policy = Policy(
         published_at_ms=published_at_ms,
         publisher=options.publisher,
-        url=None if options.url is None else canonical_url(options.url, option="--url "),
+        url=None if options.url is None else named_page(options.url, option="--url "),
         host=options.host,
         url_prefix=options.url_prefix,
         category=options.category,

@@ -253,7 +253,6 @@ def _request(options: argparse.Namespace) -> ReplayRequest:
         format=options.format,
         parts=options.parts,
         counting=ledger_options_of(options),
-        prefers_certified=True,
         focus=focus_of(options),
         policies=_policies(options, rules),
         rules=rules,

@@ -21,7 +21,6 @@ from opicflow.pipelines.cli.settings_table import REFRESH, add_settings, fields_
 from opicflow.pipelines.cli.text import date_or_never, print_lines, span
 from opicflow.pipelines.cli.text_tables import first_rows, print_plan
 from opicflow.pipelines.cli.values import natural
-from opicflow.pipelines.replay.state_reader import read_answers, read_ledger
 from opicflow.schemas.dates import iso_time
 
 if TYPE_CHECKING:
@@ -101,6 +100,8 @@ def _changes_plan(options: argparse.Namespace) -> bool:
 
 def _kept(options: argparse.Namespace) -> _Plan:
     """Return the plan at the end of the last replay."""
+    from opicflow.pipelines.replay.answers import read_answers
+
     answers, _ = read_answers(state_of(options))
     return _Plan(answers.plan, answers.orders)
 
@@ -109,6 +110,7 @@ def _planned(options: argparse.Namespace) -> _Plan:
     """Plan with the ledger and these options."""
     from opicflow.pipelines.replay.final_plan import importance_for_plans, plan_in_words
     from opicflow.pipelines.replay.result_files import path_in_errors
+    from opicflow.pipelines.replay.state import read_ledger
     from opicflow.pipelines.results.schedules import compared, export, planned
     from opicflow.pipelines.stages.publish import pack_orders
 

@@ -14,8 +14,8 @@ from opicflow.pipelines.cli.options import add_json, add_kafka_options, add_stat
 from opicflow.pipelines.cli.stream_options import add_snapshots
 from opicflow.pipelines.cli.streams import ShardOfPage
 from opicflow.pipelines.cli.text import counted, print_lines, span
-from opicflow.pipelines.replay.state_reader import canonical_url, read_answers, read_ledger
 from opicflow.schemas.dates import iso_time
+from opicflow.schemas.urls import named_page
 
 if TYPE_CHECKING:
     from opicflow.pipelines.ledger import Ledger
@@ -176,8 +176,11 @@ def _is_named(options: argparse.Namespace, name: str) -> bool:
 
 
 def _of_state(options: argparse.Namespace) -> _Wanted:
+    from opicflow.pipelines.replay.answers import read_answers
+    from opicflow.pipelines.replay.state import read_ledger
+
     answers, rules = read_answers(state_of(options))
-    url = canonical_url(options.url, rules.urls)
+    url = named_page(options.url, rules.urls)
     unknown = InputRefused(f"{url}: not in the ledger: it was never fetched, linked or announced")
     return _Wanted(url.encode(), answers, lambda: read_ledger(state_of(options))[0], lambda: unknown)
 

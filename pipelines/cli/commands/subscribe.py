@@ -14,8 +14,8 @@ from opicflow.pipelines.cli.live_table import Column, LiveTable, head_of, line_o
 from opicflow.pipelines.cli.options import add_kafka_options, connection_of, moment
 from opicflow.pipelines.cli.text import date_or_never, print_lines, safe_json
 from opicflow.pipelines.cli.values import whole
-from opicflow.pipelines.replay.state_reader import canonical_url
 from opicflow.schemas.errors import printable
+from opicflow.schemas.urls import named_page
 
 if TYPE_CHECKING:
     from opicflow.connectors.kafka.record_reader import Arrived
@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
     connection = connection_of(options)
     partition, url = None, ""
     if options.url is not None:
-        url = canonical_url(options.url)
+        url = named_page(options.url)
         partition = partition_of(url, partitions_of_topic(connection, options.prefix + stream)[1])
     view = _view(options, as_table, url)
     try:

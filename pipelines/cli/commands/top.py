@@ -13,7 +13,6 @@ from opicflow.pipelines.cli.output_files import check_output, file_or_stdout
 from opicflow.pipelines.cli.text import counted, print_lines
 from opicflow.pipelines.cli.text_tables import first_rows, print_pages
 from opicflow.pipelines.cli.values import natural
-from opicflow.pipelines.replay.state_reader import read_answers
 
 if TYPE_CHECKING:
     from opicflow.pipelines.replay.answers import Answers
@@ -44,6 +43,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the most important pages, or sites, of a state or a file of ranks."""
+    from opicflow.pipelines.replay.answers import read_answers
+
     _check(options)
     if options.by is not None:
         _print_sites(options, _sites_of_file(options) if options.file else _sites_of_state(options))
@@ -96,6 +97,7 @@ def _pages_of(answers: Answers, only_unread: bool) -> Iterator[Pages]:
 
 
 def _sites_of_state(options: argparse.Namespace) -> list[SiteTotals]:
+    from opicflow.pipelines.replay.answers import read_answers
     from opicflow.pipelines.results.record_columns import ranked_sites
 
     answers, _ = read_answers(state_of(options))

@@ -32,6 +32,7 @@ from opicflow.pipelines.ledger.plan.crawl_orders import WHY
 from opicflow.pipelines.replay.replayed_log import ReplayConfig, ReplayedLogFactory
 from opicflow.pipelines.replay.state import (
     FRONTIER_LOG_NAME,
+    Run,
     Source,
     State,
     StateFolder,
@@ -171,7 +172,7 @@ class Frontier:
             stored = locked.read()
             config = ledger or LedgerConfig(history=Certified())
             if stored is not None:
-                kept = LedgerConfig.from_json(stored.config["ledger"])
+                kept = LedgerConfig.from_json(stored.ledger)
                 config = ledger or kept
                 if not kept.counts_alike(config):
                     raise StateRefused(f"{path}: its ledger counts in another way: omit ledger, or name another folder")
@@ -302,7 +303,7 @@ class Frontier:
         added since the last plan take part in the next one. None: all pages.
         """
         with self._lock:
-            if self._log.end - self._saved_at > max(_LEAST_TAIL_BYTES, self._replayed.snapshot_bytes // 2):
+            if self._log.end - self._saved_at > max(_LEAST_TAIL_BYTES, self._replayed.sizes.snapshot_bytes // 2):
                 self.save()  # before pages are given out: if it fails, they are not lost
             now = self._now()
             self._expire(now)
@@ -421,7 +422,7 @@ class Frontier:
             source.at = self._log.end
             remember_end(source)
             try:
-                self._replayed.snapshot_bytes = self._folder.write(self._state, self._replayed)
+                self._replayed.sizes.snapshot_bytes = self._folder.write(self._state, self._replayed)
             except OSError as problem:
                 raise StateRefused(
                     f"{self._folder.path}: the frontier cannot be saved ({problem.strerror}); its log has all visits: "
@@ -484,6 +485,5 @@ def _without_plain_links(event: Mapping[str, object]) -> Mapping[str, object]:
 
 def _new_state(path: Path, config: LedgerConfig) -> State:
     rules = Rules()
-    run = {"logs": [], "reports": [], "starts": {}, "finished": False}
     source = Source(_SOURCE, str(path / FRONTIER_LOG_NAME), 0, "")
-    return State({"ledger": config.to_json()}, [rules.to_json()], [source], run, page_ids=rules.page_ids.to_json())
+    return State(config.to_json(), [rules.to_json()], [source], Run(), page_ids=rules.page_ids.to_json())

@@ -36,7 +36,6 @@ from opicflow.pipelines.ranks.graph.community import (
     ranks_of,
 )
 from opicflow.pipelines.ranks.graph.comparison import kendall_tau, l1, linf
-from opicflow.pipelines.replay.state_reader import read_ledger
 from opicflow.schemas.arrays import Floats, Ids
 from opicflow.schemas.ranking import highest
 from opicflow.schemas.urls import canonical
@@ -168,6 +167,8 @@ class _Surroundings:
         from opicflow.pipelines.stages.rules import Rules
 
         if options.links_of is not None:
+            from opicflow.pipelines.replay.state import read_ledger
+
             ledger, rules = read_ledger(options.links_of)
             if not ledger.config.remember_links:
                 raise InputRefused(

@@ -14,7 +14,6 @@ from opicflow.pipelines.cli.parser import add_command
 from opicflow.pipelines.cli.progress import ProgressDisplay, announce_compilation
 from opicflow.pipelines.cli.text import counted, print_lines
 from opicflow.pipelines.ranks.graph_options import add_graph_options, plan_of, show_build, warn_without_links
-from opicflow.pipelines.replay.state_reader import read_ledger
 from opicflow.schemas.errors import interrupted_after
 
 if TYPE_CHECKING:
@@ -81,6 +80,7 @@ def _build(options: argparse.Namespace) -> int:
     from opicflow.connectors.files.vertices import VertexFile
     from opicflow.pipelines.ranks.link_graph import graph_of_ledger, graph_of_logs
     from opicflow.pipelines.ranks.numbered_graph import graph_of_numbered_edges
+    from opicflow.pipelines.replay.state import read_ledger
 
     begun = time.perf_counter()
     plan, rules = plan_of(options)

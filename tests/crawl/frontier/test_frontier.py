@@ -18,8 +18,7 @@ from opicflow.pipelines.ledger import Certified, Ledger, LedgerConfig, RefreshCo
 from opicflow.pipelines.ranks.graph.csr import Graph
 from opicflow.pipelines.ranks.graph.oracle import pagerank
 from opicflow.pipelines.replay.replayed_log import ReplayConfig
-from opicflow.pipelines.replay.state import StateFolder, StateRefused
-from opicflow.pipelines.replay.state_reader import read_ledger
+from opicflow.pipelines.replay.state import StateFolder, StateRefused, read_ledger
 from opicflow.schemas.crawl_events import MOST_LINKS, EventRefused
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.urls import NotAPage, host
@@ -50,7 +49,7 @@ def ledger_of(folder: Path) -> Ledger:
     stored = StateFolder(folder)
     state = stored.read()
     assert state is not None
-    config = ReplayConfig(LedgerConfig.from_json(state.config["ledger"]), page_ids=state.rules_of_page_ids)
+    config = ReplayConfig(LedgerConfig.from_json(state.ledger), page_ids=state.rules_of_page_ids)
     return stored.log(state, config).ledger
 
 
@@ -108,7 +107,7 @@ def test_a_replay_continues_from_a_frontier_and_a_frontier_from_a_replay(
         crawl(frontier, clock, web, 30)
     with open(tmp_path / "f" / "visits.jsonl", "a") as log:
         log.write(json.dumps(visit_of(web, url(300)) | {"fetched_at": int(clock.second * 1000)}) + "\n")
-    result = run([tmp_path / "f" / "visits.jsonl"], None, state=tmp_path / "f")
+    result = run([tmp_path / "f" / "visits.jsonl"], None, state=tmp_path / "f", prefers_certified=True)
     assert result.summary["visits"] == 1
     with Frontier.open(tmp_path / "f", clock, delay_seconds=0) as frontier:
         crawl(frontier, clock, web, 30)
