@@ -87,7 +87,7 @@ def _object_reader(kind: Any) -> _Read:
 
     def read(value: object) -> object:
         values = dict(_items(value))
-        if values.keys() != readers.keys():
+        if not kind.__required_keys__ <= values.keys() <= readers.keys():
             raise ValueError(f"a {kind.__name__} has other fields")
         return {name: readers[name](one) for name, one in values.items()}
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from opicflow.pipelines.cli.text import counted, print_lines
 
 if TYPE_CHECKING:
     from opicflow.pipelines.results.record_columns import Pages
+    from opicflow.pipelines.stages.publish import DiscoveryFigures, PlanFigures
 
 
-def print_plan(plan: dict[str, Any]) -> None:
+def print_plan(plan: PlanFigures) -> None:
     """Print the refresh plan of a summary, in two lines, and a third one about unread pages that are ordered."""
     print_lines(
         f"refresh: {plan['policy']}, {plan['bandwidth_per_day']:,.0f} fetches a day: {plan['refresh_per_day']:,.0f} "
@@ -26,18 +27,19 @@ def print_plan(plan: dict[str, Any]) -> None:
         print_lines(f"unread:  {_discovery(plan['discovery'], plan['orders_discovery'])}")
 
 
-def _how_sure(plan: dict[str, Any]) -> str:
+def _how_sure(plan: PlanFigures) -> str:
     """Return the range of the freshness in words."""
     low, high = plan["freshness_low"], plan["freshness_high"]
     return f" ({low:.0%} to {high:.0%})"
 
 
-def _discovery(learnt: dict[str, Any], orders: int) -> str:
+def _discovery(learnt: DiscoveryFigures, orders: int) -> str:
     """Return how unread pages were chosen, in words."""
     exploring = learnt["orders_exploring"]
     text = f"{orders - exploring:,} by worth, {exploring:,} to explore (at most {learnt['exploring_share']:.0%}"
-    if learnt["credit_others"]:
-        times = learnt["credit_explored"] / learnt["credit_others"]
+    explored, others = learnt["credit_explored"], learnt["credit_others"]
+    if explored is not None and others:
+        times = explored / others
         text += f": explored pages have brought {times:.2g} times as much as others"
     return text + ")"
 

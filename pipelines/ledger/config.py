@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from opicflow.pipelines.ledger.errors import ConfigRefused
 from opicflow.pipelines.refresh.orders import DELAY_BOUNDS, PER_HOUR_BOUNDS
@@ -452,6 +452,6 @@ def _is_number(value: object, least: float, most: float) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= most
 
 
-def is_whole(value: object, least: float, most: float) -> bool:
+def is_whole(value: object, least: float, most: float) -> TypeGuard[int]:
     """Whether a value is a whole number within bounds, of Python's own type: no truth value, no numpy scalar."""
     return type(value) is int and least <= value <= most

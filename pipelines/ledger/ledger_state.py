@@ -159,7 +159,7 @@ def new_state(shard: int, shards: int, page_ids: PageIds) -> LedgerState:
     return LedgerState({}, peers, Times(), Credits(), Policies(page_ids=page_ids), {}, 0)
 
 
-def encode_state(state: LedgerState, config: LedgerConfig, shard: int, ranges: ShardRanges) -> dict[str, Any]:
+def encode_state(state: LedgerState, config: LedgerConfig, shard: int, ranges: ShardRanges) -> dict[str, object]:
     """The state as plain values, for the manifest of a snapshot.
 
     Ranges of equal width are left out, and reviews if discovery is not learnt.
@@ -205,7 +205,7 @@ def decode_state(values: dict[str, Any], page_ids: PageIds) -> LedgerState:
     )
 
 
-def _encode_peer(peer: Peer) -> list[Any]:
+def _encode_peer(peer: Peer) -> list[object]:
     return [peer.sent_total, peer.sent_digest, _encode_gossip(peer.gossip)]
 
 
@@ -213,7 +213,7 @@ def _decode_whole_cut(second: int, gossip: list[Any] | None) -> WholeCut:
     return WholeCut(None if gossip is None else decode_gossip(gossip), second)
 
 
-def _encode_mark(mark: Mark) -> list[Any]:
+def _encode_mark(mark: Mark) -> list[object]:
     ahead = [[first_id, last_id, *position] for first_id, last_id, position in mark.ahead]
     return [*mark.position, mark.total, mark.digest, mark.counted_from, mark.uncounted, ahead]
 
@@ -237,7 +237,7 @@ def decode_gossip(values: list[Any]) -> Gossip:
     return Gossip(**{**given, "residuals": decode_residual_sums(given["residuals"])})
 
 
-def _encode_gossip(gossip: Gossip | None) -> list[Any] | None:
+def _encode_gossip(gossip: Gossip | None) -> list[object] | None:
     if gossip is None:
         return None
     residuals = gossip.residuals and list(plain(gossip.residuals).values())
@@ -277,7 +277,7 @@ def take_judged(reviews: Reviews, columns: dict[str, Array], sizes: list[int]) -
     ]
 
 
-def _encode_reviews(reviews: Reviews) -> dict[str, Any]:
+def _encode_reviews(reviews: Reviews) -> dict[str, object]:
     discovery = reviews.discovery
     credits = (discovery.credit_explored, discovery.credit_others)
     return {

@@ -15,7 +15,6 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from opicflow.connectors.files.whole_file import sync_folder, whole_file
 from opicflow.pipelines.ledger import Ledger
@@ -23,7 +22,7 @@ from opicflow.pipelines.replay.final_plan import final_ranks, importance_for_pla
 from opicflow.pipelines.replay.state import StateFolder, read_ledger
 from opicflow.pipelines.results.part_files import part_paths, read_part
 from opicflow.pipelines.stages.outputs import FINAL_IMPORTANCE, FINAL_ORDERS, FINAL_SCHEDULE
-from opicflow.pipelines.stages.publish import everything, pack_orders
+from opicflow.pipelines.stages.publish import PlanFigures, everything, pack_orders
 from opicflow.pipelines.stages.rules import Rules
 from opicflow.schemas.columns import unpack
 from opicflow.schemas.policy_json import policy_to_json
@@ -43,13 +42,13 @@ class Answers:
     schedules: Sequence[bytes]
     """All pages whose URL is known."""
     orders: bytes
-    plan: dict[str, Any]
+    plan: PlanFigures
     policies: Sequence[dict[str, object]]
     """The policies in force, in the order in which they were stated."""
 
 
 def write_answers(
-    state: Path, snapshot: str, work: Path, plan: dict[str, Any], policies: Sequence[dict[str, object]]
+    state: Path, snapshot: str, work: Path, plan: PlanFigures, policies: Sequence[dict[str, object]]
 ) -> None:
     """Move the final parts of a run from its work folder to the answers of its last snapshot."""
     answers = _folder(state, snapshot)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from opicflow.pipelines.ledger.plan.schedule import cost_of
 from opicflow.pipelines.ledger.plan.survey import Survey
 from opicflow.pipelines.refresh.rates import latest_intervals
 from opicflow.pipelines.refresh.strategies import freshness_range
-from opicflow.pipelines.stages.publish import ROWS_PER_PART, pack_orders, pack_schedules
+from opicflow.pipelines.stages.publish import ROWS_PER_PART, DiscoveryFigures, PlanFigures, pack_orders, pack_schedules
 from opicflow.schemas.arrays import Floats
 
 _PAGES_AT_ONCE = 1 << 20
@@ -59,7 +58,7 @@ def order_parts(ledger: Ledger, planned: Plan) -> Iterator[bytes]:
         yield pack_orders(ledger, planned, slice(first, first + _ORDERS_PER_PART))
 
 
-def plan_in_words(ledger: Ledger, planned: Plan, refresh: RefreshConfig | None = None) -> dict[str, Any]:
+def plan_in_words(ledger: Ledger, planned: Plan, refresh: RefreshConfig | None = None) -> PlanFigures:
     """Return a plan in numbers: the bandwidth, the costs, and the orders.
 
     `refresh`: the options of the plan, if they are not those of the ledger.
@@ -67,7 +66,7 @@ def plan_in_words(ledger: Ledger, planned: Plan, refresh: RefreshConfig | None =
     survey, schedule = planned.survey, planned.schedule
     costs = cost_of(survey, schedule, (refresh or ledger.config.refresh).alpha)
     low, high = freshness_range(survey.wanted, survey.changes_error[survey.sharing], schedule.allocation.frequencies)
-    return {
+    figures: PlanFigures = {
         "policy": refresh.strategy if refresh else ledger.budget().strategy,
         "bandwidth_per_day": round(schedule.refresh_per_day + schedule.discovery_per_day, 6),
         "cycle_hours": (refresh or ledger.config.refresh).cycle_hours,
@@ -84,8 +83,10 @@ def plan_in_words(ledger: Ledger, planned: Plan, refresh: RefreshConfig | None =
         "orders": len(planned.orders.rows),
         "orders_refresh": planned.orders.refreshed,
         "orders_discovery": planned.orders.discovered,
-        **({} if survey.worth is None else {"discovery": _discovery_in_words(ledger, planned)}),
     }
+    if survey.worth is not None:
+        figures["discovery"] = _discovery_in_words(ledger, planned)
+    return figures
 
 
 def _observed_freshness(ledger: Ledger, survey: Survey) -> float | None:
@@ -100,14 +101,18 @@ def _observed_freshness(ledger: Ledger, survey: Survey) -> float | None:
     return round(fresh / known, 6) if known else None
 
 
-def _discovery_in_words(ledger: Ledger, planned: Plan) -> dict[str, Any]:
+def _discovery_in_words(ledger: Ledger, planned: Plan) -> DiscoveryFigures:
     """Return what discovery has learnt, and how many of its orders explore."""
     learnt = ledger.discovery
-    credits = {"credit_explored": learnt.credit_explored, "credit_others": learnt.credit_others}
     return {
         "orders_exploring": int((planned.orders.by == EXPLORING).sum()),
         "exploring_share": round(learnt.share, 6),
         "siblings_weight": round(learnt.siblings_weight, 6),
         "exploring_bonus": learnt.rule.bonus,
-        **{name: round(credit, 6) if np.isfinite(credit) else None for name, credit in credits.items()},
+        "credit_explored": _rounded(learnt.credit_explored),
+        "credit_others": _rounded(learnt.credit_others),
     }
+
+
+def _rounded(credit: float) -> float | None:
+    return round(credit, 6) if np.isfinite(credit) else None

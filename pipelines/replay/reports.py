@@ -10,6 +10,7 @@ from typing import Any
 from opicflow.pipelines.results.part_files import part_paths, read_part
 from opicflow.pipelines.stages.decoded_batch import SourceProgress
 from opicflow.pipelines.stages.outputs import REPORT, Output
+from opicflow.pipelines.stages.publish import PlanFigures
 from opicflow.schemas.plain_values import Natural, read_plain
 
 RefusedPolicy = tuple[dict[str, object], str]
@@ -64,7 +65,7 @@ class Report:
     """For each last outcome of pages, the share of the cash on such pages."""
     audit: dict[str, Any] = field(default_factory=dict)
     """At the end, the accounts of the ledger as an `Audit` record has them."""
-    plan: dict[str, Any] = field(default_factory=dict)
+    plan: PlanFigures = field(default_factory=PlanFigures)
     """At the end, the plan in numbers."""
     refused_to_come: list[RefusedPolicy] = field(default_factory=list)
     """The policies that will be refused when their time comes."""

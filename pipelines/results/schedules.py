@@ -17,6 +17,7 @@ from opicflow.pipelines.ledger import Ledger, Plan, RefreshConfig
 from opicflow.pipelines.ledger.plan.schedule import cost_of
 from opicflow.pipelines.ledger.plan.survey import DECIDED_BY, Budget
 from opicflow.pipelines.refresh.strategies import STRATEGIES, freshness_range
+from opicflow.pipelines.stages.publish import PlanFigures
 from opicflow.schemas.arrays import Floats, Ints
 from opicflow.schemas.dates import iso_time
 
@@ -82,7 +83,7 @@ def compared(
         )
 
 
-def plan_notes(plan: dict[str, Any]) -> list[str]:
+def plan_notes(plan: PlanFigures) -> list[str]:
     """Return a sentence for each wish that a plan, as in a summary, could not fulfil."""
     return [f"refresh: {why}." for why in plan["why"].split("; ") if why]
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal, get_args
 
 from opicflow.pipelines.serve.view import SPANS, View
 
+_PlanFigure = Literal[
+    "freshness", "freshness_low", "freshness_high", "freshness_observed", "bandwidth_per_day", "orders"
+]
 _LIGHTS = {"right": 0, "look": 1, "wrong": 2}
 
 
@@ -42,8 +46,9 @@ def _lines(view: View) -> Iterator[str]:
     yield gauge("log_end_seconds", "The last time in the log, in seconds since 1970", view.time_ms // 1000 or None)
     for name, count in view.counts.items():
         yield gauge(f"events_{name.removeprefix('events_')}", f"Counted: {name}", count)
-    for name in ("freshness", "freshness_low", "freshness_high", "freshness_observed", "bandwidth_per_day", "orders"):
-        yield gauge(f"plan_{name}", f"Of the plan: {name.replace('_', ' ')}", view.plan.get(name))
+    part: _PlanFigure
+    for part in get_args(_PlanFigure):
+        yield gauge(f"plan_{part}", f"Of the plan: {part.replace('_', ' ')}", view.plan.get(part))
     known = [check for check in view.light.checks if check.is_right is not None]
     if known:
         yield "# HELP opicflow_check A check of the books: 1 right, 0 not\n# TYPE opicflow_check gauge\n"

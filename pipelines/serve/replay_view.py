@@ -12,6 +12,7 @@ from opicflow.pipelines.results.record_columns import pages_of
 from opicflow.pipelines.serve.page_table import PageTable
 from opicflow.pipelines.serve.sources import examples_of, moments, options_of, title_of
 from opicflow.pipelines.serve.view import View
+from opicflow.pipelines.stages.publish import PlanFigures
 
 if TYPE_CHECKING:
     from opicflow.pipelines.replay.runner import ReplayResult
@@ -31,7 +32,7 @@ def view_of_replay(result: ReplayResult, inputs: Sequence[str]) -> View:
         version=version("opicflow"),
         table=table,
         counts={name: summary.get(name) for name in _COUNTS},
-        plan=summary["plan"] or {},
+        plan=summary["plan"] or PlanFigures(),
         known_read=summary["pages_read"],
         certificate=summary.get("certificate", table.moment.get("certificate")),
         drift=summary["drift"],

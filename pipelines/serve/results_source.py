@@ -23,6 +23,7 @@ from opicflow.pipelines.serve.page_table import PageTable
 from opicflow.pipelines.serve.record_rows import IMPORTANCE, ORDERS, SCHEDULES, Column, Row, columns_of, milliseconds
 from opicflow.pipelines.serve.sources import RereadView, examples_of
 from opicflow.pipelines.serve.view import View
+from opicflow.pipelines.stages.publish import PlanFigures
 from opicflow.schemas.columns import Texts
 from opicflow.schemas.urls import named_page
 
@@ -83,7 +84,7 @@ class ResultsSource:
             version=version("opicflow"),
             table=table,
             counts={name: summary.get(name) for name in _COUNTS},
-            plan=summary.get("plan") or {},
+            plan=summary.get("plan") or PlanFigures(),
             known_read=summary.get("pages_read"),
             certificate=summary.get("certificate", table.moment.get("certificate")),
             drift=summary.get("drift"),

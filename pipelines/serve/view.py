@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from heapq import nsmallest
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from opicflow.pipelines.serve import wording
 from opicflow.pipelines.serve.books import MOST_REJECTED, Check, Light, light_of, proven_ranks
 from opicflow.pipelines.serve.page_policies import policies_of_page
 from opicflow.pipelines.serve.page_table import NEVER, RISING, Filter, PageTable
+from opicflow.pipelines.stages.publish import PlanFigures
 from opicflow.schemas.arrays import Ints
 from opicflow.schemas.dates import time_ms
 from opicflow.schemas.records import Policy
@@ -117,7 +118,7 @@ class View:
     version: str
     table: PageTable
     counts: dict[str, int | None] = field(default_factory=dict)
-    plan: dict[str, Any] = field(default_factory=dict)
+    plan: PlanFigures = field(default_factory=PlanFigures)
     known_read: int | None = None
     """The number of pages that were read, by the ledger."""
     certificate: float | None = None
@@ -327,7 +328,7 @@ class View:
         named = [(Outcome(i).name, count) for i, count in enumerate(counts) if count]
         return sorted(named, key=lambda one: -one[1])
 
-    def policies_of(self, row: int) -> list[dict[str, Any]] | None:
+    def policies_of(self, row: int) -> list[dict[str, object]] | None:
         """The policies that are about the page at a row, the latest first; None: they are not known."""
         if self.policies is None:
             return None
@@ -360,7 +361,7 @@ class View:
         ends = sorted({*days[:1], *days[-1:], wording.iso(self.time_ms)[:10]} - {""})
         return "" if not ends else ends[0] if len(ends) == 1 else f"{ends[0]} to {ends[-1]}"
 
-    def movers(self, which: str, count: int = 6) -> list[dict[str, Any]]:
+    def movers(self, which: str, count: int = 6) -> list[dict[str, object]]:
         """The pages that rise or fall fastest among the first thousand: far down every change is large."""
         wanted = Filter(rising=which == "rising", falling=which == "falling")
         growth = self.table.growth[:_MOST_MOVERS] * (1 if wanted.rising else -1)

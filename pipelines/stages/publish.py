@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -26,6 +26,39 @@ _SHARE_AT_ONCE, _PAGES_AT_ONCE = 16, 1 << 22
 _LEFT_OUT = ("known",)
 FLOWING = (Outcome.FETCHED, Outcome.REDIRECTED, Outcome.ALIASED)
 """Last outcomes of pages that pass on their cash at their next visit."""
+
+
+class DiscoveryFigures(TypedDict):
+    """What discovery has learnt, and how many of its orders explore."""
+
+    orders_exploring: int
+    exploring_share: float
+    siblings_weight: float
+    exploring_bonus: float
+    credit_explored: float | None
+    credit_others: float | None
+
+
+class PlanFigures(TypedDict, total=False):
+    """A plan in numbers, as summaries have it. Without a plan there are none; `discovery` is that of learnt ones."""
+
+    policy: str
+    bandwidth_per_day: float
+    cycle_hours: float
+    refresh_per_day: float
+    discovery_per_day: float
+    feasible: bool
+    why: str
+    pages_refreshed: int
+    freshness: float
+    freshness_low: float
+    freshness_high: float
+    freshness_observed: float | None
+    obsolescence: float | None
+    orders: int
+    orders_refresh: int
+    orders_discovery: int
+    discovery: DiscoveryFigures
 
 
 def pack_estimates(

@@ -7,7 +7,7 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.options import (
@@ -25,6 +25,7 @@ from opicflow.schemas.dates import iso_time
 
 if TYPE_CHECKING:
     from opicflow.pipelines.results.schedules import Compared
+    from opicflow.pipelines.stages.publish import PlanFigures
 
 EXAMPLES = """examples:
   opicflow schedule --state state                      the fetches of tomorrow, with the options of the state
@@ -49,7 +50,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 class _Plan:
     """A plan in words, its orders as packed columns, and all strategies side by side where they were requested."""
 
-    summary: dict[str, Any]
+    summary: PlanFigures
     orders: bytes
     compared: Sequence[Compared] = ()
     note: str = ""

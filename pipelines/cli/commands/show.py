@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.options import add_json, add_kafka_options, add_state_options, state_of
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from opicflow.pipelines.replay.answers import Answers
     from opicflow.pipelines.results.reasons import Payer, Reasons
     from opicflow.pipelines.results.record_columns import Pages
+    from opicflow.pipelines.stages.publish import PlanFigures
 
 _MOST_SHOWN = 10
 _LEAST_SHOWN = 0.0005
@@ -294,7 +295,7 @@ def _visits(seen: SeenChanges) -> list[str]:
     return lines
 
 
-def _worth(page: Pages, plan: dict[str, Any]) -> dict[str, Any]:
+def _worth(page: Pages, plan: PlanFigures) -> dict[str, float]:
     """Return why an unread page comes sooner or later than by its importance; empty for others."""
     from opicflow.pipelines.ledger.plan.survey import DISCOVERY
 
@@ -313,7 +314,7 @@ def _worth(page: Pages, plan: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _worth_rows(worth: dict[str, Any]) -> list[tuple[str, str]]:
+def _worth_rows(worth: dict[str, float]) -> list[tuple[str, str]]:
     """Return the same in words."""
     if not worth:
         return []
@@ -336,7 +337,12 @@ def _bound(page: Pages) -> str:
     return "" if certificate is None else f"; certified: all errors together are at most {certificate:.2g}"
 
 
-def _payers(parts: Sequence[bytes], page: Pages) -> list[dict[str, Any]]:
+class _Payer(TypedDict):
+    url: str
+    part: float
+
+
+def _payers(parts: Sequence[bytes], page: Pages) -> list[_Payer]:
     """Return the pages that pay a page most, where links are remembered."""
     import numpy as np
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import fields
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -84,7 +84,7 @@ _TIMES = {one.name for one in fields(Times)}
 _REVIEWS = {"second", "read", "share", "seen", "followed", "credits", "waiting"}
 
 
-def state_problem(state: dict[str, Any], config: LedgerConfig, shard: int, shards: int) -> str:
+def state_problem(state: dict[str, object], config: LedgerConfig, shard: int, shards: int) -> str:
     """The first problem of the state that is not columns; empty if there is none."""
     has = {"reviews": config.learns_discovery, "whole_cut": config.cut_seconds > 0}
     if set(state) - {"first_ids", *has} != _STATE or any((one in state) != has[one] for one in has):
@@ -182,7 +182,7 @@ def lost_problem(book: Book, ids: Array, amounts: Array) -> str:
     return ""
 
 
-def _is_mark(mark: Any) -> bool:
+def _is_mark(mark: object) -> bool:
     return (
         type(mark) is list
         and len(mark) == 8
@@ -197,7 +197,7 @@ def _is_mark(mark: Any) -> bool:
     )
 
 
-def _is_ahead(values: list[Any]) -> bool:
+def _is_ahead(values: list[object]) -> bool:
     first_id, last_id, *position = values
     return (
         is_whole(first_id, 0, _WRAP - 1)
@@ -206,7 +206,7 @@ def _is_ahead(values: list[Any]) -> bool:
     )
 
 
-def _is_peer(peer: list[Any], shards: int, is_certified: bool) -> bool:
+def _is_peer(peer: list[object], shards: int, is_certified: bool) -> bool:
     gossip = peer[3]
     return (
         is_whole(peer[0], 0, _MOST)
@@ -217,7 +217,7 @@ def _is_peer(peer: list[Any], shards: int, is_certified: bool) -> bool:
     )
 
 
-def _is_whole_cut(values: Any, shards: int, is_certified: bool) -> bool:
+def _is_whole_cut(values: object, shards: int, is_certified: bool) -> bool:
     return (
         type(values) is list
         and len(values) == 2
@@ -226,11 +226,11 @@ def _is_whole_cut(values: Any, shards: int, is_certified: bool) -> bool:
     )
 
 
-def _is_stored_gossip(gossip: Any, shards: int, is_certified: bool) -> bool:
+def _is_stored_gossip(gossip: object, shards: int, is_certified: bool) -> bool:
     return gossip is None or (type(gossip) is list and is_gossip(decode_gossip(gossip), shards, is_certified))
 
 
-def _times_problem(times: Any) -> str:
+def _times_problem(times: object) -> str:
     if type(times) is not dict or set(times) != _TIMES:
         return "its times have other parts"
     if not is_whole(times["sweep_received"], 0, MOST_CASH):
@@ -251,10 +251,10 @@ def _times_problem(times: Any) -> str:
     return "its days are out of order" if any(a[0] >= b[0] for a, b in pairwise(days)) else ""
 
 
-def _policies_problem(values: Any, categories: int) -> str:
+def _policies_problem(values: object, categories: int) -> str:
     if type(values) is not dict or not is_whole(values.get("count"), 0, _MOST):
         return "its policies are none"
-    listed: Any = values.get("publications")
+    listed: object = values.get("publications")
     if not _are_lists(listed, 3) or not all(
         is_whole(number, 1, values["count"]) and is_whole(second, 0, _MOST) for number, second, _ in listed
     ):
@@ -267,7 +267,7 @@ def _policies_problem(values: Any, categories: int) -> str:
     return ""
 
 
-def _budget_problem(values: Any, categories: int) -> str:
+def _budget_problem(values: object, categories: int) -> str:
     if type(values) is not dict or not set(values) <= set(BUDGET_FIELDS):
         return "its budget has other parts"
     if values:
@@ -275,7 +275,7 @@ def _budget_problem(values: Any, categories: int) -> str:
     return ""
 
 
-def _busy_problem(values: Any) -> str:
+def _busy_problem(values: object) -> str:
     if not _are_lists(values, 4) or not all(
         is_whole(host, 1, _WRAP - 1)
         and is_whole(since, 0, _MOST)
@@ -288,7 +288,7 @@ def _busy_problem(values: Any) -> str:
     return "" if hosts == sorted(set(hosts)) else "its hosts that wait are out of order"
 
 
-def _reviews_problem(reviews: Any) -> str:
+def _reviews_problem(reviews: object) -> str:
     """The first problem of what discovery has learnt; None is that of a ledger that does not learn it."""
     if reviews is None:
         return ""
@@ -368,7 +368,7 @@ def discovery_problem(table: Table, book: Book, reviews: Reviews, tick_second: i
     return "" if is_url_order(table, book, stored) else "its order of URLs is another one"
 
 
-def _are_lists(value: Any, length: int) -> bool:
+def _are_lists(value: object, length: int) -> TypeGuard[list[list[Any]]]:
     return type(value) is list and all(type(inner) is list and len(inner) == length for inner in value)
 
 
@@ -413,9 +413,9 @@ def _book_problem(config: LedgerConfig, book: Book, ids: tuple[int, int], unhear
     return ""
 
 
-def _differ(accounts: Any, others: Any, but: tuple[str, ...]) -> bool:
+def _differ(accounts: Array, others: Array, but: tuple[str, ...]) -> bool:
     """Return whether accounts differ, but for some."""
-    return any(accounts[name] != others[name] for name in accounts.dtype.names if name not in but)
+    return any(accounts[name] != others[name] for name in accounts.dtype.names or () if name not in but)
 
 
 def _length_problem(config: LedgerConfig, table: Table, book: Book, links: Array) -> str:

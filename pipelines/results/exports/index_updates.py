@@ -7,7 +7,7 @@ that is not there fails alone, with status 404, and makes none.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import orjson
@@ -38,11 +38,11 @@ def order_updates(job: ExportJob) -> Iterator[bytes]:
         yield _bulk(job, some, lambda row: _next_fetch(row.fetch_ms))
 
 
-def _next_fetch(time_ms: int | None) -> dict[str, Any]:
+def _next_fetch(time_ms: int | None) -> dict[str, str | None]:
     return {"nextFetchDate": None if time_ms is None else iso_time(time_ms)}
 
 
-def _bulk(job: ExportJob, rows: list[Any], fields: Callable[[Any], dict[str, Any]]) -> bytes:
+def _bulk(job: ExportJob, rows: list[Any], fields: Callable[[Any], Mapping[str, object]]) -> bytes:
     key_of = None if job.routing == "none" else queue_key(job.routing)
     lines = []
     for row in rows:

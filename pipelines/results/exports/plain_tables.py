@@ -28,7 +28,7 @@ def json_table(job: ExportJob) -> Iterator[bytes]:
         yield b"".join(orjson.dumps(one, option=orjson.OPT_APPEND_NEWLINE) for one in objects)
 
 
-def _with_times(job: ExportJob) -> Iterator[list[Sequence[Any]]]:
+def _with_times(job: ExportJob) -> Iterator[list[Sequence[object]]]:
     """Yield the rows with their times as text."""
     columns = job.rows.columns
     times = [number for number, name in enumerate(columns) if COLUMN_TYPES[job.kind][name].is_time]
@@ -36,14 +36,14 @@ def _with_times(job: ExportJob) -> Iterator[list[Sequence[Any]]]:
         yield [_with_texts(row[: len(columns)], times) for row in some]
 
 
-def _with_texts(row: Sequence[Any], times: Sequence[int]) -> list[Any]:
+def _with_texts(row: Sequence[Any], times: Sequence[int]) -> list[object]:
     values = list(row)
     for number in times:
         values[number] = text_of_time(values[number])
     return values
 
 
-def _csv(rows: Sequence[Sequence[Any]]) -> bytes:
+def _csv(rows: Sequence[Sequence[object]]) -> bytes:
     text = io.StringIO(newline="")
     csv.writer(text).writerows(rows)
     return text.getvalue().encode()
