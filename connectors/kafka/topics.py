@@ -346,7 +346,7 @@ def make(connection: Connection, wanted: Sequence[TopicSpec], replication: int |
         replicas = replication or min(MOST_REPLICAS, before.brokers)
         if replicas > before.brokers:
             raise KafkaRefused(
-                f"--replication {replicas}: the cluster has only {before.brokers} brokers: give a smaller number"
+                f"--replication {replicas}: the brokers of the cluster are {before.brokers}: give a smaller number"
             )
         if not missing:
             return Made(frozenset(), before)

@@ -90,6 +90,8 @@ class Parser(argparse.ArgumentParser):
         if not word.startswith("-") or word == "-":
             return f"unexpected argument {word[:80]!r}"
         word = word.partition("=")[0][:80]
+        if word.removeprefix("--") in (self.get_default("settings") or {}):
+            return f"unknown option {word}: it is given by --set {word.removeprefix('--')}=VALUE"
         known = [
             option for action in self._actions if action.help != argparse.SUPPRESS for option in action.option_strings
         ]

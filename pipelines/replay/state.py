@@ -194,7 +194,7 @@ class StateFolder:
                 raise StateRefused(f"{path}: cannot be made ({problem.strerror}): name another folder") from None
         elif not (path / "state.json").exists():
             raise StateRefused(f"{path}: no state of a replay: make one with opicflow replay LOG --state {path}")
-        with locked_folder(path, "another replay: wait for it", StateRefused, FolderInUse):
+        with locked_folder(path, "another replay or frontier: wait for it", StateRefused, FolderInUse):
             remove_leftovers(path, r"state\.json")
             remove_leftovers(path / "work", ".*")
             yield cls(path)

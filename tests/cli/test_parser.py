@@ -84,6 +84,10 @@ def test_help_is_in_colour_on_a_terminal_and_plain_in_a_pipe() -> None:
         (["tpo"], "opicflow: unknown command 'tpo': do you mean top? (see opicflow --help)"),
         (["top", "--unraed"], "opicflow top: unknown option --unraed: do you mean --unread? (see opicflow top --help)"),
         (["top", "--zzz"], "opicflow top: unknown option --zzz (see opicflow top --help)"),
+        (
+            ["replay", "log", "--cycle", "3"],
+            "opicflow replay: unknown option --cycle: it is given by --set cycle=VALUE (see opicflow replay --help)",
+        ),
         (["schedule", "extra"], "opicflow schedule: unexpected argument 'extra' (see opicflow schedule --help)"),
         (
             ["graph", "bild"],

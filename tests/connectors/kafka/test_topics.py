@@ -300,7 +300,7 @@ def test_in_a_hosted_cluster_a_reject_can_hold_any_event() -> None:
 
 def test_a_topic_that_cannot_be_created_is_refused(kafka: LocalKafka, topic_prefix: str) -> None:
     connection = Connection(kafka.brokers)
-    with pytest.raises(KafkaRefused, match="--replication 2: the cluster has only 1 brokers"):
+    with pytest.raises(KafkaRefused, match="--replication 2: the brokers of the cluster are 1"):
         make(connection, specs(topic_prefix), replication=2)
     with pytest.raises(KafkaRefused, match="not a valid topic name"):
         make(connection, specs("no good "))
