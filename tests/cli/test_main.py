@@ -568,8 +568,8 @@ def test_an_interrupted_replay_leaves_no_partial_file(
         str(tmp_path),
         "--report",
         str(tmp_path / "r.html"),
-        "--segment-mb",
-        "4",
+        "--set",
+        "segment-mb=4",
     ]
     process = subprocess.Popen(
         [*COMMAND, *arguments, "--quiet"],

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from opicflow.connectors.kafka import connection, topics
+from opicflow.connectors.kafka import connection, partitions
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.publisher import Publisher, partition_of
 from opicflow.connectors.kafka.record_reader import Arrived
@@ -73,7 +73,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
             yield batch() if callable(batch) else batch
 
     monkeypatch.setattr(import_module("opicflow.connectors.kafka.record_reader"), "batches", batches)
-    monkeypatch.setattr(topics, "partition_count", lambda connection, topic: 8)
+    monkeypatch.setattr(partitions, "partitions_of_topic", lambda connection, topic: ("an id", 8))
     return found
 
 

@@ -47,12 +47,12 @@ SNAPSHOTS = {
     "interpolation-1-plain": "64d1844d3ae250f4002dcbeb392a8b1c",
 }
 ENTRIES = {
-    "crawl": "a023b3f570ec4ae38b7aed13d2eaea3b",
-    "transfers": "31c687e23eabbabff5cc5ec4cdd3d94f",
-    "certified": "787243269e1756c23513401882899788",
+    "crawl": "a1e3cb0b74aaf71f4983aded3c9525e7",
+    "transfers": "d155587d05006fb9e1d65078b624c4b9",
+    "certified": "0a2e2779d7051448f00ff25225488f55",
     "policy": "3bf779317f252b24d1c0d835a9b1fdb6",
     "policy of nothing": "a9ae9d5f71e8698e45bc4f834913fa1a",
-    "tick": "fe4f180532f895617f585b1f1fa0d25e",
+    "tick": "b147d741ae5888ec93ce3476e4a49366",
     "control": "25c51c9a28d818d762528eeb7583c235",
 }
 CERTIFIED = {1: "714c136347066386636bc59aa6c9df61", 3: "fe954f9b3b5474e717147f749472f964"}

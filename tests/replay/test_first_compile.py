@@ -26,7 +26,7 @@ kernels = [one for one in gc.get_objects() if isinstance(one, Kernel) and one._m
 used = {{one.__module__ + "." + one.__name__: list(map(str, one._made.signatures)) for one in kernels}}
 print(json.dumps({{name: types for name, types in used.items() if types and ".pipelines." in name}}))
 """
-OF_LARGER_LEDGERS = {"index.move", "recent.fill_side", "opicflow.pipelines.refresh.strategies._root"}
+OF_LARGER_LEDGERS = {"ledger.pages.index.move", "ledger.pages.recent.fill_side", "refresh.strategies._root"}
 """Small kernels, which make room, or choose among pages when not all can be fetched as often as they may."""
 REPLAY = """
 from opicflow.pipelines.cli.main import main
@@ -62,7 +62,7 @@ def test_it_compiles_the_ledger_of_a_replay(history: str) -> None:
         if ".ledger." in name or ".refresh." in name or ".discovery." in name
     }
     assert len(compiled) > 20
-    left = {name.split(".kernels.")[-1] for name, types in missing.items() if types}
+    left = {name.removeprefix("opicflow.pipelines.") for name, types in missing.items() if types}
     assert left <= OF_LARGER_LEDGERS
     assert {name for name, types in compiled.items() if set(types) - set(needed.get(name, []))} == set()
 

@@ -598,8 +598,10 @@ def test_any_consumer_and_any_avro_reader_can_read_importance(
         assert record.key.decode() == page["url"]
         found.append((page["url"], page["importance"]))
     assert found == expected
+    counting = LedgerOptions(history="interpolation")
     with replayed(
-        ReplayRequest(topic=published.topic, to=Destination(with_registry, topic_prefix)), lambda progress: None
+        ReplayRequest(topic=published.topic, to=Destination(with_registry, topic_prefix), counting=counting),
+        lambda progress: None,
     ):
         pass
     framed = raw_records(kafka.brokers, f"{topic_prefix}importance")[len(expected) :]

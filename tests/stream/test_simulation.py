@@ -259,7 +259,7 @@ MUTATIONS: dict[str, Mutation] = {
         patch, KeepLogLedger, "is_usable", "keeper.head == head", "True"
     ),
     "a keeper forgets the cuts that it must report": lambda patch: rewrite(
-        patch, LedgerKeeper, "restore_notes", "_Notes(**notes)", "_Notes(notes['origin'])"
+        patch, LedgerKeeper, "restore_notes", "read_plain(_Notes, notes)", "_Notes(notes['origin'])"
     ),
     "a repeated cut is noted again": lambda patch: rewrite(
         patch, LedgerKeeper, "_apply", "if entry.last and self.ledger.mark(_source_of(entry)) > mark:", "if entry.last:"
