@@ -24,11 +24,14 @@ import pytest
 from scrapy.http import HtmlResponse, Request
 from scrapy.linkextractors import LinkExtractor
 
+from opicflow.connectors.files.crawlers.dispatch import FORMATS as CRAWLERS
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES
+from opicflow.connectors.files.formats import INPUT_FORMATS
 from opicflow.connectors.files.jsonl import decode_jsonl
 from opicflow.pipelines.cli.commands.replay import _request
 from opicflow.pipelines.cli.main import parse
 from opicflow.pipelines.ledger import HISTORIES, Outcome
+from opicflow.pipelines.refresh.strategies import STRATEGIES
 from opicflow.pipelines.replay.segments import SEGMENT_BYTES
 from opicflow.pipelines.stages.decode import _MOST_AHEAD_BYTES
 from opicflow.pipelines.stages.route import Seen, route
@@ -180,6 +183,14 @@ def test_the_guide_names_every_option_and_history() -> None:
     help_ = output_of("replay", "--help")
     assert [option for option in set(re.findall(r"--[a-z-]+", help_)) - {"--help"} if f"`{option}" not in GUIDE] == []
     assert [name for name in HISTORIES if f"`{name}`" not in GUIDE] == []
+
+
+def test_help_and_guides_name_every_strategy_and_every_format_of_a_log() -> None:
+    help_, strategies = output_of("replay", "--help"), Guide("refresh").text
+    assert [name for name in STRATEGIES if name not in help_ or f"`{name}`" not in strategies] == []
+    formats = Guide("other-crawlers").text
+    assert [name for name in INPUT_FORMATS if name not in help_] == []
+    assert [name for name in CRAWLERS if name not in formats] == []
 
 
 # -- docs/reference/formats.md

@@ -10,8 +10,9 @@ from typing import NamedTuple
 import orjson
 
 from opicflow.schemas.crawl_events import CrawlEvent, EventRefused, Reason
-from opicflow.schemas.json_events import kind_of, time_ms_of
+from opicflow.schemas.json_events import FIELD_NAMES, kind_of, time_ms_of
 
+_NAMES_OF_URLS = frozenset(FIELD_NAMES["url"])
 Record = dict[str, object]
 """A record as its crawler wrote it: a JSON object, or a row of CSV by the names of the columns."""
 
@@ -33,10 +34,11 @@ class RecordFormat:
     """A format. A record belongs to it if it has all names of one of the `signs`, and `fits`.
 
     `read` returns the event of a record, None if it is about no page; it raises `EventRefused`. `marks` are the names
-    that distinguish a record from one of ours that also has a URL. Where users name the format, `weak_signs` are
-    enough: records of other formats may have them, too. `lacks` names the data that its logs do not have. `line`: its
-    records may also be lines of text. `link_of` returns the page that the URL of a record was found on, and the URL; an
-    empty list where none is named.
+    that distinguish a record from one of ours that also has a URL; a sign without `url` is that of records which name
+    no URL as ours do. Where users name the format, `weak_signs` are enough: records of other formats may have them,
+    too. `lacks` names the data that its logs do not have, in the words of `opicflow validate`. `line`: its records may
+    also be lines of text. `link_of` returns the page that the URL of a record was found on, and the URL; an empty list
+    where none is named.
     """
 
     name: str
@@ -52,8 +54,10 @@ class RecordFormat:
 
     def recognises(self, record: Record, is_named: bool = False) -> bool:
         """Whether a record is one of this format; `is_named`: users say so."""
+        may_be_ours = not is_named and not _NAMES_OF_URLS.isdisjoint(record)
         found = (*self.signs, *self.weak_signs) if is_named else self.signs
-        return any(sign <= record.keys() for sign in found) and self.fits(record)
+        has_sign = any(sign <= record.keys() and ("url" in sign or not may_be_ours) for sign in found)
+        return has_sign and self.fits(record)
 
 
 def signs(*names: str) -> tuple[frozenset[str], ...]:

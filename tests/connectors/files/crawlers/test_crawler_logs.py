@@ -15,7 +15,9 @@ import pytest
 
 from opicflow.connectors.files import log_reader
 from opicflow.connectors.files.crawlers.dispatch import FORMATS
+from opicflow.connectors.files.event_messages import messages_of_lines
 from opicflow.connectors.files.formats import INPUT_FORMATS, Format, check_name
+from opicflow.connectors.files.jsonl import items_of_lines
 from opicflow.connectors.files.log_reader import FileRange, format_of, read
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.reading import ANY, Reading
@@ -248,9 +250,7 @@ def test_a_log_in_blocks_of_any_size_gives_the_same_items_and_goes_on_at_any_bat
 
 
 @pytest.mark.parametrize("log", EXPECTED)
-@pytest.mark.parametrize(
-    "named", ["heritrix", "stormcrawler", "nutch", "browsertrix", "crawlee", "katana", "common-crawl"]
-)
+@pytest.mark.parametrize("named", FORMATS)
 def test_a_log_whose_format_is_named_wrongly_is_rejected_with_that_name(log: str, named: str) -> None:
     if name_of(log).startswith(named):
         assert items_of(FOLDER / log, Reading(named)) == items_of(FOLDER / log)
@@ -392,6 +392,16 @@ def test_pages_that_urls_were_found_on_are_read_as_links(name: str) -> None:
     has_waiting = name == "katana-links"
     facts = [(f.found_on, f.url) for f in CRAWL.FETCHES if f.found_on and (f.began or has_waiting)]
     assert found == facts
+
+
+@pytest.mark.parametrize("log", sorted(file.name for file in FOLDER.glob("*.jsonl")))
+def test_records_that_have_a_url_of_ours_too_are_read_alike_as_columns_and_one_by_one(log: str) -> None:
+    for line in (FOLDER / log).read_bytes().splitlines():
+        block = json.dumps({**json.loads(line), "url": "https://ours.example/"}).encode() + b"\n"
+        items = [item for _, item in items_of_lines(block, "log", 0)]
+        assert list(messages_of_lines(block, "log", 0, b"").urls) == [
+            item.url.encode() for item in items if isinstance(item, CrawlEvent)
+        ]
 
 
 def test_a_format_that_is_not_known_is_refused_with_the_nearest() -> None:
