@@ -100,7 +100,6 @@ from opicflow.pipelines.ledger.shards.snapshot_checks import (
     announced_problem,
     column_problem,
     discovery_problem,
-    domains_problem,
     judged_problem,
     lost_problem,
     quality_problem,
@@ -684,21 +683,17 @@ class Ledger:
         columns = {
             **columns,
             "urls": contents.urls.resized(contents.url_bytes),
-            **{name: columns[name].view(kind) for name, kind in at.ACCOUNTS.items()},
+            **{name: columns[name].view(kind) for name, kind in at.ACCOUNTS.items() if name in columns},
         }
-        if self.is_certified:
-            columns["sums"] = columns["sums"].view(at.SUMS)
         stored = columns.pop("links")
         sites, counts = (columns.pop(name) for name in snapshots.ANNOUNCED_COLUMNS)
         snapshots.refuse(announced_problem(room.book, sites, counts))
         room.book.announced[sites] = counts
         quality = columns.pop(snapshots.QUALITY_COLUMN)
-        no_limits_yet = room.book.domains
         room.adopt_columns(columns, contents.urls)
         latest, before = (columns[name] for name in snapshots.RECENT_COLUMNS)
         snapshots.refuse(recent_problem(self.config, room.book, latest, before))
         room.set_recent(latest, before)
-        snapshots.refuse(domains_problem(room.book, room.book.domains, no_limits_yet))
         if self.is_certified:
             lost = columns["lost_ids"], columns["lost_amounts"]
             snapshots.refuse(lost_problem(room.book, *lost))

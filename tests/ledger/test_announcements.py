@@ -10,7 +10,7 @@ import pytest
 
 from opicflow.pipelines.ledger import Ledger, LedgerConfig, RefreshConfig, SnapshotRefused
 from opicflow.pipelines.ledger.pages import layout
-from opicflow.pipelines.ledger.pages.announcements import COLUMNS, MOST_COUNTED
+from opicflow.pipelines.ledger.pages.announcements import IN_USE, MOST_COUNTED
 from opicflow.pipelines.ledger.plan.schedule import _waits_after_announcement
 from opicflow.pipelines.ledger.shards.snapshot_checks import announced_problem
 from support.written_crawls import DAY, T0, Crawl, of_page, ordered
@@ -118,7 +118,7 @@ def test_learnt_reliability_is_in_snapshots() -> None:
 
 
 def test_every_site_of_a_shard_has_a_row() -> None:
-    assert Ledger(CONFIG)._room.book.announced.shape == (1 << 16, COLUMNS)
+    assert Ledger(CONFIG)._room.book.announced.shape == (1 << 16, IN_USE + 1)
     assert [len(Ledger(CONFIG, shard, 3)._room.book.announced) for shard in range(3)] == [21846, 21846, 21846]
 
 
@@ -128,11 +128,11 @@ def test_every_site_of_a_shard_has_a_row() -> None:
 )
 def test_stored_counts_that_fit_no_site_are_refused(sites: list[int], rows: int) -> None:
     book = Ledger(CONFIG)._room.book
-    stored = np.ones((rows, COLUMNS), np.float32)
+    stored = np.ones((rows, IN_USE + 1), np.float32)
     assert announced_problem(book, np.array(sites, np.int32), stored)
     stored[:, :4] = np.nan
     assert announced_problem(book, np.arange(rows, dtype=np.int32), stored)
-    assert not announced_problem(book, np.array([1, 7], np.int32), np.ones((2, COLUMNS), np.float32))
+    assert not announced_problem(book, np.array([1, 7], np.int32), np.ones((2, IN_USE + 1), np.float32))
 
 
 def test_a_damaged_row_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

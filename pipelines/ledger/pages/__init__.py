@@ -2,8 +2,9 @@
 
 What is here:
 
-- `layout` declares the columns and accounts (`Table`, `Book`), `room` makes and grows them, `space` is where long ones
-  are: in memory or in mapped files; `refresh_rows` holds what only pages have that were visited or ordered.
+- `layout` declares the columns and accounts (`Table`, `Book`) with `column_kinds`, `room` makes and grows them, `space`
+  is where long ones are: in memory or in mapped files; `refresh_rows` holds what only pages have that were visited or
+  ordered.
 - `index` takes a page id to its slot, `numbers` a slot to the short number that remembered links use.
 - `url_arena` holds URLs, `url_order` their order, `links` the remembered links, `recent` the latest visits, which may
   come twice.

@@ -23,7 +23,6 @@ from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 from opicflow.schemas.pages import SITE_BITS
 
 CHANGED, UNCHANGED, EXPECTED, SURPRISES, IN_USE = range(5)
-COLUMNS = 5
 _SITE_SHIFT = np.uint64(64 - SITE_BITS)
 MOST_COUNTED = 200
 

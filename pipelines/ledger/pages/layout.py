@@ -3,16 +3,19 @@
 A transfer touches only `hot` (page id and cash, 16 bytes that never straddle a cache line) and the id index; a visit
 touches in addition one row of `pages`, one of its history policy, and one of `refresh`, which only pages have that were
 visited or ordered (docs/decisions/memory.md).
+
+Each column is declared once, in the annotation of its field (column_kinds.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import itemgetter
-from typing import Any, NamedTuple
+from operator import attrgetter, itemgetter
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import numpy as np
 
+from opicflow.pipelines.ledger.pages.column_kinds import ColumnKind, measure_width, under
 from opicflow.schemas.arrays import Array, ColumnTuple
 
 PAGE_ROW = np.dtype(
@@ -210,9 +213,6 @@ NOW = _accounts(
 )
 """What the window of the history policy `certified` needs beside its sums: it follows from the log, and is no state."""
 
-ACCOUNTS = {"counts": COUNTS, "clocks": CLOCKS, "rules": RULES, "modes": MODES}
-"""The columns of `Book` that are one row of accounts, each with the type of its row."""
-
 
 def link_numbers(stored: Array) -> Array:
     """The number of remembered links, from values of `link_count`, which are negative where links have weights."""
@@ -257,62 +257,103 @@ P_ABSORBING = 5
 P_CERTIFIED = 6
 
 
+_has_measures = under("fixed", "improved-fixed", "variable")
+_has_links = attrgetter("remember_links")
+_learns = attrgetter("learns_discovery")
+_has_limits = attrgetter("domains.limit_anything")
+
+
 @ColumnTuple.register
 class Table(NamedTuple):
     """The columns, indexed by slot. Columns that a policy or option does not need have no rows."""
 
-    hot: Array  # int64 [n, 2]: page id as bits; cash, or ~cash until the page has had its first transfer
-    pages: Any  # PAGE_ROW [n]: kernels read the fields of a row as attributes
-    refresh_row: Array  # int32 [n]: which row of `refresh` the page has; 0 = none yet
-    interval: Array  # uint16 [n]: between two fetches, as last published, packed (refresh/orders.py); 0 = never
-    refresh: Any  # REFRESH_ROW: the rows of pages; row 0 is all zero, as for pages without a row of their own
-    spans: Array  # float32 [n, 2]: rate and span (interpolation)
-    totals: Array  # int64 [n]: earned units (all), amounts (absorbing), units paid (certified)
-    window: Array  # float64 [n, 2]: the mean of its importance, and the second of its last update (certified)
-    held: Array  # float64 [n]: paper's interpolation
-    measure_cash: Array  # float32 [n, measures], oldest first
-    measure_theta: Array  # uint64 [n, measures]
-    before_theta: Array  # uint64 [n]: the turn clock of the spending before the oldest measure kept
-    url_start: Array  # int64 [n]: 1 + position in the URL arena, 0 = URL not known
-    link_start: Array  # int64 [n]: where the links of its block begin (links.py)
-    link_count: Array  # int32 [n]: links remembered; -1-count where weights follow them
-    found_by: Array  # int32 [n]: 1 + slot of the page whose link led to it first; 0 = none that is known
-    numbers: Array  # int32 [n]: the number of the page (numbers.py); no rows while numbers are slots
-    free: Array  # int64: a stack of free slots
-    id_index: Array  # uint64: tag and slot + 1, open addressing; the last row is the multiplier of its hash
-    id_index_old: Array  # uint64: the index before it grew, while entries still move over
+    free: Annotated[Array, ColumnKind(np.int64, "free")]  # a stack of free slots
+    # page id as bits; cash, or ~cash until the page has had its first transfer
+    hot: Annotated[Array, ColumnKind(np.int64, "slots", 2)]
+    pages: Annotated[Any, ColumnKind(PAGE_ROW, "slots")]  # kernels read the fields of a row as attributes
+    # which row of `refresh` the page has; 0 = none yet
+    refresh_row: Annotated[Array, ColumnKind(np.int32, "slots", is_stored=False)]
+    # between two fetches, as last published, packed (refresh/orders.py); 0 = never
+    interval: Annotated[Array, ColumnKind(np.uint16, "slots", is_stored=False)]
+    # the rows of pages; row 0 is all zero, as for pages without a row of their own; a snapshot has one for every slot
+    refresh: Annotated[Any, ColumnKind(REFRESH_ROW)]
+    spans: Annotated[Array, ColumnKind(np.float32, "slots", 2, under("interpolation"))]  # rate and span
+    # earned units (all), amounts (absorbing), units paid (certified)
+    totals: Annotated[Array, ColumnKind(np.int64, "slots", is_needed=under("all", "absorbing", "certified"))]
+    # the mean of its importance, and the second of its last update
+    window: Annotated[Array, ColumnKind(np.float64, "slots", 2, under("certified"))]
+    held: Annotated[Array, ColumnKind(np.float64, "slots", is_needed=under("paper-interpolation"))]
+    measure_cash: Annotated[Array, ColumnKind(np.float32, "slots", measure_width, _has_measures)]  # oldest first
+    measure_theta: Annotated[Array, ColumnKind(np.uint64, "slots", measure_width, _has_measures)]
+    # the turn clock of the spending before the oldest measure kept
+    before_theta: Annotated[Array, ColumnKind(np.uint64, "slots", is_needed=_has_measures)]
+    url_start: Annotated[Array, ColumnKind(np.int64, "slots")]  # 1 + position in the URL arena, 0 = URL not known
+    # where the links of its block begin (links.py)
+    link_start: Annotated[Array, ColumnKind(np.int64, "slots", is_needed=_has_links)]
+    # links remembered; -1-count where weights follow them
+    link_count: Annotated[Array, ColumnKind(np.int32, "slots", is_needed=_has_links)]
+    # 1 + slot of the page whose link led to it first; 0 = none that is known
+    found_by: Annotated[Array, ColumnKind(np.int32, "slots", is_needed=_learns)]
+    # the number of the page (numbers.py); no rows while numbers are slots
+    numbers: Annotated[Array, ColumnKind(np.int32, is_stored=False)]
+    # tag and slot + 1, open addressing; the last row is the multiplier of its hash
+    id_index: Annotated[Array, ColumnKind(np.uint64, is_stored=False)]
+    # the index before it grew, while entries still move over
+    id_index_old: Annotated[Array, ColumnKind(np.uint64, is_stored=False)]
 
 
 @ColumnTuple.register
 class Book(NamedTuple):
     """The accounts of the shard."""
 
-    counts: Any  # COUNTS [1]
-    clocks: Any  # CLOCKS [1]
-    rules: Any  # RULES [1]
-    modes: Any  # MODES [1]
-    dividends: Array  # int64 [classes]: D
-    class_pages: Array  # int64 [classes]
-    class_weights: Array  # int64 [classes]
-    link_bonus: Array  # int64 [categories], per 1024
-    forgotten: Array  # int64, sorted: ids that must not be learnt again
-    forgotten_until: Array  # int64: the second from which each may
-    urls: Array  # uint8: the URL arena: length (2 bytes, little endian) and bytes of each
-    links: Array  # int32: remembered links, a block for each page (links.py)
-    named: Array  # int32: the slot of each page number, or ~row of an absent page; no rows while numbers are slots
-    absent_ids: Array  # int64: pages of this shard that links lead to, or have led to, and that are not in the ledger
-    absent_amounts: Array  # int64: what links carry to each (certified)
-    absent_numbers: Array  # int32: the number of each; -1 = none
-    absent_index: Array  # int32: row + 1, open addressing by page id
-    store: Any  # STORE [1]
-    outbox_pages: Array  # int64
-    outbox_amounts: Array  # int64
-    sums: Any  # SUMS [1] (certified)
-    now: Any  # NOW [1] (certified)
-    recent: Array  # int64 [2, n]: hashes of recent visits, open addressing, two sides
-    announced: Array  # float32 [sites, 5]: what announcements of changes were worth (announcements.py)
-    url_order: Array  # int32: the slots of pages in the order of their URLs (url_order.py)
-    domains: Array  # int64 [sites, 5]: what unread pages of a domain may be and hold (domain_counts.py)
+    counts: Annotated[Any, ColumnKind(COUNTS, "one")]
+    clocks: Annotated[Any, ColumnKind(CLOCKS, "one")]
+    rules: Annotated[Any, ColumnKind(RULES, "one")]
+    modes: Annotated[Any, ColumnKind(MODES, "one")]
+    dividends: Annotated[Array, ColumnKind(np.int64, "classes")]  # D
+    class_pages: Annotated[Array, ColumnKind(np.int64, "classes")]
+    class_weights: Annotated[Array, ColumnKind(np.int64, "classes")]
+    link_bonus: Annotated[Array, ColumnKind(np.int64, "categories")]  # per 1024
+    forgotten: Annotated[Array, ColumnKind(np.int64)]  # sorted: ids that must not be learnt again
+    forgotten_until: Annotated[Array, ColumnKind(np.int64)]  # the second from which each may
+    sums: Annotated[Any, ColumnKind(SUMS, "one", is_needed=under("certified"))]
+    outbox_pages: Annotated[Array, ColumnKind(np.int64, "outbox")]
+    outbox_amounts: Annotated[Array, ColumnKind(np.int64, "outbox")]
+    links: Annotated[Array, ColumnKind(np.int32, "link_end")]  # remembered links, a block for each page (links.py)
+    recent: Annotated[Array, ColumnKind(np.int64)]  # [2, n]: hashes of recent visits, open addressing, two sides
+    # the URL arena: length (2 bytes, little endian) and bytes of each
+    urls: Annotated[Array, ColumnKind(np.uint8, "url_end", is_stored=False)]
+    # the slot of each page number, or ~row of an absent page; no rows while numbers are slots
+    named: Annotated[Array, ColumnKind(np.int32, is_stored=False)]
+    # pages of this shard that links lead to, or have led to, and that are not in the ledger
+    absent_ids: Annotated[Array, ColumnKind(np.int64, is_stored=False)]
+    absent_amounts: Annotated[Array, ColumnKind(np.int64, is_stored=False)]  # what links carry to each (certified)
+    absent_numbers: Annotated[Array, ColumnKind(np.int32, is_stored=False)]  # the number of each; -1 = none
+    # row + 1, open addressing by page id
+    absent_index: Annotated[Array, ColumnKind(np.int32, is_stored=False)]
+    store: Annotated[Any, ColumnKind(STORE, "one", is_stored=False)]
+    now: Annotated[Any, ColumnKind(NOW, "one", is_stored=False)]  # (certified)
+    # the slots of pages in the order of their URLs (url_order.py)
+    url_order: Annotated[Array, ColumnKind(np.int32, is_needed=_learns)]
+    # what announcements of changes were worth (announcements.py)
+    announced: Annotated[Array, ColumnKind(np.float32, "sites", 5)]
+    # what unread pages of a domain may be and hold (domain_counts.py)
+    domains: Annotated[Array, ColumnKind(np.int64, "limited sites", DOMAIN_COLUMNS, _has_limits)]
+
+
+def _declared(columns: type[Table | Book]) -> dict[str, ColumnKind]:
+    return {name: hint.__metadata__[0] for name, hint in get_type_hints(columns, include_extras=True).items()}
+
+
+OF_BOOK, OF_TABLE = _declared(Book), _declared(Table)
+_ORDER = list(OF_BOOK)
+_ORDER[Book._fields.index("url_order") : Book._fields.index("url_order")] = OF_TABLE
+COLUMNS = {name: {**OF_BOOK, **OF_TABLE}[name] for name in _ORDER}
+"""All columns, in the order in which a snapshot stores them: those of pages come before the order of URLs."""
+COUNTED = {name: column for name, column in COLUMNS.items() if column.rows in (COUNTS.names or ())}
+"""The columns whose rows in use are one of the counts."""
+ACCOUNTS = {name: column.kind for name, column in OF_BOOK.items() if column.rows == "one" and column.is_stored}
+"""The columns that are one row of accounts, each with the type of its row."""
 
 
 @ColumnTuple.register

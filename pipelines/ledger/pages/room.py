@@ -11,7 +11,6 @@ from copy import copy as copy_of_object
 import numpy as np
 
 from opicflow.pipelines.ledger.config import (
-    MOST_MEASURES,
     SECONDS_PER_DAY,
     Absorbing,
     All,
@@ -23,14 +22,14 @@ from opicflow.pipelines.ledger.config import (
     PaperInterpolation,
     Variable,
 )
-from opicflow.pipelines.ledger.pages import announcements, index, links, numbers, observations, recent, url_arena
+from opicflow.pipelines.ledger.pages import index, links, numbers, observations, recent, url_arena
 from opicflow.pipelines.ledger.pages import layout as at
+from opicflow.pipelines.ledger.pages.column_kinds import fixed_rows, measures_kept
 from opicflow.pipelines.ledger.pages.layout import Book, Scratch, Table, link_numbers
 from opicflow.pipelines.ledger.pages.refresh_rows import take_stored
 from opicflow.pipelines.ledger.pages.space import LongColumn, Space, copy_rows, in_memory, moved
 from opicflow.pipelines.refresh.rates import DEFAULT_CHANGES_PER_DAY, ESTIMATORS
 from opicflow.schemas.arrays import Array, Ints
-from opicflow.schemas.pages import SITE_BITS
 
 _FEWEST_ROWS = 256
 _MOST_VISITS_AHEAD = 1 << 12
@@ -39,16 +38,6 @@ _FEWEST_STALE = 1 << 12
 _BYTES_OF_A_LINK = 4
 _EVERY_ID = (0, (1 << 64) - 1)
 _OF_OPTIONS = ("refresh_row", "interval", "url_start", "link_start", "link_count", "found_by")
-
-
-def measures_kept(config: LedgerConfig) -> tuple[int, int]:
-    """The most measures that a page keeps, and the fewest that the window leaves it."""
-    history = config.history
-    if isinstance(history, Variable):
-        return history.measures, 0
-    if isinstance(history, ImprovedFixed):
-        return MOST_MEASURES, history.min_measures
-    return (MOST_MEASURES, 0) if isinstance(history, Fixed) else (0, 0)
 
 
 def policy_code(config: LedgerConfig) -> int:
@@ -68,42 +57,14 @@ def policy_code(config: LedgerConfig) -> int:
 
 def columns_used(config: LedgerConfig) -> tuple[str, ...]:
     """The columns with a row for each page that a configuration needs; the others stay without rows."""
-    used = {
-        at.P_ALL: ("totals",),
-        at.P_ABSORBING: ("totals",),
-        at.P_CERTIFIED: ("totals", "window"),
-        at.P_PAPER: ("held",),
-        at.P_INTERPOLATION: ("spans",),
-    }.get(policy_code(config), ("measure_cash", "measure_theta", "before_theta"))
-    links = ("link_start", "link_count") if config.remember_links else ()
-    found_by = ("found_by",) if config.learns_discovery else ()
-    return ("hot", "pages", "refresh_row", "interval", *used, "url_start", *links, *found_by)
+    return tuple(name for name, column in at.OF_TABLE.items() if column.rows == "slots" and column.is_needed(config))
 
 
 def new_table(config: LedgerConfig, multiplier: int = 1) -> Table:
     """An empty table. `multiplier` is that of the index."""
-    most, _ = measures_kept(config)
-    return Table(
-        hot=np.zeros((0, 2), np.int64),
-        pages=np.zeros(0, at.PAGE_ROW),
-        refresh_row=np.zeros(0, np.int32),
-        interval=np.zeros(0, np.uint16),
-        refresh=np.zeros(1, at.REFRESH_ROW),
-        spans=np.zeros((0, 2), np.float32),
-        totals=np.zeros(0, np.int64),
-        window=np.zeros((0, 2), np.float64),
-        held=np.zeros(0, np.float64),
-        measure_cash=np.zeros((0, max(most, 1)), np.float32),
-        measure_theta=np.zeros((0, max(most, 1)), np.uint64),
-        before_theta=np.zeros(0, np.uint64),
-        url_start=np.zeros(0, np.int64),
-        link_start=np.zeros(0, np.int64),
-        link_count=np.zeros(0, np.int32),
-        found_by=np.zeros(0, np.int32),
-        numbers=np.zeros(0, np.int32),
-        free=np.zeros(0, np.int64),
-        id_index=index.empty(_FEWEST_ROWS, multiplier),
-        id_index_old=np.zeros(0, np.uint64),
+    columns = {name: column.empty(config, {}) for name, column in at.OF_TABLE.items()}
+    return Table(**columns)._replace(
+        refresh=np.zeros(1, at.REFRESH_ROW), id_index=index.empty(_FEWEST_ROWS, multiplier)
     )
 
 
@@ -118,8 +79,10 @@ def new_book(
     `multiplier` is that of hash tables.
     """
     history = config.history
-    counts, clocks, rules_row, modes_row = (np.zeros(1, kind) for kind in at.ACCOUNTS.values())
-    rules, modes = rules_row[0], modes_row[0]
+    rows = fixed_rows(config, ids)
+    book = Book(**{name: column.empty(config, rows) for name, column in at.OF_BOOK.items()})
+    book = book._replace(recent=np.zeros((2, _FEWEST_ROWS), np.int64), absent_index=np.zeros(1, np.int32))
+    rules, modes = book.rules[0], book.modes[0]
     rules.window = getattr(history, "window_turns", 1.0)
     rules.min_gaps = getattr(history, "min_gaps", 1.0)
     rules.newcomers = config.newcomer_history and not isinstance(history, (All, Absorbing))
@@ -135,45 +98,12 @@ def new_book(
     modes.cut_per_1000 = config.cut_visits_per_1000_pages
     bounds = np.array(ids, np.uint64).view(np.int64)
     modes.first_id, modes.last_id = bounds[0], bounds[1]
-    clocks[0].theta = clocks[0].theta_start = theta_start
-    classes = 2 * config.categories
-    book = Book(
-        counts=counts,
-        clocks=clocks,
-        rules=rules_row,
-        modes=modes_row,
-        dividends=np.zeros(classes, np.int64),
-        class_pages=np.zeros(classes, np.int64),
-        class_weights=np.zeros(classes, np.int64),
-        link_bonus=np.zeros(config.categories, np.int64),
-        forgotten=np.zeros(0, np.int64),
-        forgotten_until=np.zeros(0, np.int64),
-        urls=np.zeros(0, np.uint8),
-        links=np.zeros(0, np.int32),
-        named=np.zeros(0, np.int32),
-        absent_ids=np.zeros(0, np.int64),
-        absent_amounts=np.zeros(0, np.int64),
-        absent_numbers=np.zeros(0, np.int32),
-        absent_index=np.zeros(1, np.int32),
-        store=np.zeros(1, at.STORE),
-        outbox_pages=np.zeros(0, np.int64),
-        outbox_amounts=np.zeros(0, np.int64),
-        sums=np.zeros(1, at.SUMS),
-        now=np.zeros(1, at.NOW),
-        recent=np.zeros((2, _FEWEST_ROWS), np.int64),
-        announced=np.zeros((_sites(ids), announcements.COLUMNS), np.float32),
-        url_order=np.zeros(0, np.int32),
-        domains=np.zeros((_sites(ids) if config.domains.limit_anything else 0, at.DOMAIN_COLUMNS), np.int64),
-    )
+    book.clocks[0].theta = book.clocks[0].theta_start = theta_start
     if isinstance(history, Certified):
         book.now[0].window_seconds = history.window_days * SECONDS_PER_DAY
     book.store["multiplier"] = np.array([multiplier], np.uint64).view(np.int64)
     set_rules(book, config.damping, config.class_weights, config.link_bonus_per_1024)
     return book
-
-
-def _sites(ids: tuple[int, int]) -> int:
-    return (ids[1] >> (64 - SITE_BITS)) - (ids[0] >> (64 - SITE_BITS)) + 1
 
 
 def set_rules(

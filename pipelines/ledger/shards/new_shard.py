@@ -32,17 +32,13 @@ from opicflow.pipelines.ledger.pages import layout as at
 from opicflow.pipelines.ledger.pages.announcements import IN_USE, MOST_COUNTED
 from opicflow.pipelines.ledger.pages.layout import Book
 from opicflow.pipelines.ledger.pages.refresh_rows import field_of, rows_of
-from opicflow.pipelines.ledger.pages.room import new_book, recent_visits, set_rules
+from opicflow.pipelines.ledger.pages.room import new_book, new_table, recent_visits, set_rules
 from opicflow.pipelines.ledger.pages.space import in_memory
 from opicflow.pipelines.ledger.pages.spans import copy_spans
 from opicflow.pipelines.ledger.shards.snapshot import (
-    ANNOUNCED_COLUMNS,
-    BOOK_COLUMNS,
-    CERTIFIED_COLUMNS,
     NO_QUALITIES,
-    QUALITY_COLUMN,
-    RECENT_COLUMNS,
     SnapshotContent,
+    columns_of,
     links_of,
     stored_columns,
 )
@@ -132,12 +128,12 @@ class NewShard:
             first += len(slots)
         return np.concatenate(found)
 
-    def _quality(self) -> dict[str, Array]:
+    def _quality(self) -> Array:
         """Return the column of qualities, which is empty if all are 1."""
         of_old = [(one, one.slots(self.number)) for one in self._old]
         steps = [one.quality[slots] if len(one.quality) else np.zeros(len(slots), np.uint8) for one, slots in of_old]
         column = np.concatenate(steps)
-        return {QUALITY_COLUMN: column if column.any() else NO_QUALITIES}
+        return column if column.any() else NO_QUALITIES
 
     def _urls(self) -> tuple[Array, Any, int]:
         """Return the starts of URLs, their arena, and its length."""
@@ -204,32 +200,26 @@ class NewShard:
         links = np.zeros(0, np.int64)
         if whole.config.remember_links:
             columns["link_start"], links = self._links()
-        recent = self._recent()
-        book = self._book(len(recent[0]), url_bytes, len(links))
+        book = self._book(url_bytes, len(links))
+        if len(book.domains):
+            book.domains[:] = self._domains(book, columns)
+        judged, none = judged_columns(state.reviews), new_table(whole.config)
+        others = columns_of(whole.config, none, book, judged, self._quality())
+        stored = {
+            **{name: column.copy() for name, column in others.items()},  # views cannot grow
+            **columns,
+            "links": links,
+        }
         content = SnapshotContent(
             json.loads(json.dumps(encode_state(state, whole.config, self.number, whole.ranges))),  # as it is stored
             whole.config,
-            {
-                **{name: _stored(book, name) for name in BOOK_COLUMNS},
-                **(self._certified_columns() if whole.is_certified else {}),
-                "outbox_pages": np.zeros(0, np.int64),
-                "outbox_amounts": np.zeros(0, np.int64),
-                "links": links,
-                **dict(zip(RECENT_COLUMNS, recent, strict=True)),
-                "free": np.zeros(0, np.int64),
-                **columns,
-                **({"url_order": np.zeros(0, np.int32)} if whole.config.learns_discovery else {}),
-                **(judged_columns(state.reviews) if whole.config.learns_discovery else {}),
-                **self._announced(book),
-                **({"domains": self._domains(book, columns)} if len(book.domains) else {}),
-                **self._quality(),
-            },
+            stored,
             urls,
             url_bytes,
         )
         return Ledger.of_content(content, whole.page_ids, finish=_take_sent)
 
-    def _book(self, recent: int, url_bytes: int, link_words: int) -> Book:
+    def _book(self, url_bytes: int, link_words: int) -> Book:
         whole, like = self._whole, self._whole.latest.book
         book = new_book(whole.config, self._ids, int(like.clocks[0].theta_start))
         set_rules(book, None, tuple(like.class_weights.tolist()), tuple(like.link_bonus.tolist()))
@@ -248,11 +238,14 @@ class NewShard:
         counts.openings = self._openings
         if modes.policy in (at.P_ALL, at.P_ABSORBING):
             counts.earned = exact_sum(self._gather("totals"))
-        counts.weighted_pages, counts.shares, counts.recent = self._weighted, self._shares, recent
+        recent = self._recent()
+        counts.weighted_pages, counts.shares, counts.recent = self._weighted, self._shares, np.count_nonzero(recent[0])
         counts.url_end, counts.link_end = url_bytes, link_words
         book.class_pages[:] = self._class_pages
+        self._fill_announced(book.announced)
         forgotten, until = self._forgotten()
-        return book._replace(forgotten=forgotten, forgotten_until=until)
+        book = book._replace(forgotten=forgotten, forgotten_until=until, recent=recent)
+        return self._with_sums(book) if whole.is_certified else book
 
     def _forgotten(self) -> tuple[Ints, Ints]:
         """Return its forgotten pages, and the second from which each may be learnt again: every shard keeps all."""
@@ -263,32 +256,29 @@ class NewShard:
         here = self._is_own(ids) & np.append(True, ids[1:] != ids[:-1])[: len(ids)]
         return ids[here], until[here]
 
-    def _certified_columns(self) -> dict[str, Array]:
-        """Return the sums, and the amounts of links to absent pages. Those to other shards are counted later."""
+    def _with_sums(self, book: Book) -> Book:
+        """Return a book with the sums and the amounts of links to absent pages. Those to others are counted later."""
         ids, amounts = (
             np.concatenate([getattr(one.book, name)[: int(one.book.store[0].absent)] for one in self._old])
             for name in ("absent_ids", "absent_amounts")
         )
-        here = self._is_own(ids) & (amounts != 0)
-        ids, amounts = ids[here], amounts[here]
-        rows = np.flatnonzero(ids != 0)
-        rows = rows[np.argsort(ids[rows])]
-        sums, residuals = np.zeros(1, at.SUMS), self._residuals
-        sums[0].bases, sums[0].paid, sums[0].links = residuals.bases, residuals.paid, residuals.links
-        sums[0].residual, sums[0].residual_size = residuals.residual, residuals.residual_size
-        sums[0].lost, sums[0].lost_rows = exact_sum(amounts), len(rows)
-        sums[0].lost_to_zero = sums[0].lost - exact_sum(amounts[rows])
-        return dict(zip(CERTIFIED_COLUMNS, (at.flat(sums), ids[rows], amounts[rows]), strict=True))
+        here = self._is_own(ids)
+        sums, residuals = book.sums[0], self._residuals
+        sums.bases, sums.paid, sums.links = residuals.bases, residuals.paid, residuals.links
+        sums.residual, sums.residual_size = residuals.residual, residuals.residual_size
+        sums.lost = exact_sum(amounts[here])
+        book.store[0].absent = here.sum()
+        return book._replace(absent_ids=ids[here], absent_amounts=amounts[here])
 
-    def _recent(self) -> tuple[Array, Array]:
-        """Return the hashes of recent visits: those of all old shards that it has pages of."""
+    def _recent(self) -> Array:
+        """Return the hashes of recent visits, by side: those of all old shards that it has pages of."""
         keys = np.unique(np.concatenate([side for one in self._old for side in recent_visits(one.book)]))
-        none = keys[:0]
-        return (keys, none) if len(keys) < self._whole.config.remembered_visits else (none, keys)
+        sides = np.zeros((2, len(keys)), np.int64)
+        sides[int(len(keys) >= self._whole.config.remembered_visits)] = keys
+        return sides
 
-    def _announced(self, book: Book) -> dict[str, Array]:
-        """Return what announcements were worth, by site; that of a divided site goes to each part."""
-        counts = book.announced.copy()
+    def _fill_announced(self, counts: Array) -> None:
+        """Fill in what announcements were worth, by site; that of a divided site goes to each part."""
         for one in self._old:
             to, of = _common_sites(self._ids, (one.first_id, one.last_id))
             counts[to] += one.book.announced[of]
@@ -296,8 +286,6 @@ class NewShard:
         too_many = counted > MOST_COUNTED
         counts[too_many, :IN_USE] *= (MOST_COUNTED / counted[too_many])[:, None].astype(np.float32)
         counts[:, IN_USE] = np.minimum(counts[:, IN_USE], 1)
-        sites = np.flatnonzero(counts.any(axis=1))
-        return dict(zip(ANNOUNCED_COLUMNS, (sites.astype(np.int32), counts[sites]), strict=True))
 
     def _domains(self, book: Book, columns: dict[str, Array]) -> Ints:
         """Return what unread pages of domains may be and hold: a divided domain shares it by page ids."""
@@ -396,11 +384,6 @@ class NewShard:
                 for name in ("page", "explored", "own", "siblings")
             )
         )
-
-
-def _stored(book: Book, name: str) -> Array:
-    column = getattr(book, name)
-    return at.flat(column) if name in at.ACCOUNTS else column
 
 
 def _take_sent(ledger: Ledger) -> None:

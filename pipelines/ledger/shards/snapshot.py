@@ -26,7 +26,7 @@ from opicflow.pipelines.ledger.pages import layout as at
 from opicflow.pipelines.ledger.pages import links
 from opicflow.pipelines.ledger.pages.layout import Book, Table
 from opicflow.pipelines.ledger.pages.refresh_rows import stored_rows
-from opicflow.pipelines.ledger.pages.room import columns_used, new_book, new_table, recent_visits
+from opicflow.pipelines.ledger.pages.room import new_book, new_table, recent_visits
 from opicflow.pipelines.ledger.pages.space import LongColumn, Space, in_memory
 from opicflow.pipelines.ledger.pages.spans import copy_spans
 from opicflow.schemas.arrays import Array, Ints
@@ -50,22 +50,9 @@ WRONG_VALUES = (ArithmeticError, AttributeError, LedgerError, LookupError, Memor
 """The errors that values of a wrong type or size cause where they are used: a snapshot may contain anything."""
 PAYLOAD_BYTES = CHUNK_BYTES - HEAD_BYTES
 
-BOOK_COLUMNS = (
-    "counts",
-    "clocks",
-    "rules",
-    "modes",
-    "dividends",
-    "class_pages",
-    "class_weights",
-    "link_bonus",
-    "forgotten",
-    "forgotten_until",
-)
-CERTIFIED_COLUMNS = ("sums", "lost_ids", "lost_amounts")
 ANNOUNCED_COLUMNS = ("announced_sites", "announced_counts")
 """The worth of announcements."""
-JUDGED_COLUMNS = ("judged_pages", "judged_explored", "judged_own", "judged_siblings")
+JUDGED_COLUMNS = tuple(judged_columns(Reviews()))
 """The pages by which discovery learns; there only where it does, as is the order of URLs."""
 QUALITY_COLUMN = "quality"
 """The steps of the qualities of pages; empty without qualities below 1."""
@@ -146,7 +133,7 @@ def read(chunks: Iterable[bytes], space: Space = in_memory) -> SnapshotContent:
         state = manifest["state"]
         config = LedgerConfig.from_json(state["config"])
         book = new_book(config)
-        empty = _columns(config, new_table(config), book, judged_columns(Reviews()), NO_QUALITIES)
+        empty = columns_of(config, new_table(config), book, judged_columns(Reviews()), NO_QUALITIES)
         shapes = {name: _shape(words, empty[name]) for name, words in manifest["columns"].items()}
         checksums, url_checksums = list(manifest["column_chunks"]), list(manifest["url_chunks"])
         url_bytes = manifest["url_bytes"]
@@ -250,29 +237,29 @@ def _bytes_of(column: Array) -> memoryview:
 
 def stored_columns(config: LedgerConfig) -> tuple[str, ...]:
     """The columns of pages in a snapshot: the refresh rows of all slots, and the others as they are in memory."""
-    columns = ("refresh" if name == "refresh_row" else name for name in columns_used(config))
-    return tuple(name for name in columns if name != "interval")
+    of_pages = {name: column for name, column in at.OF_TABLE.items() if name != "free"}
+    return tuple(name for name, column in of_pages.items() if column.is_stored and column.is_needed(config))
 
 
-def _columns(
+def columns_of(
     config: LedgerConfig, table: Table, book: Book, judged: dict[str, Array], quality: Array
 ) -> dict[str, Array]:
     """Everything that is a ledger's state and a column, but the URLs, in the order of a snapshot."""
-    counts = book.counts[0]
-    return {
-        **{name: at.flat(getattr(book, name)) if name in at.ACCOUNTS else getattr(book, name) for name in BOOK_COLUMNS},
-        **(_certified_columns(book) if book.modes[0].policy == at.P_CERTIFIED else {}),
-        "outbox_pages": book.outbox_pages[: int(counts.outbox)],
-        "outbox_amounts": book.outbox_amounts[: int(counts.outbox)],
-        "links": _NO_WORDS,
-        **dict(zip(RECENT_COLUMNS, recent_visits(book), strict=True)),
-        "free": table.free[: int(counts.free)],
-        **{name: getattr(table, name)[: int(counts.slots)] for name in stored_columns(config)},
-        **({"url_order": book.url_order, **judged} if config.learns_discovery else {}),
-        **_announced_columns(book),
-        **({"domains": book.domains} if len(book.domains) else {}),
-        QUALITY_COLUMN: quality,
+    counts, memory = book.counts[0], {**table._asdict(), **book._asdict()}
+    memory |= {name: at.flat(memory[name]) for name in at.ACCOUNTS}
+    other_forms: dict[str, Callable[[], dict[str, Array]]] = {
+        "sums": lambda: _certified_columns(book),
+        "links": lambda: {"links": _NO_WORDS},
+        "recent": lambda: dict(zip(RECENT_COLUMNS, recent_visits(book), strict=True)),
+        "url_order": lambda: {"url_order": book.url_order, **judged},
+        "announced": lambda: _announced_columns(book),
     }
+    columns: dict[str, Array] = {}
+    for name, column in at.COLUMNS.items():
+        if column.is_stored and column.is_needed(config):
+            in_use = slice(int(counts[column.rows]) if name in at.COUNTED else None)
+            columns |= other_forms[name]() if name in other_forms else {name: memory[name][in_use]}
+    return {**columns, QUALITY_COLUMN: quality}
 
 
 def _announced_columns(book: Book) -> dict[str, Array]:
@@ -290,7 +277,7 @@ def _sources(
         words = sum(block.words for block in _link_blocks(table, book))
     counts = book.counts.copy()
     counts[0].link_end, counts[0].link_stale = words, 0
-    arrays = _columns(config, table, book._replace(counts=counts), judged, quality)
+    arrays = columns_of(config, table, book._replace(counts=counts), judged, quality)
     sources = {name: _Source(column.dtype, column.shape, partial(_alone, column)) for name, column in arrays.items()}
     sources["refresh"] = _Source(table.refresh.dtype, (slots,), partial(stored_rows, table, slots))
     if config.remember_links:
@@ -359,8 +346,7 @@ def _certified_columns(book: Book) -> dict[str, Array]:
     sums = book.sums.copy()
     sums[0].lost_rows = len(rows)
     sums[0].lost_to_zero = book.absent_amounts[carried].sum() - book.absent_amounts[rows].sum()
-    columns = at.flat(sums), book.absent_ids[rows], book.absent_amounts[rows]
-    return dict(zip(CERTIFIED_COLUMNS, columns, strict=True))
+    return {"sums": at.flat(sums), "lost_ids": book.absent_ids[rows], "lost_amounts": book.absent_amounts[rows]}
 
 
 def _pieces(parts: Iterable[memoryview]) -> Iterator[memoryview]:

@@ -28,8 +28,9 @@ from opicflow.pipelines.ledger.entry_checks import MOST_LINKS, is_gossip
 from opicflow.pipelines.ledger.ledger_state import Reviews, Times, decode_gossip
 from opicflow.pipelines.ledger.pages import layout as at
 from opicflow.pipelines.ledger.pages.announcements import IN_USE, MOST_COUNTED
+from opicflow.pipelines.ledger.pages.column_kinds import fixed_rows, measures_kept
 from opicflow.pipelines.ledger.pages.layout import Book, Table
-from opicflow.pipelines.ledger.pages.room import columns_used, measures_kept, new_book
+from opicflow.pipelines.ledger.pages.room import new_book
 from opicflow.pipelines.ledger.pages.url_order import is_url_order
 from opicflow.pipelines.ledger.plan.policies_in_force import BUDGET_FIELDS
 from opicflow.pipelines.ledger.shards.page_checks import PAGE_PROBLEMS, find_page_problem
@@ -129,7 +130,8 @@ def column_problem(
     `links` are the stored ones: the book does not have them yet.
     """
     return (
-        _length_problem(config, table, book, links)
+        _length_problem(config, table, book, links, ids)
+        or _domains_problem(book)
         or _book_problem(config, book, ids, unheard)
         or _page_problem(config, table, book)
         or _arena_problem(config, table, book, links)
@@ -160,15 +162,9 @@ def announced_problem(book: Book, sites: Array, counts: Array) -> str:
     return ""
 
 
-def domains_problem(book: Book, domains: Array, before: Array) -> str:
-    """Return the first fault of the stored limits of domains; empty if there is none.
-
-    `before` is their column in a new book.
-    """
-    if len(domains) != len(before):
-        return "domains with limits are not those of the shard"
+def _domains_problem(book: Book) -> str:
     least, most = np.array([0, 0, 0, -at.UNLIMITED, 0]), np.array([book.counts[0].pages, *[at.UNLIMITED] * 4])
-    if ((domains < least) | (domains > most)).any():
+    if ((book.domains < least) | (book.domains > most)).any():
         return "a limit of a domain is out of bounds"
     return ""
 
@@ -418,27 +414,16 @@ def _differ(accounts: Array, others: Array, but: tuple[str, ...]) -> bool:
     return any(accounts[name] != others[name] for name in accounts.dtype.names or () if name not in but)
 
 
-def _length_problem(config: LedgerConfig, table: Table, book: Book, links: Array) -> str:
-    fresh = new_book(config)
-    fixed = ("counts", "clocks", "rules", "modes", "dividends", "class_pages", "class_weights", "link_bonus")
-    if any(len(getattr(book, name)) != len(getattr(fresh, name)) for name in fixed):
-        return "its accounts are not those of this version"
-    if any(len(getattr(table, name)) != len(table.hot) for name in columns_used(config)):
-        return "its columns differ in length"
-    counts = book.counts[0]
-    lengths = {
-        "slots": len(table.hot),
-        "free": len(table.free),
-        "outbox": len(book.outbox_pages),
-        "link_end": len(links),
-        "url_end": len(book.urls),
-    }
-    if any(counts[name] != length for name, length in lengths.items()) or counts.link_stale:
+def _length_problem(config: LedgerConfig, table: Table, book: Book, links: Array, ids: tuple[int, int]) -> str:
+    counts, columns = book.counts[0], {**table._asdict(), **book._asdict(), "links": links}
+    fixed = fixed_rows(config, ids)
+    if any(len(columns[name]) != fixed.get(column.rows, len(columns[name])) for name, column in at.COLUMNS.items()):
+        return "its accounts are not those of its configuration"
+    needed = {name: column.rows for name, column in at.COUNTED.items() if column.is_needed(config)}
+    if any(len(columns[name]) != counts[rows] for name, rows in needed.items()) or counts.link_stale:
         return "a column is not as long as its count"
     if counts.pages != counts.slots - counts.free or counts.cursor > counts.slots:
         return "its counts of slots do not fit"
-    if len(book.outbox_amounts) != len(book.outbox_pages):
-        return "its outbox has two lengths"
     return ""
 
 
