@@ -257,7 +257,7 @@ def test_a_snapshot_has_the_windows_and_refuses_those_that_cannot_be() -> None:
                 Ledger.restore(forged.chunks())
     forged = Forgery(data(chunks))
     forged.columns["window"] = forged.columns["window"][:-1]
-    with pytest.raises(SnapshotRefused, match="differ in length"):
+    with pytest.raises(SnapshotRefused, match="not as long as its count"):
         Ledger.restore(forged.chunks())
 
 
