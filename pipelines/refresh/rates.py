@@ -33,7 +33,6 @@ from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
 # Words and numbers in kernels, for which Python has no types.
 
-INTERVALS_KEPT = 8
 LEAST_SECONDS = 60.0
 MOST_SECONDS = 20 * 365.25 * 86_400.0
 MOST_CODE = 127

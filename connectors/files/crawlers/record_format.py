@@ -54,9 +54,10 @@ class RecordFormat:
 
     def recognises(self, record: Record, is_named: bool = False) -> bool:
         """Whether a record is one of this format; `is_named`: users say so."""
-        may_be_ours = not is_named and not _NAMES_OF_URLS.isdisjoint(record)
         found = (*self.signs, *self.weak_signs) if is_named else self.signs
-        has_sign = any(sign <= record.keys() and ("url" in sign or not may_be_ours) for sign in found)
+        has_sign = any(
+            sign <= record.keys() and (is_named or "url" in sign or _NAMES_OF_URLS.isdisjoint(record)) for sign in found
+        )
         return has_sign and self.fits(record)
 
 
