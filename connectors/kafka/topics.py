@@ -55,6 +55,11 @@ def names(prefix: str = "") -> Names:
     return Names(*(prefix + name for name in Names()))
 
 
+def with_prefix(prefix: str, topic: str) -> str:
+    """Return the name of a topic that is given with or without the prefix."""
+    return topic if topic.startswith(prefix) else prefix + topic
+
+
 @dataclass(frozen=True)
 class TopicSpec:
     """How a topic should be. `as_many`: it must have exactly this number of partitions."""

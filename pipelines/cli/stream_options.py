@@ -105,7 +105,9 @@ def _add_flink_options(parser: argparse.ArgumentParser) -> None:
 
 def add_ledger(to: OptionGroup) -> None:
     """Add the option that names the logs."""
-    to.add_argument("--ledger", metavar="TOPIC", help="the topic of the ledgers' logs (page-ledger)")
+    to.add_argument(
+        "--ledger", metavar="TOPIC", help="the topic of the ledgers' logs, with or without the prefix (page-ledger)"
+    )
 
 
 def add_hosted(to: OptionGroup) -> None:
@@ -172,12 +174,24 @@ def snapshots_of(options: argparse.Namespace) -> Snapshots | None:
 def ledger_topic_of(options: argparse.Namespace) -> str:
     """Return the topic of the ledgers' logs. Raises `KafkaRefused` for a topic of something else."""
     from opicflow.connectors.kafka.connection import KafkaRefused
-    from opicflow.connectors.kafka.topics import names
+    from opicflow.connectors.kafka.topics import names, with_prefix
 
-    known = names(options.prefix)
-    topic = str(options.ledger or known.page_ledger)
+    prefix = options.prefix or ""
+    known = names(prefix)
+    topic = with_prefix(prefix, options.ledger) if options.ledger else known.page_ledger
     if topic != known.page_ledger and topic in known:
         raise KafkaRefused(f"--ledger {topic}: this topic holds something else: name the topic of the ledgers' logs")
+    return topic
+
+
+def new_ledger_topic_of(options: argparse.Namespace) -> str:
+    """Return the topic of the logs that a reshard or a rebuild makes. Raises `KafkaRefused` for the present one."""
+    from opicflow.connectors.kafka.connection import KafkaRefused
+    from opicflow.connectors.kafka.topics import names, with_prefix
+
+    topic = with_prefix(options.prefix, options.to_ledger or f"{names().page_ledger}-{options.shards}")
+    if topic == ledger_topic_of(options):
+        raise KafkaRefused(f"{topic}: this topic holds the present ledgers: name another topic with --to-ledger")
     return topic
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.options import connection_of
 from opicflow.pipelines.cli.progress import ProgressDisplay, announce_compilation
-from opicflow.pipelines.cli.stream_options import snapshots_of
+from opicflow.pipelines.cli.stream_options import ledger_topic_of, snapshots_of
 from opicflow.pipelines.cli.text import counted
 from opicflow.schemas.dates import iso_time
 from opicflow.schemas.urls import named_page
@@ -36,12 +36,10 @@ class ShardOfPage:
     @classmethod
     def read(cls, options: argparse.Namespace) -> ShardOfPage:
         """Find the shard of the page that the options name, and rebuild its ledger up to the present end of its log."""
-        from opicflow.connectors.kafka.topics import names
         from opicflow.pipelines.stream.rebuilt import Logs
 
         named_page(options.url)  # a wrong URL is refused before anything is read
-        topic = options.ledger or names(options.prefix or "").page_ledger
-        logs = Logs.of(connection_of(options), topic, snapshots_of(options))
+        logs = Logs.of(connection_of(options), ledger_topic_of(options), snapshots_of(options))
         rules = logs.origin.rules
         url = named_page(options.url, rules.urls).encode()
         page = rules.page_ids.of(url)

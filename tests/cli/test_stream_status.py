@@ -26,9 +26,10 @@ from opicflow.connectors.flink.rest import (
     Vertex,
 )
 from opicflow.connectors.kafka import connection
+from opicflow.connectors.kafka.connection import KafkaRefused
 from opicflow.pipelines.cli.commands import stream as cli_stream
 from opicflow.pipelines.cli.main import parse
-from opicflow.pipelines.cli.stream_options import default_origin, started_with
+from opicflow.pipelines.cli.stream_options import default_origin, ledger_topic_of, new_ledger_topic_of, started_with
 from opicflow.pipelines.ledger import LedgerConfig
 from opicflow.pipelines.stages.log_settings import Continuation, Origin
 from opicflow.pipelines.stream import origin, resharding, submit
@@ -366,3 +367,35 @@ def test_a_savepoint_that_is_not_there_is_refused_before_anything_is_submitted(r
     (tmp_path / "_metadata").touch()
     for given in (str(tmp_path), "file:///another/machine/savepoint-1", "s3://bucket/savepoint-1"):
         assert savepoint_path(job, given) == given
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("stream", "status"),
+        ("rebuild", "--shards", "6"),
+        ("audit", "--prove"),
+        ("publish", "rules"),
+        ("show", "https://a.example/"),
+        ("topics", "check"),
+    ],
+)
+def test_the_topic_of_the_logs_is_given_with_or_without_the_prefix(words: tuple[str, ...]) -> None:
+    def topic(*given: str) -> str:
+        return ledger_topic_of(parse([*words, "--brokers", NOBODY, *given]))
+
+    assert topic() == "page-ledger" and topic("--ledger", "p-page-ledger-6") == "p-page-ledger-6"
+    assert topic("--prefix", "p-") == "p-page-ledger"
+    for given in ("page-ledger-6", "p-page-ledger-6"):
+        assert topic("--prefix", "p-", "--ledger", given) == "p-page-ledger-6"
+    with pytest.raises(KafkaRefused, match="p-audit: this topic holds something else"):
+        topic("--prefix", "p-", "--ledger", "audit")
+
+
+def test_the_new_topic_of_the_logs_is_given_with_or_without_the_prefix() -> None:
+    def topic(*given: str) -> str:
+        return new_ledger_topic_of(parse(["stream", "reshard", "--shards", "6", "--prefix", "p-", *given]))
+
+    assert topic() == topic("--to-ledger", "page-ledger-6") == topic("--to-ledger", "p-page-ledger-6")
+    with pytest.raises(KafkaRefused, match="p-page-ledger: this topic holds the present ledgers: name another"):
+        topic("--to-ledger", "page-ledger")

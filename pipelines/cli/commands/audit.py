@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from opicflow.pipelines.cli.options import add_json, add_kafka_options, connection_of, moment
-from opicflow.pipelines.cli.stream_options import add_snapshots, snapshots_of
+from opicflow.pipelines.cli.stream_options import add_ledger, add_snapshots, ledger_topic_of, snapshots_of
 from opicflow.pipelines.cli.text import certified_in_words, counted, print_lines
 from opicflow.pipelines.stream.audit import Auditor, AuditRefused, AuditState, Fault, Law, Verdict
 from opicflow.pipelines.stream.loads import advice, spread_in_words, table
@@ -54,7 +54,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--prove", action="store_true", help="read all logs again, and compare the result with the ledgers"
     )
     parser.add_argument("--shard-table", action="store_true", help="also show what each shard has")
-    parser.add_argument("--ledger", metavar="TOPIC", help="the topic of the ledgers' logs, for --prove (page-ledger)")
+    add_ledger(parser)
     add_snapshots(parser, "the logs are whole")
     add_json(parser, "print JSON; with --follow a line each")
     add_kafka_options(parser)
@@ -107,7 +107,7 @@ def _prove(options: argparse.Namespace, connection: Connection) -> int:
             same = "equals its log" if proof.is_same else "DIFFERS from its log"
             print_lines(f"shard {proof.shard}: {counted(proof.pages, 'page')}, {proof.fingerprint}: {same}", flush=True)
 
-    proofs = prove(connection, options.prefix, options.ledger, on_proof=show, snapshots=snapshots_of(options))
+    proofs = prove(connection, options.prefix, ledger_topic_of(options), on_proof=show, snapshots=snapshots_of(options))
     other = [proof.shard for proof in proofs if not proof.is_same]
     if options.json:
         shown = [{"shard": p.shard, "pages": p.pages, "fingerprint": p.fingerprint, "same": p.is_same} for p in proofs]

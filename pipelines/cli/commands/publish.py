@@ -23,7 +23,7 @@ from opicflow.pipelines.cli.options import (
 )
 from opicflow.pipelines.cli.parser import add_command
 from opicflow.pipelines.cli.progress import ProgressDisplay
-from opicflow.pipelines.cli.stream_options import add_snapshots, snapshots_of
+from opicflow.pipelines.cli.stream_options import add_ledger, add_snapshots, ledger_topic_of, snapshots_of
 from opicflow.pipelines.cli.text import counted, print_lines
 from opicflow.pipelines.cli.values import natural, positive
 from opicflow.pipelines.refresh.policies import check, most_categories
@@ -91,7 +91,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     note.add_argument("--publisher", metavar="NAME", help="who publishes it: for people")
     rules = add_command(whats, "rules", "change the rules of URLs and links of a running stream, from now on")
     add_rule_options(rules)
-    rules.add_argument("--ledger", metavar="TOPIC", help="the logs of the stream (page-ledger)")
+    add_ledger(rules)
     add_snapshots(rules, "the logs are whole")
     for what in (events, policy, rules):
         add_json(what)
@@ -201,7 +201,7 @@ def _publish_rules(options: argparse.Namespace) -> int:
     from opicflow.pipelines.stream.published_rules import publish_rules
 
     connection, topics = connection_of(options), names(options.prefix)
-    logs = options.ledger or topics.page_ledger
+    logs = ledger_topic_of(options)
     origin = origin_of(connection, logs, snapshots_of(options))
     if origin is None:
         raise KafkaRefused(f"{logs}: no stream was started there: give the rules to opicflow stream")

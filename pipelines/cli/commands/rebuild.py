@@ -13,6 +13,7 @@ from opicflow.pipelines.cli.stream_options import (
     flink_job_of,
     for_new_logs,
     ledger_topic_of,
+    new_ledger_topic_of,
     print_json,
     requested_origin,
     snapshots_of,
@@ -57,9 +58,7 @@ def run(options: argparse.Namespace) -> int:
     kept = origin_of(connection, old_topic, snapshots)
     if kept is None:
         raise KafkaRefused(f"{old_topic}: there is no ledger to rebuild: start one with opicflow stream")
-    topic = options.to_ledger or f"{names(options.prefix).page_ledger}-{options.shards}"
-    if topic == old_topic:
-        raise KafkaRefused(f"{topic}: this topic holds the present ledgers: name another topic with --to-ledger")
+    topic = new_ledger_topic_of(options)
     requested = requested_origin(options, kept, kept.shards) or kept
     ends = {one.source: one.end for one in resolve(connection, names(options.prefix).crawl_events)}
     rules = replace(requested.rules, page_ids=kept.rules.page_ids)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.options import add_json, add_kafka_options, add_state_options, state_of
-from opicflow.pipelines.cli.stream_options import add_snapshots
+from opicflow.pipelines.cli.stream_options import add_ledger, add_snapshots
 from opicflow.pipelines.cli.streams import ShardOfPage
 from opicflow.pipelines.cli.text import counted, print_lines, span
 from opicflow.schemas.dates import iso_time
@@ -45,7 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="all pages and sites that pay it, how it was found, what its change rate rests on, and why it is ordered",
     )
     add_state_options(parser)
-    parser.add_argument("--ledger", metavar="TOPIC", help="of a stream: the topic of the ledgers' logs (page-ledger)")
+    add_ledger(parser)
     add_snapshots(parser, "of a stream: its logs are whole")
     parser.add_argument(
         "--all-shards",

@@ -23,6 +23,7 @@ from opicflow.pipelines.cli.stream_options import (
     default_origin,
     flink_job_of,
     ledger_topic_of,
+    new_ledger_topic_of,
     print_json,
     requested_origin,
     shards_of,
@@ -305,7 +306,6 @@ def _trim(options: argparse.Namespace) -> int:
 def _reshard(options: argparse.Namespace) -> int:
     """Stop with a savepoint, divide the ledgers among other shards, and continue with these."""
     from opicflow.connectors.kafka.connection import KafkaRefused
-    from opicflow.connectors.kafka.topics import names
     from opicflow.pipelines.stream.resharding import Resharding, ReshardProgress
     from opicflow.pipelines.stream.snapshot_store import NoSnapshots
     from opicflow.pipelines.stream.submit import check_place, savepoint_folder
@@ -317,9 +317,7 @@ def _reshard(options: argparse.Namespace) -> int:
         raise NoSnapshots("reshard: name the folder of the stream's snapshots with --snapshots")
     if options.shards is None:
         raise KafkaRefused("reshard: give the new number of shards with --shards")
-    to_topic = options.to_ledger or f"{names(options.prefix).page_ledger}-{options.shards}"
-    if to_topic == topic:
-        raise KafkaRefused(f"{to_topic}: this topic holds the present ledgers: name another topic with --to-ledger")
+    to_topic = new_ledger_topic_of(options)
     resharding = Resharding(
         connection, options.prefix, topic, to_topic, options.shards, snapshots, options.replication, options.hosted
     )
