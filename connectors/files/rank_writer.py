@@ -14,6 +14,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from opicflow.connectors.files.csv_cells import harmless_cell
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.whole_file import whole_file
 from opicflow.schemas.arrays import Array, Floats, Ids
@@ -90,7 +91,9 @@ def _json_lines(some: TableRows) -> bytes:
 
 def _csv_lines(some: TableRows) -> bytes:
     text = io.StringIO()
-    columns = [values if isinstance(values, list) else _numbers(values) for values in some.values()]
+    columns = [
+        list(map(harmless_cell, values)) if isinstance(values, list) else _numbers(values) for values in some.values()
+    ]
     csv.writer(text, lineterminator="\n").writerows(zip(*columns, strict=True))
     return text.getvalue().encode()
 

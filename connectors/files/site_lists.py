@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+from opicflow.connectors.files.csv_cells import harmless_cell
 from opicflow.connectors.files.whole_file import whole_file
 
 SiteListForm = Literal["commoncrawl", "tranco"]
@@ -78,7 +79,8 @@ def _written(rows: Iterable[Sequence[object]], divider: str) -> Iterator[str]:
     rest = iter(rows)
     while some := list(itertools.islice(rest, _ROWS_AT_ONCE)):
         text = io.StringIO(newline="")
-        csv.writer(text, delimiter=divider, lineterminator="\n").writerows(some)
+        cells = (map(harmless_cell, row) for row in some)
+        csv.writer(text, delimiter=divider, lineterminator="\n").writerows(cells)
         yield text.getvalue()
 
 

@@ -19,8 +19,8 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def synced_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write to, all of which is on the disk at the end."""
-    with open(path, "wb") as file:
+    """A new file to write to, all of which is on the disk at the end. An earlier one at this path is removed."""
+    with _new_file(path) as file:
         yield file
         file.flush()
         os.fsync(file.fileno())
@@ -28,8 +28,14 @@ def synced_file(path: Path) -> Iterator[BinaryIO]:
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a small file, whole or not at all. It survives the process; to survive the machine takes `whole_file`."""
-    with _renamed_at_the_end(path) as partial:
-        partial.write_bytes(data)
+    with _renamed_at_the_end(path) as partial, _new_file(partial) as file:
+        file.write(data)
+
+
+def _new_file(path: Path) -> BinaryIO:
+    """Open a new file: a link that others have put at its path is removed, and never followed."""
+    path.unlink(missing_ok=True)
+    return open(path, "xb")
 
 
 @contextmanager

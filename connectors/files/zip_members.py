@@ -7,6 +7,7 @@ import os
 import re
 import zipfile
 import zlib
+from functools import lru_cache
 
 from opicflow.schemas.errors import UserError, in_one_line
 
@@ -14,6 +15,9 @@ _NAME = re.compile(r"(.+?\.(?:wacz|zip))/(.+)", re.IGNORECASE | re.DOTALL)
 _MAGIC = b"PK\x03\x04"
 _KINDS = (re.compile(r"archive/[^/]+\.warc(\.gz)?", re.IGNORECASE), re.compile(r"pages/[^/]+\.jsonl(\.gz)?"))
 """Which files of a WACZ file are read: those of the first kind that is there. Archives have links, lists have none."""
+MOST_MEMBERS = 100_000
+"""A ZIP file with more files in it is refused."""
+_MOST_OPEN = 4
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError)
 
 
@@ -33,8 +37,7 @@ def is_zip(path: str) -> bool:
 def logs_in(path: str) -> list[str]:
     """Return the names of the crawl logs in a WACZ file: its WARC files; its lists of pages if there are none."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            members = sorted(archive.namelist())
+        members = sorted(_archive(path).namelist())
     except _BROKEN as problem:
         raise ZipRefused(f"{path}: not a whole ZIP file ({in_one_line(problem)}): fetch it again") from None
     for kind in _KINDS:
@@ -52,14 +55,29 @@ def member_of(name: str) -> tuple[str, str] | None:
     return (found[1], found[2]) if found and os.path.isfile(found[1]) else None
 
 
+def _archive(path: str) -> zipfile.ZipFile:
+    """Return an open ZIP file. Its directory is read once, not for each of its members."""
+    status = os.stat(path)
+    archive = _archive_of(path, status.st_ino, status.st_size, status.st_mtime_ns)
+    if len(archive.infolist()) > MOST_MEMBERS:
+        raise ZipRefused(
+            f"{path}: {len(archive.infolist()):,} files in one ZIP file, of at most {MOST_MEMBERS:,}: unpack it"
+        )
+    return archive
+
+
+@lru_cache(_MOST_OPEN)
+def _archive_of(path: str, inode: int, size: int, changed_ns: int) -> zipfile.ZipFile:
+    return zipfile.ZipFile(path)
+
+
 class ZipMember(io.RawIOBase):
     """The bytes of a file within a ZIP file. Broken data is refused when it is read."""
 
     def __init__(self, path: str, member: str) -> None:
         self._name = f"{path}/{member}"
         try:
-            with zipfile.ZipFile(path) as archive:
-                self._file = archive.open(member)
+            self._file = _archive(path).open(member)
         except KeyError:
             raise ZipRefused(f"{self._name}: no such file: check the name") from None
         except _BROKEN as problem:

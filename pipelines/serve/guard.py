@@ -28,10 +28,12 @@ _HEADERS = {
 _OPEN = ("/healthz", "/login", "/static/style.css", "/static/icon.svg")
 """The addresses that need no token."""
 _MOST_LOGIN_BYTES = 1 << 14
+_OWN_SITES = ("same-origin", "none")
+"""Values of Sec-Fetch-Site for requests of our own pages, and of addresses that a person has written."""
 
 
 class Guard:
-    """Refuses requests without the token, and adds the security headers to every answer."""
+    """Refuses requests without the token or by pages of other sites, and adds the security headers to every answer."""
 
     def __init__(self, app: ASGIApp, token: str | None) -> None:
         self._app = app
@@ -50,7 +52,11 @@ class Guard:
 
         request = Request(scope)
         answer: ASGIApp = self._app
-        if self._token is not None and scope["path"] not in _OPEN and not self._knows(request):
+        if _is_of_other_site(request):
+            answer = json_answer(
+                {"error": "a page of another site sent this request: open it here"}, HTTPStatus.FORBIDDEN
+            )
+        elif self._token is not None and scope["path"] not in _OPEN and not self._knows(request):
             if wants_page(request):
                 answer = RedirectResponse("/login", HTTPStatus.SEE_OTHER)
             else:
@@ -64,6 +70,15 @@ class Guard:
         if kind.lower() == "bearer" and is_token(given.strip(), self._token):
             return True
         return is_token(request.cookies.get(COOKIE, ""), cookie_of(self._token))
+
+
+def _is_of_other_site(request: Request) -> bool:
+    """Whether a page of another site sent a request. A link that a person follows is none: it shows a page of ours."""
+    headers = request.headers
+    if headers.get("origin", "null").partition("://")[2] not in ("", headers.get("host", "")):
+        return True
+    is_followed = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+    return headers.get("sec-fetch-site", "none") not in _OWN_SITES and not (is_followed and request.method == "GET")
 
 
 class Login:

@@ -20,6 +20,7 @@ from opicflow.pipelines.serve.http_answers import (
     records_of,
     row_of_id,
     row_of_url,
+    searched,
     window,
 )
 from opicflow.pipelines.serve.json_api import ENDPOINTS
@@ -127,7 +128,7 @@ class HtmlPages:
 
     def search(self, request: Request) -> Response:
         """The page or host that is meant, or a list of pages that fit; all pages if nothing was written."""
-        view, words = self._source.view(), request.query_params.get("q", "").strip()
+        view, words = self._source.view(), searched(request.query_params, "q")
         if not words:
             return RedirectResponse("/pages", HTTPStatus.SEE_OTHER)
         if view.table.site("host", words) is not None:

@@ -20,6 +20,9 @@ from opicflow.schemas.errors import UserError
 
 HTML = "text/html; charset=utf-8"
 MOST_ROWS = 1000
+MOST_SEARCH_CHARACTERS = 8_192
+MOST_SEARCH_STARS = 8
+"""Each star of a pattern is one more search in every URL that is compared."""
 
 
 def page_answer(template: str, status: int = HTTPStatus.OK, **values: object) -> Response:
@@ -46,9 +49,20 @@ def filter_of(given: Mapping[str, str]) -> Filter:
         host=given.get("host", "").strip(),
         domain=given.get("domain", "").strip(),
         category=int(category) if category.isascii() and category.isdecimal() and len(category) < 4 else None,
-        pattern=given.get("pattern", "").strip(),
+        pattern=searched(given, "pattern"),
         **flags,
     )
+
+
+def searched(given: Mapping[str, str], name: str) -> str:
+    """The words or the pattern that a request searches for. Raises a 400 for a long one or one with many stars."""
+    words = given.get(name, "").strip()
+    if len(words) > MOST_SEARCH_CHARACTERS or words.count("*") > MOST_SEARCH_STARS:
+        raise HTTPException(
+            HTTPStatus.BAD_REQUEST,
+            f"a search has at most {MOST_SEARCH_CHARACTERS:,} characters and {MOST_SEARCH_STARS} stars: shorten it",
+        )
+    return words
 
 
 def window(given: Mapping[str, str], usual: int, count_name: str = "") -> tuple[int, int]:

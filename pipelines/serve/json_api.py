@@ -20,6 +20,7 @@ from opicflow.pipelines.serve.http_answers import (
     records_of,
     row_of_id,
     row_of_url,
+    searched,
     window,
 )
 from opicflow.pipelines.serve.prometheus import metrics_of
@@ -192,7 +193,7 @@ class JsonApi:
 
     def api_find(self, request: Request) -> Response:
         """Hosts and pages that fit the words, with shortened names."""
-        view, words = self._source.view(), request.query_params.get("q", "").strip()
+        view, words = self._source.view(), searched(request.query_params, "q")
         if not words:
             return json_answer({"hosts": [], "pages": []})
         hosts = [one.name for one in view.table.find_hosts(words, 3)]

@@ -266,6 +266,40 @@ def test_another_name_of_the_host_is_refused(address: str) -> None:
     assert requests.get(address, headers={"Host": "evil.example"}, timeout=60).status_code == 400
 
 
+def test_a_long_search_or_one_with_many_stars_is_refused(address: str) -> None:
+    for words in ("x" * 8193, "*a" * 9):
+        for path in (
+            f"/api/find?q={words}",
+            f"/search?q={words}",
+            f"/api/top?pattern={words}",
+            f"/pages?pattern={words}",
+        ):
+            answer = requests.get(address + path, timeout=60)
+            assert (answer.status_code, "a search has at most 8,192" in answer.text) == (400, True)
+    assert requests.get(f"{address}/api/find?q={'x' * 8192}", timeout=60).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers, code",
+    [
+        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}, 403),
+        ({"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}, 403),
+        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"}, 403),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}, 200),
+        ({"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}, 200),
+        ({"Sec-Fetch-Site": "none", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document", "Origin": "null"}, 200),
+        ({}, 200),
+    ],
+)
+def test_pages_of_other_sites_may_link_to_pages_and_request_nothing(
+    address: str, headers: dict[str, str], code: int
+) -> None:
+    assert requests.get(f"{address}/pages", headers=headers, timeout=60).status_code == code
+    own = {**headers, "Origin": address} if "Origin" not in headers else headers
+    assert requests.get(f"{address}/pages", headers=own, timeout=60).status_code == code
+
+
 def test_search_leads_to_the_host_or_the_page_that_is_meant(address: str) -> None:
     for words, leads_to in (
         ("host1.example", "/host/host1.example"),

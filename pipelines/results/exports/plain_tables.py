@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from opicflow.connectors.files.csv_cells import harmless_cell
 from opicflow.pipelines.results.exports.export_job import ExportJob, text_of_time
 from opicflow.pipelines.results.exports.result_rows import COLUMN_TYPES
 
@@ -45,5 +46,6 @@ def _with_texts(row: Sequence[Any], times: Sequence[int]) -> list[object]:
 
 def _csv(rows: Sequence[Sequence[object]]) -> bytes:
     text = io.StringIO(newline="")
-    csv.writer(text).writerows(rows)
+    cells = (map(harmless_cell, row) for row in rows)
+    csv.writer(text).writerows(cells)
     return text.getvalue().encode()

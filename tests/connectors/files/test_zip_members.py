@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from opicflow.connectors.files import zip_members
 from opicflow.connectors.files.log_reader import FileRange, format_of, read
 from opicflow.connectors.files.opening import expand, open_bytes
 from opicflow.connectors.files.zip_members import ZipRefused
@@ -55,6 +56,35 @@ def test_without_warc_files_the_lists_of_pages_are_read_and_any_file_can_be_name
     assert expand([str(file)]) == [f"{file}/pages/pages.jsonl"]
     assert expand([f"{file}/other/log.jsonl"]) == [f"{file}/other/log.jsonl"]
     assert len(items_of(f"{file}/pages/pages.jsonl")) == 8 and len(items_of(f"{file}/other/log.jsonl")) == 1
+
+
+def test_the_directory_of_a_file_is_read_once_for_all_its_members(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = wacz(tmp_path, {f"archive/{number:03}.warc": b"" for number in range(200)})
+    opened = list[str]()
+
+    class CountedZipFile(zipfile.ZipFile):
+        def __init__(self, path: str) -> None:
+            opened.append(path)
+            super().__init__(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(zipfile, "ZipFile", CountedZipFile)
+        names = expand([str(file)])
+        for name in names:
+            with open_bytes(name) as member:
+                assert member.read() == b""
+    assert len(names) == 200 and opened == [str(file)]
+    changed = wacz(tmp_path, {"archive/new.warc": b""})
+    assert expand([str(changed)]) == [f"{changed}/archive/new.warc"]
+
+
+def test_a_file_with_too_many_members_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zip_members, "MOST_MEMBERS", 2)
+    file = wacz(tmp_path, {f"archive/{number}.warc": b"" for number in range(3)})
+    with pytest.raises(ZipRefused, match=r"site\.wacz: 3 files in one ZIP file, of at most 2: unpack it$"):
+        expand([str(file)])
 
 
 def test_a_damaged_file_is_refused_in_one_line(tmp_path: Path) -> None:
