@@ -11,9 +11,14 @@ from typing import BinaryIO
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write to, that is at `path` once all was written to disk, and nowhere when anything went wrong."""
+def whole_file(path: Path, is_secret: bool = False) -> Iterator[BinaryIO]:
+    """A file to write to, that is at `path` once all was written to disk, and nowhere when anything went wrong.
+
+    `is_secret`: only its owner may read it.
+    """
     with _renamed_at_the_end(path) as partial, synced_file(partial) as file:
+        if is_secret:
+            os.fchmod(file.fileno(), 0o600)
         yield file
 
 

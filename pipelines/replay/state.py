@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from shlex import quote
 from typing import Any, BinaryIO, NamedTuple
 
 import xxhash
@@ -52,6 +53,10 @@ _TAIL_BYTES = 1 << 12
 
 class StateRefused(UserError, ValueError):
     """A state folder cannot be used. One line: what, where, and what to do."""
+
+
+def _command(path: Path) -> str:
+    return f"opicflow replay LOG --state {quote(str(path))}"
 
 
 class FolderInUse(StateRefused):
@@ -193,7 +198,7 @@ class StateFolder:
             except OSError as problem:
                 raise StateRefused(f"{path}: cannot be made ({problem.strerror}): name another folder") from None
         elif not (path / "state.json").exists():
-            raise StateRefused(f"{path}: no state of a replay: make one with opicflow replay LOG --state {path}")
+            raise StateRefused(f"{path}: no state of a replay: make one with {_command(path)}")
         with locked_folder(path, "another replay or frontier: wait for it", StateRefused, FolderInUse):
             remove_leftovers(path, r"state\.json")
             remove_leftovers(path / "work", ".*")
@@ -235,12 +240,11 @@ class StateFolder:
             return state
         log = self.path / FRONTIER_LOG_NAME
         if log.exists():
-            raise StateRefused(
-                f"{self.path}: its crawl has not saved a ledger yet: wait a minute, or use opicflow replay {log}"
-            )
+            advice = f"wait a minute, or use opicflow replay {quote(str(log))}"
+            raise StateRefused(f"{self.path}: its crawl has not saved a ledger yet: {advice}")
         if (self.path / "state.json").exists():
             raise StateRefused(f"{self.path}: no ledger yet: the first replay into it did not reach a checkpoint")
-        advice = f"make one with opicflow replay LOG --state {self.path}"
+        advice = f"make one with {_command(self.path)}"
         if (self.path / "summary.json").exists():
             advice = "it has results: name the folder that replay --state wrote"
         raise StateRefused(f"{self.path}: no state of a replay: {advice}")
@@ -307,7 +311,8 @@ class StateFolder:
         """Write everything but the ledger."""
         values = asdict(state)
         stored = {"version": STATE_VERSION, "digest": _digest_of(values), "state": values}
-        with whole_file(self.path / "state.json") as file:
+        has_key = not state.rules_of_page_ids.is_public
+        with whole_file(self.path / "state.json", is_secret=has_key) as file:
             file.write(json.dumps(stored, separators=(",", ":")).encode())
         sync_folder(self.path)
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from shlex import quote
 from typing import NamedTuple
 
 from opicflow.connectors.flink.rest import FlinkCluster, FlinkRefused
@@ -127,7 +128,7 @@ class StreamSource:
         return (
             "it is not among the pages that are kept: its importance, visits and next fetch are not known here. "
             "It is kept as soon as a new record for it arrives. To see its record in the topic: "
-            f"opicflow subscribe importance {where} --url {wording.safe(url)}"
+            f"opicflow subscribe importance {where} --url {quote(wording.safe(url))}"
         )
 
     def look_at(self, page: int) -> None:

@@ -81,6 +81,7 @@ def test_a_state_keeps_its_key(log: Path, tmp_path: Path) -> None:
     key, state = tmp_path / "key", tmp_path / "state"
     key.write_text("0123456789abcdef")
     assert command("replay", log, "--state", state, "--set", f"id-key={key}", "--quiet").code == 0
+    assert (state / "state.json").stat().st_mode & 0o077 == 0, "it holds the key"
     later = write(tmp_path / "later.jsonl", [visit("http://c.com/", SECOND, second=1_700_000_300)])
     result = command("replay", later, "--state", state, "--quiet", "--out", tmp_path / "out")
     assert result.code == 0 and "0123456789abcdef" not in result.out + result.err

@@ -117,6 +117,7 @@ def test_a_page_that_is_not_kept_is_looked_for(cluster: MemoryCluster) -> None:
     with closing(opened(cluster, keep=20)) as source:
         wait_for("all is read", lambda: source.view().live.read_part == 1, 20)
         assert f"opicflow subscribe importance --brokers b:9092 --url {url(99)}" in source.look_for(url(99))
+        assert "--url 'https://a.example/?a&b;c$(d)'" in source.look_for("https://a.example/?a&b;c$(d)")
         wait_for("it is looked for", lambda: not source._looked_for, 20)
         publish(cluster, "importance", page(99, 1e-9))
         wait_for("it is kept", lambda: source.view().table.row_of_url(url(99)) is not None, 20)

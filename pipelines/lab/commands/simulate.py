@@ -6,6 +6,7 @@ import argparse
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from opicflow.connectors.files.opening import InputRefused
@@ -201,4 +202,4 @@ def _print_summary(options: argparse.Namespace, site: Site, crawl: SimulatedCraw
     for path in (options.out, options.ranks):
         if path is not None:
             print_lines(f"written: {path}")
-    print_lines(f"next:    opicflow replay {options.out}")
+    print_lines(f"next:    opicflow replay {quote(str(options.out))}")
