@@ -157,10 +157,11 @@ class Decoder:
     def _learn(self, frame: Frame) -> tuple[WriterSchema, bool]:
         schema = self._writer_of(frame)
         if schema is None:
-            raise FramingRefused(
-                f"this {self._name} was written with {frame}, which is not known here: publish that schema, "
-                "or update opicflow"
+            of_registry = frame.kind is FrameKind.CONFLUENT
+            todo = (
+                "name its schema registry with --registry" if of_registry else "publish that schema, or update opicflow"
             )
+            raise FramingRefused(f"this {self._name} was written with {frame}, which is not known here: {todo}")
         try:
             writer = WriterSchema(schema)
             in_the_way = published_schemas.breaks(writer.parsed, self._schema)

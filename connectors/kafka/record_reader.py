@@ -15,7 +15,7 @@ from opicflow.connectors.kafka.late_records import LateRecords
 from opicflow.connectors.kafka.messages import describe_unread, writer_of
 from opicflow.connectors.kafka.partitions import resolve
 from opicflow.schemas.errors import in_one_line
-from opicflow.schemas.framing import Decoder, FramingRefused, frame_kind
+from opicflow.schemas.framing import Decoder, FrameKind, FramingRefused, frame_kind
 from opicflow.schemas.policy_json import PolicyRefused, policies_of
 from opicflow.schemas.records import RECORDS, Policy, Record, from_avro
 
@@ -71,8 +71,8 @@ def batches(
     """Yield the messages of one of `STREAMS`, those of a partition in order; `follow` continues without end.
 
     A message that cannot be read is yielded as broken. Of `BY_KEY`, a record that came behind a newer one of its key is
-    left out. With `follow`, an empty batch means that no message arrived for
-    a while. Raises `KafkaRefused` if there is no such topic, or no broker answers for `patience_seconds`.
+    left out. With `follow`, an empty batch means that no message arrived for a while. Raises `KafkaRefused` if there is
+    no such topic, if no broker answers for `patience_seconds`, or if a schema registry is needed and none is named.
     """
     if stream not in SCHEMAS:
         raise KafkaRefused(f"{stream[:40]!r} is not a stream: name one of {', '.join(SCHEMAS)}")
@@ -84,6 +84,7 @@ def batches(
     ends = {TopicPartition(topic, one.partition): one.end for one in found}
     decoder = Decoder(SCHEMAS[stream], writer_of(connection))
     kind, late = RECORDS[SCHEMAS[stream]], LateRecords()
+    unnamed = None if connection.registry_access() else _UnnamedRegistry(topic)
     settings = {
         "isolation_level": "read_committed",
         "max_poll_records": _RECORDS_A_POLL,
@@ -113,8 +114,36 @@ def batches(
                 if (follow or record.offset < ends[one])
                 and not (stream in BY_KEY and late.is_late(stream, record.key, record.timestamp))
             ]
+            if unnamed is not None:
+                arrived = unnamed.without_its_records(arrived)
             if arrived or follow:
                 yield arrived
+
+
+class _UnnamedRegistry:
+    """The schema registry of messages, where none is named: they cannot be read, and one line is enough to say so."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self._has_read = self._has_reported = False
+
+    def without_its_records(self, arrived: list[Arrived]) -> list[Arrived]:
+        """Return the other messages, and the first one that needs the registry, as broken.
+
+        Raises `KafkaRefused` if no message could be read before: then all of the topic needs it.
+        """
+        needs_it = [bool(one.broken) and frame_kind(one.value or b"") is FrameKind.CONFLUENT for one in arrived]
+        self._has_read = self._has_read or any(one.record is not None for one in arrived)
+        if not any(needs_it):
+            return arrived
+        if not self._has_read:
+            raise KafkaRefused(
+                f"{self._topic}: its records name schemas of a schema registry, and none is given: name it with "
+                "--registry URL"
+            )
+        reported = None if self._has_reported else needs_it.index(True)
+        self._has_reported = True
+        return [one for row, one in enumerate(arrived) if row == reported or not needs_it[row]]
 
 
 def _arrived(message: Message, decoder: Decoder, kind: type[Record]) -> Arrived:

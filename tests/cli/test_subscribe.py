@@ -23,7 +23,7 @@ from opicflow.pipelines.cli import live_table
 from opicflow.pipelines.cli.commands import subscribe
 from opicflow.pipelines.cli.main import parse
 from opicflow.schemas.crawl_events import Reason, Reject
-from opicflow.schemas.framing import encode_single_object
+from opicflow.schemas.framing import encode_confluent, encode_single_object
 from opicflow.schemas.pages import page_id
 from opicflow.schemas.records import Audit, CrawlOrder, Importance, RefreshSchedule, to_avro
 from support.commands import CommandResult, command, create_topics
@@ -444,3 +444,30 @@ def test_an_interrupt_of_follow_prints_no_traceback(filled: tuple[str, ...]) -> 
     assert len(set(lines)) == 3000
     assert process.returncode == 130
     assert err.startswith("opicflow: interrupted") and err.count("\n") == 1
+
+
+def test_a_forgotten_registry_is_one_line_however_many_records_name_its_schemas(
+    kafka: LocalKafka, topic_prefix: str
+) -> None:
+    connection = create_topics(kafka.brokers, topic_prefix, result_partitions=1)
+    where = ("--brokers", kafka.brokers, "--prefix", topic_prefix)
+    values = to_avro(page("https://a.example/", 2.0))
+
+    def send(*values: bytes) -> None:
+        with Publisher(connection) as publisher:
+            for topic in ("importance", "audit"):
+                for value in values:
+                    publisher.send(f"{topic_prefix}{topic}", b"key", value, 0)
+
+    send(*[encode_confluent("Importance", values, 7)] * 500)
+    named = "its records name schemas of a schema registry, and none is given: name it with --registry URL"
+    for words in (("subscribe", "importance"), ("subscribe", "importance", "--top", "3"), ("audit",)):
+        topic = words[1] if words[0] == "subscribe" else "audit"
+        assert command(*words, *where) == CommandResult(2, "", f"opicflow: {topic_prefix}{topic}: {named}\n")
+    send(encode_single_object("Importance", values))
+    result = command("subscribe", "importance", "--since", "2100-01-01", *where)
+    assert result == CommandResult(0, "", ""), "no record that is left needs it"
+    first = "partition 0, offset 0: this Importance was written with schema id 7, which is not known here"
+    result = command("subscribe", "importance", *where)
+    assert result.code == 0 and result.out.count("\n") == 1, "the stream had no registry for a while"
+    assert result.err == f"opicflow: {first}: name its schema registry with --registry\n"

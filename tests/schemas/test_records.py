@@ -675,7 +675,10 @@ EVENT_MESSAGE = encode_single_object("CrawlEvent", to_avro(EXAMPLES["CrawlEvent"
         (b"\xc3\x01\x00", "this CrawlEvent breaks off within its first 10 bytes"),
         (b"\x00\x00", "this CrawlEvent breaks off within its first 5 bytes"),
         (b"\xc3\x01" + bytes(8), "was written with fingerprint 0000000000000000, which is not known here: publish"),
-        (b"\x00\x00\x00\x00\x09\x00", "was written with schema id 9, which is not known here: publish"),
+        (
+            b"\x00\x00\x00\x00\x09\x00",
+            "was written with schema id 9, which is not known here: name its schema registry with --registry",
+        ),
         (EVENT_MESSAGE[:-1], "breaks off or is damaged near byte"),
         (EVENT_MESSAGE + b"\x00", "ends at byte"),
         (encode_single_object("Reject", to_avro(EXAMPLES["Reject"])), "not record opicflow.CrawlEvent): write with"),
