@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from argparse import ArgumentTypeError
 from collections.abc import Callable
+
+_UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
+_SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(s|min|h|d|w)")
 
 
 def whole(text: str) -> int:
@@ -56,6 +60,14 @@ def _number_between(text: str, least: float, most: float, called: str) -> float:
     if not least <= value <= most:
         raise ArgumentTypeError(f"{text[:20]!r} is not {called}")
     return value
+
+
+def span_seconds(text: str) -> float:
+    """Return a span such as 30min, 6h, 2d or 1w in seconds."""
+    match = _SPAN.fullmatch(text.strip().lower())
+    if match is None:
+        raise ArgumentTypeError(f"{text[:40]!r} is not a duration: write it like 30min, 6h, 2d or 1w")
+    return float(match[1]) * _UNITS[match[2]]
 
 
 def internal_weight(text: str) -> float:

@@ -18,6 +18,7 @@ from opicflow.connectors.kafka import connection
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.record_reader import Arrived
+from opicflow.pipelines.cli.commands import audit as cli_audit
 from opicflow.pipelines.ledger import UNITS_PER_PAGE
 from opicflow.schemas.framing import encode_single_object
 from opicflow.schemas.records import Audit, PairTotal, to_avro
@@ -59,6 +60,14 @@ def arrived(record: Any, offset: int = 0) -> Arrived:
 BROKEN = Arrived(b"0", b"x", None, 2, 17, "this Audit breaks off\x1b[2J")
 
 
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A fake clock, in seconds: the reports of this module are four minutes old."""
+    now = [NOON + 240.0]
+    monkeypatch.setattr(cli_audit, "_now_second", lambda: now[0])
+    return now
+
+
 @pytest.fixture
 def reads() -> list[dict[str, Any]]:
     return []
@@ -76,6 +85,18 @@ def topic(monkeypatch: pytest.MonkeyPatch, reads: list[dict[str, Any]]) -> list[
 
     monkeypatch.setattr(import_module("opicflow.connectors.kafka.record_reader"), "batches", batches)
     return found
+
+
+class Later(list[Arrived]):
+    """An empty batch; when it is read, the clock is set."""
+
+    def __init__(self, clock: list[float], second: float) -> None:
+        super().__init__()
+        self._set = lambda: clock.__setitem__(0, second)
+
+    def __iter__(self) -> Iterator[Arrived]:
+        self._set()
+        return super().__iter__()
 
 
 def put(topic: list[list[Arrived]], *records: Any) -> None:
@@ -239,7 +260,69 @@ def test_an_unreadable_record_is_reported_with_its_offset_and_the_rest_is_audite
     assert json.loads(audit("--json").out)["records_left_out"] == 3
 
 
+# -- age
+
+
+STOPPED = "since 2026-05-01T12:00:00Z: find out with opicflow stream status why; of a stream that was stopped, or of a"
+
+
+def test_old_reports_are_an_error_whatever_they_contain(topic: list[list[Arrived]], clock: list[float]) -> None:
+    put(topic, *REPORTS)
+    clock[0] = NOON + 300.0
+    assert audit() == CommandResult(0, BALANCED, "")
+    clock[0] = NOON + 540.0
+    result = audit()
+    assert (result.code, result.out) == (2, BALANCED), "it was balanced then"
+    assert result.err == (
+        f"opicflow: audit: a shard has reported nothing for 9.0 min, {STOPPED} replay, give --max-age any\n"
+    )
+    found = audit("--json")
+    values = json.loads(found.out)
+    assert (found.code, found.err, values["verdict"], values["age_seconds"]) == (2, "", "old", 540)
+    put(topic, report(0, second=NOON + 535, cut=4))
+    assert audit().code == 2, "one of two shards has stopped"
+    put(topic, lost())
+    assert (audit().code, json.loads(audit("--json").out)["verdict"]) == (2, "faults")
+    topic[:] = []
+    put(topic, REPORTS[0])
+    result = audit()
+    assert result.code == 2 and result.out.startswith("cannot be judged yet") and "9.0 min" in result.err
+
+
+def test_the_age_that_is_allowed_is_an_option(topic: list[list[Arrived]]) -> None:
+    put(topic, *REPORTS)
+    assert audit("--max-age", "3min").code == 2
+    for allowed in ("5min", "1h", "any"):
+        assert audit("--max-age", allowed) == CommandResult(0, BALANCED, "")
+    refused = audit("--max-age", "old")
+    assert refused.code == 2 and "--max-age: 'old' is not a duration: write it like 30min, 6h" in refused.err
+
+
 # -- --follow
+
+
+def test_follow_reports_once_that_no_more_arrives_and_only_behind_the_last_record(
+    topic: list[list[Arrived]], clock: list[float]
+) -> None:
+    clock[0] = NOON + 400.0
+    put(topic, *REPORTS)  # they are old when they are read, and newer ones follow
+    put(topic, *(report(shard, second=NOON + 300, cut=4) for shard in (0, 1)))
+    put(topic)
+    topic.append(Later(clock, NOON + 700.0))
+    put(topic, report(0, second=NOON + 690, cut=5))
+    put(topic)
+    put(topic, report(1, second=NOON + 690, cut=5))
+    put(topic)
+    result = audit("--follow", "--max-age", "5min")
+    assert result.err == (
+        "opicflow: audit: a shard has reported nothing for 6.7 min, since 2026-05-01T12:05:00Z: find out with opicflow "
+        "stream status why; of a stream that was stopped, or of a replay, give --max-age any\n"
+    )
+    assert [line[:32] for line in result.out.splitlines()[:3]] == [
+        "balanced at 2026-05-01T12:00:00Z",
+        "balanced at 2026-05-01T12:05:00Z",
+        "balanced at 2026-05-01T12:11:30Z",
+    ]
 
 
 def test_follow_prints_each_change_once_and_faults_at_once(topic: list[list[Arrived]]) -> None:
@@ -297,7 +380,9 @@ def test_help_shows_examples_and_the_exit_codes() -> None:
     result = command("audit", "--help")
     assert result.code == 0
     assert "  opicflow audit --brokers" in result.out.partition("examples:")[2]
-    assert "exit codes: 0 balanced, 2 something is wrong, 3 it cannot be judged yet" in result.out
+    assert (
+        "exit codes: 0 balanced, 2 something is wrong or the reports are old, 3 it cannot be judged yet" in result.out
+    )
 
 
 # -- on a broker
@@ -357,7 +442,8 @@ def test_the_reports_of_a_replay_are_balanced(kafka: LocalKafka, topic_prefix: s
     where = sent(kafka, topic_prefix)
     to = f"kafka://{kafka.brokers}"
     assert command("replay", log, "--quiet", "--to", to, "--prefix", topic_prefix).code == 0
-    result = output_of("audit", *where)
+    assert command("audit", *where).code == 2, "a replay does not go on"
+    result = output_of("audit", "--max-age", "any", *where)
     assert result.startswith("balanced at 2026-05-01T0")
     assert result.endswith(
         "Z: 1 shard, 3 pages, 3 visits, 50,331,648 units minted, 0 in transit; "
@@ -368,7 +454,10 @@ def test_the_reports_of_a_replay_are_balanced(kafka: LocalKafka, topic_prefix: s
 def test_follow_prints_a_fault_on_arrival_and_stops_without_a_traceback(kafka: LocalKafka, topic_prefix: str) -> None:
     where = sent(kafka, topic_prefix, *REPORTS)
     process = subprocess.Popen(
-        [*COMMAND, "audit", "--follow", *where], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*COMMAND, "audit", "--follow", "--max-age", "any", *where],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout and process.stderr
     with process:

@@ -520,7 +520,7 @@ def test_options_become_a_policy_and_a_sentence(arguments: list[str], policy: Po
         ([], "nothing to publish: name its pages with --url, --host"),
         (["--host", "a.example"], "no statement: give one, such as --every 6h"),
         (["--host", "a.example", "--default", "--every", "2d"], "--default withdraws the policy: omit --every"),
-        (["--host", "a.example", "--every", "soon"], "--every soon: not a duration"),
+        (["--host", "a.example", "--every", "soon"], "--every: 'soon' is not a duration: write it like 30min"),
         (["--host", "a.example", "--every", "6h", "--never"], "contradict each other"),
         (["--host", "a.example", "--never", "--expires", "later"], "--expires later: not a time"),
         (["--host", "a.example", "--never", "--expires", "2020-01-01T00:00:00Z"], "not after published_at"),

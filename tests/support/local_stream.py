@@ -260,7 +260,7 @@ class LocalStream:
 
     def audit(self) -> dict[str, Any]:
         """Return the output of `opicflow audit`, which never finds a fault."""
-        result = command("audit", *self.where, "--json")
+        result = command("audit", *self.where, "--json", "--max-age", "any")
         assert result.code in (0, 3) or not result.out, f"{result}\n{self.diagnostics()}"
         found = json.loads(result.out) if result.out else {"verdict": result.err}
         assert not found.get("faults"), found

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Iterable
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from opicflow.pipelines.cli.options import add_json, add_kafka_options, connection_of, moment
 from opicflow.pipelines.cli.stream_options import add_ledger, add_snapshots, ledger_topic_of, snapshots_of
-from opicflow.pipelines.cli.text import certified_in_words, counted, print_lines
+from opicflow.pipelines.cli.text import certified_in_words, counted, print_lines, span
+from opicflow.pipelines.cli.values import span_seconds
 from opicflow.pipelines.stream.audit import Auditor, AuditRefused, AuditState, Fault, Law, Verdict
 from opicflow.pipelines.stream.loads import advice, spread_in_words, table
 from opicflow.schemas.dates import iso_time
@@ -24,12 +27,16 @@ EXAMPLES = """examples:
   opicflow audit --brokers localhost:9092                                  do the accounts of all shards balance?
   opicflow audit --brokers localhost:9092 --since 2026-05-01T12:00:00Z     by the records from this time on
   opicflow audit --brokers localhost:9092 --follow                         print a line when the answer changes
+  opicflow audit --brokers localhost:9092 --max-age any                    of a stream that was stopped, or of a replay
 
-exit codes: 0 balanced, 2 something is wrong, 3 it cannot be judged yet
+exit codes: 0 balanced, 2 something is wrong or the reports are old, 3 it cannot be judged yet
 """
 PRINTS_AS_IT_GOES = True
 
 _STREAM = "audit"
+_OLD = "old"
+"""The verdict, in JSON, on reports without a fault that are older than `--max-age`."""
+_MAX_AGE = "5min"
 _EXIT = {AuditState.BALANCED: 0, AuditState.FAULTS: 2, AuditState.NOT_YET: 3}
 
 _STOP = "stop the stream, and rebuild the ledgers from the crawl events (opicflow rebuild)"
@@ -49,6 +56,13 @@ _TO_DO = {
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.add_argument("--since", metavar="TIME", help="by records from this time on; one hour is enough")
+    parser.add_argument(
+        "--max-age",
+        type=_max_age,
+        default=_MAX_AGE,
+        metavar="SPAN",
+        help="older reports are an error: the stream does not run (%(default)s); 'any': they are not",
+    )
     parser.add_argument("--follow", action="store_true", help="continue, and print a line when the answer changes")
     parser.add_argument(
         "--prove", action="store_true", help="read all logs again, and compare the result with the ledgers"
@@ -71,15 +85,14 @@ def run(options: argparse.Namespace) -> int:
     topic = options.prefix + _STREAM
     since_ms = moment("--since", options.since)
     auditor = Auditor()
-    watch = _Watch(options.json)
-    left_out = 0
+    watch = _Watch(topic, options.json, options.max_age)
     for batch in batches(connection, _STREAM, prefix=options.prefix, follow=options.follow, since_ms=since_ms):
-        left_out += _take(auditor, batch)
+        watch.left_out += _take(auditor, batch)
         if options.follow:
-            watch.update(auditor.verdict(), left_out, is_quiet=not batch)
+            watch.update(auditor.verdict(), is_quiet=not batch)
     verdict = auditor.verdict()
     if not verdict.shards:
-        if left_out:
+        if watch.left_out:
             raise KafkaRefused(
                 f"{topic}: none of its records can be read: check which other program writes to this topic"
             )
@@ -88,14 +101,19 @@ def run(options: argparse.Namespace) -> int:
         raise KafkaRefused(
             f"{topic} is empty: start a stream and wait for a tick, or send a replay's results with --to"
         )
-    watch.show(verdict, left_out)
+    is_old = watch.show(verdict)
     if options.shard_table and not options.json:
         print_lines(*table(verdict.loads), spread_in_words(verdict.loads))
     if verdict.faults and not options.json:
         count = counted(len(verdict.faults), "fault")
         sys.stdout.flush()
         print_lines(f"opicflow: {topic}: {count}: do not trust importance until this is repaired", file=sys.stderr)
-    return _EXIT[verdict.state]
+    return _EXIT[AuditState.FAULTS if is_old else verdict.state]
+
+
+def _max_age(text: str) -> float:
+    """Return the age in seconds from which reports are old; `any`: they never are."""
+    return math.inf if text == "any" else span_seconds(text)
 
 
 def _prove(options: argparse.Namespace, connection: Connection) -> int:
@@ -142,32 +160,58 @@ def _take(auditor: Auditor, batch: Iterable[Arrived]) -> int:
 
 
 class _Watch:
-    """Prints verdicts: one, or each that differs from the one before."""
+    """Prints verdicts: one, or each that differs from the one before. Reports are old after so many seconds."""
 
-    def __init__(self, as_json: bool) -> None:
+    def __init__(self, topic: str, as_json: bool, max_age: float) -> None:
+        self.left_out = 0
+        self._topic = topic
         self._as_json = as_json
+        self._max_age = max_age
         self._shown: Verdict | None = None
+        self._is_old = False
 
-    def update(self, verdict: Verdict, left_out: int, is_quiet: bool) -> None:
-        """Show the verdict if it changed; an open verdict only when no more records arrive."""
-        before = self._shown
+    def update(self, verdict: Verdict, is_quiet: bool) -> None:
+        """Show the verdict if it changed; an open verdict, and that it is old, only when no more records arrive."""
+        before, age = self._shown, _age(verdict)
+        is_old = age > self._max_age and (is_quiet or self._is_old)
         is_same = before is not None and _content(before) == _content(verdict)
-        if is_same or (verdict.state is AuditState.NOT_YET and not is_quiet):
+        if (is_same and is_old == self._is_old) or (verdict.state is AuditState.NOT_YET and not is_quiet):
             return
         seen = before.faults if before is not None and before.shards == verdict.shards else ()
-        self._shown = verdict
-        if self._as_json:
-            print(json.dumps(_as_json(verdict, left_out)))
-        else:
-            _print_lines(verdict, [fault for fault in verdict.faults if fault not in seen])
-        sys.stdout.flush()
+        self._shown, self._is_old = verdict, is_old
+        self._print(verdict, [fault for fault in verdict.faults if fault not in seen], age, None)
 
-    def show(self, verdict: Verdict, left_out: int) -> None:
-        """Show the verdict on all records."""
+    def show(self, verdict: Verdict) -> bool:
+        """Show the verdict on all records. Returns whether its reports are old."""
+        age = _age(verdict)
+        self._is_old = age > self._max_age
+        self._print(verdict, verdict.faults, age, 2)
+        return self._is_old
+
+    def _print(self, verdict: Verdict, faults: Iterable[Fault], age: float, indent: int | None) -> None:
         if self._as_json:
-            print(json.dumps(_as_json(verdict, left_out), indent=2))
+            values = _as_json(verdict, self.left_out)
+            shown = _OLD if self._is_old and not verdict.faults else values["verdict"]
+            print(json.dumps({**values, "verdict": shown, "age_seconds": round(age)}, indent=indent))
         else:
-            _print_lines(verdict, verdict.faults)
+            _print_lines(verdict, faults)
+        sys.stdout.flush()
+        if self._is_old and not self._as_json:
+            print_lines(
+                f"opicflow: {self._topic}: a shard has reported nothing for {span(age)}, since {_at(verdict.second)}: "
+                "find out with opicflow stream status why; of a stream that was stopped, or of a replay, give "
+                "--max-age any",
+                file=sys.stderr,
+            )
+
+
+def _age(verdict: Verdict) -> float:
+    """Return the seconds since the oldest of the newest ticks of all shards; 0 if there was none."""
+    return _now_second() - verdict.second if verdict.second else 0.0
+
+
+def _now_second() -> float:
+    return datetime.now(timezone.utc).timestamp()  # noqa: TID251 - how old a report is depends on the time
 
 
 def _print_lines(verdict: Verdict, faults: Iterable[Fault]) -> None:

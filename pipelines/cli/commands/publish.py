@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -25,7 +24,7 @@ from opicflow.pipelines.cli.parser import add_command
 from opicflow.pipelines.cli.progress import ProgressDisplay
 from opicflow.pipelines.cli.stream_options import add_ledger, add_snapshots, ledger_topic_of, snapshots_of
 from opicflow.pipelines.cli.text import counted, print_lines
-from opicflow.pipelines.cli.values import natural, positive
+from opicflow.pipelines.cli.values import natural, positive, span_seconds
 from opicflow.pipelines.refresh.policies import check, most_categories
 from opicflow.pipelines.results.policy_words import SECONDS_PER_DAY, in_words
 from opicflow.schemas.errors import interrupted_after
@@ -47,8 +46,6 @@ EXAMPLES = """examples:
   opicflow publish rules --drop-parameters tracking --fold-www --brokers localhost:9092
 """
 
-_UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
-_SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(s|min|h|d|w)")
 _MOST_SHOWN = 20
 
 
@@ -71,13 +68,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     statement = policy.add_argument_group("the policy")
     statement.add_argument("--crawl-now", action="store_true", help="fetch them now, once")
     statement.add_argument("--never", action="store_true", help="do not fetch them again")
-    statement.add_argument("--every", metavar="SPAN", help="fetch them this often: 30min, 6h, 2d, 1w")
+    statement.add_argument("--every", type=span_seconds, metavar="SPAN", help="fetch them so often: 30min, 6h, 2d, 1w")
     statement.add_argument("--changes-per-day", type=float, metavar="X", help="they change this often")
     statement.add_argument("--factor", type=float, metavar="F", help="of their importance in refreshing")
     statement.add_argument("--drop", action="store_true", help="remove them, once; links may add them again")
     statement.add_argument("--forget", action="store_true", help="remove them, and do not add them again")
-    statement.add_argument("--shortest", metavar="SPAN", help="between two fetches, whatever the budget is")
-    statement.add_argument("--longest", metavar="SPAN", help="between two fetches")
+    statement.add_argument(
+        "--shortest", type=span_seconds, metavar="SPAN", help="between two fetches, whatever the budget"
+    )
+    statement.add_argument("--longest", type=span_seconds, metavar="SPAN", help="between two fetches")
     statement.add_argument("--host-fetches", type=float, metavar="N", help="a day at most, of the host or of each host")
     statement.add_argument("--host-fetches-per-hour", type=float, metavar="N", help="the same, an hour")
     statement.add_argument("--crawl-delay", type=float, metavar="SECONDS", help="between two fetches of a host")
@@ -293,7 +292,7 @@ def _policy_of(options: argparse.Namespace, published_at_ms: int) -> Policy:
         category=options.category,
         fetch_now=options.crawl_now,
         refresh_forbidden=options.never,
-        refresh_interval_seconds=_span_seconds("--every", options.every),
+        refresh_interval_seconds=options.every,
         changes_per_day=options.changes_per_day,
         importance_factor=options.factor,
         drop=options.drop,
@@ -304,22 +303,12 @@ def _policy_of(options: argparse.Namespace, published_at_ms: int) -> Policy:
         fetches_per_second=None if bandwidth is None else bandwidth / SECONDS_PER_DAY,
         discovery_share=options.discovery_share,
         refresh_policy=options.refresh_strategy,
-        shortest_interval_seconds=_span_seconds("--shortest", options.shortest),
-        longest_interval_seconds=_span_seconds("--longest", options.longest),
+        shortest_interval_seconds=options.shortest,
+        longest_interval_seconds=options.longest,
         expires_at_ms=None if options.expires is None else _time("--expires", options.expires),
     )
     check(policy, most_categories(policy))
     return policy
-
-
-def _span_seconds(option: str, text: str | None) -> float | None:
-    """Return a span such as 30min, 6h, 2d or 1w in seconds."""
-    if text is None:
-        return None
-    match = _SPAN.fullmatch(text.strip().lower())
-    if match is None:
-        raise PolicyRefused(f"{option} {text[:40]}: not a duration: write it like 30min, 6h, 2d or 1w")
-    return float(match[1]) * _UNITS[match[2]]
 
 
 def _time(option: str, text: str) -> int:
