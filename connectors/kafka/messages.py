@@ -7,6 +7,7 @@ one, as Avro single objects otherwise.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache, partial
 from typing import Any
 
@@ -255,6 +256,15 @@ class Framer:
         if prefix.startswith(_SINGLE_OBJECT_MARK):
             return encode_single_object(self._name, values)
         return encode_confluent(self._name, values, int.from_bytes(prefix[len(_CONFLUENT_MARK) :], "big"))
+
+
+def register_schemas(connection: Connection, schemas: Mapping[str, str]) -> None:
+    """Register the schema of each of these topics, by its name, if there is a registry. Workers then only look it up.
+
+    Workers that all begin at once would all register the same, and a registry may refuse that.
+    """
+    for topic, name in schemas.items():
+        _ = Framer(connection, topic, name).prefix
 
 
 def writer_of(connection: Connection) -> WriterOf:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from threading import Event
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -18,12 +19,15 @@ from opicflow.schemas import published_schemas as published
 from opicflow.schemas.framing import FramingRefused
 from opicflow.schemas.published_schemas import Schema
 
+_CONFLICT = 409
 _TRIES = 4
 _FIRST_PAUSE_SECONDS = 0.2
 _TIMEOUT_SECONDS = 10.0
 _CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 _MOST_WORDS = 300
 _MOST_KEPT = 10_000
+COMPATIBILITY = "FULL_TRANSITIVE"
+"""What a new subject requires of later versions: each can be read as each other one. That is what we promise."""
 MOST_UNKNOWN = 60
 """Ids that the registry does not know, and that are requested within `UNKNOWN_SECONDS`; further ones are not."""
 UNKNOWN_SECONDS = 60.0
@@ -32,6 +36,14 @@ UNKNOWN_SECONDS = 60.0
 MOST_RESPONSE_BYTES = 16 << 20
 """A response of a registry has no more: lists of subjects are the longest."""
 _PART_BYTES = 1 << 16
+
+
+class _RegistryRefused(KafkaRefused):
+    """The registry refuses a request, with this HTTP status."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class SchemaRegistry:
@@ -65,7 +77,7 @@ class SchemaRegistry:
         retry = Retry(
             total=_TRIES - 1,
             backoff_factor=_FIRST_PAUSE_SECONDS,
-            status_forcelist=(500, 502, 503, 504),
+            status_forcelist=(429, 500, 502, 503, 504),
             allowed_methods=None,  # all methods: every request here may be repeated
             raise_on_status=False,
         )
@@ -104,46 +116,74 @@ class SchemaRegistry:
 
     def versions(self, subject: str) -> list[int]:
         """Return the versions of a subject, oldest first; none if there is no such subject."""
-        return sorted(self._request("GET", f"/subjects/{quote(subject, safe='')}/versions") or [])
+        return sorted(self._request("GET", f"/subjects/{_quoted(subject)}/versions") or [])
 
     def publish(self, name: str, subject: str) -> int:
         """Register the latest version of a published schema under a subject, if needed; returns its id.
 
-        An empty subject gets all versions, oldest first, so it has a schema for every message ever written. A subject
-        with versions gets only those after the latest of ours that it has, so its latest version never becomes an older
-        one. A schema that is incompatible with the latest one is refused before anything is registered.
+        An empty subject gets all versions, oldest first, so it has a schema for every message ever written; it also
+        gets `COMPATIBILITY`. A subject with versions keeps its setting, and gets only the versions after the latest of
+        ours that it has, so its latest version never becomes an older one. A schema that is incompatible with the
+        latest one is refused before anything is registered. Many processes may do the same at once.
         """
         versions = published.versions(name)
-        known = 0  # the number of versions it has, from the oldest
-        if self.versions(subject):
-            known = next((n for n in range(len(versions), 0, -1) if self._id(name, versions[n - 1], subject)), 0)
-            if known < len(versions):
-                self._check(name, subject)
-                known = known or len(versions) - 1  # only schemas of others: register our latest version
-        for version in versions[known:]:
-            self._register(name, version, subject)
-        schema_id = self._id(name, versions[-1], subject)
-        if schema_id is None:
-            raise self._refused(
-                f"it does not return the schema of {subject} that was just registered: check the registry"
-            )
-        return schema_id
+        registered = self._id(name, versions[-1], subject)
+        if registered is not None:
+            return registered
+        if not self.versions(subject):
+            is_set = self._set_compatibility(subject)
+            ids = [self._register(name, version, subject) for version in versions]
+            if not is_set:
+                self._set_compatibility(subject)
+            return ids[-1]
+        known = next((n for n in range(len(versions) - 1, 0, -1) if self._id(name, versions[n - 1], subject)), 0)
+        self._check(name, subject)
+        missing = versions[known:] if known else versions[-1:]  # beside schemas of others, only our latest version
+        return [self._register(name, version, subject) for version in missing][-1]
+
+    def _set_compatibility(self, subject: str) -> bool:
+        """Set the compatibility of a subject, unless the registry has no settings for a subject without versions."""
+        try:
+            return self._request("PUT", f"/config/{_quoted(subject)}", {"compatibility": COMPATIBILITY}) is not None
+        except _RegistryRefused as problem:
+            if problem.status != _CONFLICT:  # Apicurio: another process sets it
+                warn_once(f"{problem}; the compatibility of {subject} stays as it is: have it set to {COMPATIBILITY}")
+            return True
 
     def _id(self, name: str, version: int, subject: str) -> int | None:
         """Return the id of one of our schemas in a subject, None if the subject does not have it."""
-        answer = self._request("POST", f"/subjects/{quote(subject, safe='')}", _body(published.schema(name, version)))
+        answer = self._request("POST", f"/subjects/{_quoted(subject)}", _body(published.schema(name, version)))
         return None if answer is None else int(answer["id"])
 
-    def _register(self, name: str, version: int, subject: str) -> None:
-        path = f"/subjects/{quote(subject, safe='')}/versions"
-        if self._request("POST", path, _body(published.schema(name, version))) is None:
-            raise self._refused(f"it accepts no schemas for {subject}: check that its API is Confluent's")
+    def _register(self, name: str, version: int, subject: str) -> int:
+        """Register one of our schemas, and return its id.
+
+        If another process registers it at the same time, Confluent's registry and Karapace return its id to both, and
+        Apicurio returns 409 to one of them. All three return 409 for an incompatible schema too: then it is not there.
+        """
+        path, body = f"/subjects/{_quoted(subject)}/versions", _body(published.schema(name, version))
+        for attempt in range(1, _TRIES + 1):
+            try:
+                answer = self._request("POST", path, body)
+            except _RegistryRefused as problem:
+                if problem.status != _CONFLICT:
+                    raise
+                if (known := self._id(name, version, subject)) is not None:
+                    return known
+                if attempt == _TRIES:
+                    raise
+                Event().wait(_FIRST_PAUSE_SECONDS * 2**attempt)
+            else:
+                if answer is None:
+                    break
+                return int(answer["id"])
+        raise self._refused(f"it accepts no schemas for {subject}: check that its API is Confluent's")
 
     def _check(self, name: str, subject: str) -> None:
         """Refuse our latest schema if it is incompatible with the latest of a subject."""
         ours = published.schema(name)
-        latest = self._request("GET", f"/subjects/{quote(subject, safe='')}/versions/latest") or {}
-        path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
+        latest = self._request("GET", f"/subjects/{_quoted(subject)}/versions/latest") or {}
+        path = f"/compatibility/subjects/{_quoted(subject)}/versions/latest?verbose=true"
         answer = self._request("POST", path, _body(ours)) or {"is_compatible": True}
         reasons = list(answer.get("messages") or ["it gives no reason"]) if not answer.get("is_compatible") else []
         theirs = _schema_in(latest)
@@ -179,7 +219,8 @@ class SchemaRegistry:
             raise self._refused(f"the request failed ({type(problem).__name__}): check its address") from None
         if answer.status_code in (401, 403):
             answer.close()
-            raise self._refused("it refuses the login: check user name and password in the properties file")
+            reason = "it refuses the login: check user name and password in the properties file"
+            raise self._refused(reason, answer.status_code)
         data = self._read_bytes(answer)
         try:
             content = json.loads(data)
@@ -191,7 +232,8 @@ class SchemaRegistry:
             return None
         if not answer.ok:
             message = content.get("message") if isinstance(content, dict) else None
-            raise self._refused(f"it returns {answer.status_code} ({_words(message or 'no reason')}): check its log")
+            reason = f"it returns {answer.status_code} ({_words(message or 'no reason')}): check its log"
+            raise self._refused(reason, answer.status_code)
         return content
 
     def _read_bytes(self, answer: requests.Response) -> bytes:
@@ -216,8 +258,13 @@ class SchemaRegistry:
         if parts.scheme != "https" and not is_this_machine(parts.hostname or ""):
             warn_once(f"schema registry {self._shown}: the password is sent without encryption: use https")
 
-    def _refused(self, reason: str) -> KafkaRefused:
-        return KafkaRefused(f"schema registry {self._shown}: {reason}")
+    def _refused(self, reason: str, status: int | None = None) -> KafkaRefused:
+        message = f"schema registry {self._shown}: {reason}"
+        return KafkaRefused(message) if status is None else _RegistryRefused(message, status)
+
+
+def _quoted(subject: str) -> str:
+    return quote(subject, safe="")
 
 
 def _body(schema: Schema) -> dict[str, str]:

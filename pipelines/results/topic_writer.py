@@ -16,7 +16,7 @@ import orjson
 
 from opicflow.connectors.files.avro_rows import encode_rows
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
-from opicflow.connectors.kafka.messages import Framer
+from opicflow.connectors.kafka.messages import Framer, register_schemas
 from opicflow.connectors.kafka.publisher import Publisher, partitions_of
 from opicflow.connectors.kafka.record_reader import STREAMS
 from opicflow.connectors.kafka.sink import SendingDoFn
@@ -72,10 +72,15 @@ class Destination:
     prefix: str = ""
 
     def check(self) -> None:
-        """Refuse topics that are not there."""
+        """Refuse topics that are not there, and a registry that refuses the schemas of their records."""
         with Publisher(self.connection) as publisher:
             for topic in STREAMS:
                 publisher.partitions(self.prefix + topic)
+        self.register_schemas()
+
+    def register_schemas(self) -> None:
+        """Register the schemas of the records, if there is a registry."""
+        register_schemas(self.connection, {self.prefix + topic: name for topic, name in STREAMS.items()})
 
 
 def send_results(to: Destination, work: Path, audit: dict[str, object]) -> list[Sent]:

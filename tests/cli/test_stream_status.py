@@ -6,6 +6,7 @@ import json
 import shlex
 import socket
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -27,6 +28,7 @@ from opicflow.connectors.flink.rest import (
 )
 from opicflow.connectors.kafka import connection
 from opicflow.connectors.kafka.connection import KafkaRefused
+from opicflow.connectors.kafka.record_reader import STREAMS
 from opicflow.pipelines.cli.commands import stream as cli_stream
 from opicflow.pipelines.cli.main import parse
 from opicflow.pipelines.cli.stream_options import default_origin, ledger_topic_of, new_ledger_topic_of, started_with
@@ -39,6 +41,7 @@ from opicflow.schemas.shards import ShardRanges
 from support.commands import command
 from support.fake_flink import fake_flink
 from support.fake_job_server import fake_job_server
+from support.fake_registry import FakeRegistry
 
 METRICS = {
     **{f"pages_shard_{shard}": float(pages) for shard, pages in enumerate((90_000, 10_000))},
@@ -280,6 +283,7 @@ def ready(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         (("--set", "damping=0.7"), "its ledgers count with other options (damping: 0.85"),
         (("--parallelism", "4"), "3 slots are free and 4 are needed"),
         (("--job-server", NOBODY), f"--job-server {NOBODY}: it cannot be reached"),
+        (("--registry", f"http://{NOBODY}"), f"schema registry http://{NOBODY}: it cannot be reached"),
         (("--set", "job-server-jar=/nowhere/a.jar"), "job-server-jar /nowhere/a.jar: there is no such file"),
     ],
 )
@@ -352,8 +356,17 @@ def test_an_upgrade_that_finds_all_it_needs_stops_the_stream(
 ) -> None:
     given: list[Any] = []
     running = Job("2e" * 16, "opicflow", "RUNNING", 9)
-    monkeypatch.setattr(cli_stream, "submit_stream", lambda *arguments: given.append(arguments) or running)
-    result = command(*UPGRADE, "--job-server", ready, "--parallelism", "3")
+    registry = FakeRegistry()
+
+    def submit_stream(*arguments: Any) -> Job:
+        given.append(arguments)
+        assert sorted(registry.subjects) == sorted(f"t-{topic}-value" for topic in STREAMS), "workers only look them up"
+        return running
+
+    monkeypatch.setattr(cli_stream, "submit_stream", submit_stream)
+    with closing(registry):
+        options = ("--parallelism", "3", "--registry", registry.url, "--prefix", "t-", "--ledger", "page-ledger")
+        result = command(*UPGRADE, "--job-server", ready, *options)
     assert result.code == 0, result
     assert stream.folder == "file:///var/streams/opicflow/savepoints"
     assert given[0][-1] == "file:///var/streams/opicflow/savepoints/savepoint-1"

@@ -47,6 +47,7 @@ def run(options: argparse.Namespace) -> int:
     from opicflow.connectors.kafka.connection import KafkaRefused
     from opicflow.connectors.kafka.partitions import resolve
     from opicflow.connectors.kafka.topics import make, names
+    from opicflow.pipelines.results.topic_writer import Destination
     from opicflow.pipelines.stream.origin import ledger_spec, origin_of
     from opicflow.pipelines.stream.submit import JOB_NAME
 
@@ -71,6 +72,7 @@ def run(options: argparse.Namespace) -> int:
         quiet_until={source: end for source, end in ends.items() if end},
         continues=None,
     )
+    Destination(connection, options.prefix).register_schemas()
     made = make(connection, [ledger_spec(options.prefix, topic, options.shards, options.hosted)], options.replication)
     if topic not in made.new:
         raise KafkaRefused(f"{topic}: this topic exists: name a new one with --to-ledger")

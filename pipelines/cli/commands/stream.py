@@ -236,8 +236,9 @@ class _Ready(NamedTuple):
 
 
 def _prepare(options: argparse.Namespace, connection: Connection) -> _Ready:
-    """Check the topics, the storage of snapshots, and that the options are those of the logs."""
+    """Check the topics, the storage of snapshots, and that the options are those of the logs; register the schemas."""
     from opicflow.connectors.kafka.connection import KafkaRefused
+    from opicflow.pipelines.results.topic_writer import Destination
     from opicflow.pipelines.stream.origin import origin_of
     from opicflow.pipelines.stream.resharding import ran_since
 
@@ -261,6 +262,7 @@ def _prepare(options: argparse.Namespace, connection: Connection) -> _Ready:
             f"{topic}: its ledgers count with other options ({_difference(requested, kept)}): omit the options, or "
             "rebuild with them"
         )
+    Destination(connection, options.prefix).register_schemas()
     return _Ready(topic, kept or requested or default_origin(shards), snapshots)
 
 

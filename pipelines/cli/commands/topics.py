@@ -35,7 +35,7 @@ _RESULT_PARTITIONS, _EVENT_PARTITIONS = 8, 6
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the actions of the command, and their options."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    create = add_command(actions, "create", "create missing topics, and check all topics")
+    create = add_command(actions, "create", "create missing topics, register their schemas, and check all topics")
     check = add_command(actions, "check", "check all topics; exit code 2 if one would lose data")
     for action in (create, check):
         action.add_argument("--shards", type=whole, metavar="N", help="partitions of page-ledger (8)")
@@ -66,6 +66,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Check all topics; with `create`, create the missing ones first."""
+    from opicflow.connectors.kafka.messages import register_schemas
     from opicflow.connectors.kafka.topics import findings, make, read_cluster, specs
 
     connection = connection_of(options)
@@ -83,6 +84,7 @@ def run(options: argparse.Namespace) -> int:
     if options.action == "create":
         placement, chosen = _placement(options)
         new, cluster = make(connection, wanted, options.replication)
+        register_schemas(connection, _schemas(options.prefix))
         if placement is not None:
             from opicflow.pipelines.stream.origin import reserve_logs
 
@@ -97,6 +99,8 @@ def run(options: argparse.Namespace) -> int:
             _print_table(wanted, cluster, new)
             if chosen:
                 print_lines(f"boundaries: {chosen}")
+            if connection.registry_url:
+                print_lines(f"the schemas of {len(_schemas(options.prefix))} topics are in the registry")
         for finding in found:
             print_lines(finding)
     if found:
@@ -134,6 +138,13 @@ def _placement(options: argparse.Namespace) -> tuple[Placement | None, str]:
     rules = Rules(page_ids=new_page_ids())
     ranges, chosen = chosen_ranges(options, options.shards or SHARDS, rules)
     return Placement(rules.page_ids, ranges), chosen
+
+
+def _schemas(prefix: str) -> dict[str, str]:
+    """Return the schema of the records of each topic; page-ledger has entries of its own form."""
+    from opicflow.connectors.kafka.record_reader import SCHEMAS
+
+    return {prefix + topic: name for topic, name in {**SCHEMAS, "crawl-events": "CrawlEvent"}.items()}
 
 
 def _print_table(wanted: Sequence[TopicSpec], cluster: Cluster, new: frozenset[str]) -> None:

@@ -4,124 +4,46 @@ from __future__ import annotations
 
 import json
 import pickle
-import ssl
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import requests
 
 from deploy.services.certificates import authority_and_server
 from opicflow.connectors.kafka.client import FetchedRecords, message_batch
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
-from opicflow.connectors.kafka.messages import Framer, decode_messages, writer_of
+from opicflow.connectors.kafka.messages import Framer, decode_messages, register_schemas, writer_of
 from opicflow.connectors.kafka.properties import RegistryAccess, warn_once
-from opicflow.connectors.kafka.registry import MOST_RESPONSE_BYTES, MOST_UNKNOWN, UNKNOWN_SECONDS, SchemaRegistry
+from opicflow.connectors.kafka.registry import (
+    COMPATIBILITY,
+    MOST_RESPONSE_BYTES,
+    MOST_UNKNOWN,
+    UNKNOWN_SECONDS,
+    SchemaRegistry,
+)
 from opicflow.schemas import published_schemas as published
 from opicflow.schemas.framing import Decoder, Frame, FrameKind, FramingRefused
 from opicflow.schemas.records import Policy, from_avro, to_avro
+from support.fake_registry import KINDS, Answer, FakeRegistry, answer_of
 
 STRANGER = {"type": "record", "name": "Policy", "fields": [{"name": "rules_version", "type": "string"}]}
-Answer = tuple[int, str, bytes]
-
-
-class FakeRegistry:
-    """The part of Confluent's registry that is used, in memory. `instead` may answer first."""
-
-    def __init__(self, certificate: Path | None = None) -> None:
-        self.subjects: dict[str, list[int]] = {}
-        self.schemas: list[dict[str, Any]] = []
-        self.requests: list[tuple[str, str]] = []
-        self.credentials: list[str | None] = []
-        self.instead: Callable[[str, str], Answer | None] = lambda method, path: None
-        self.incompatible: list[str] | None = None
-        registry = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def _answer(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                registry.requests.append((self.command, self.path))
-                registry.credentials.append(self.headers.get("Authorization"))
-                found = registry.instead(self.command, self.path) or registry.answer(self.command, self.path, body)
-                self.send_response(found[0])
-                self.send_header("Content-Type", found[1])
-                self.send_header("Content-Length", str(len(found[2])))
-                self.end_headers()
-                self.wfile.write(found[2])
-
-            do_GET = do_POST = _answer
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        if certificate is not None:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(certificate)
-            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-        self.url = f"http{'' if certificate is None else 's'}://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        self._thread.start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
-
-    def put(self, subject: str, schema: dict[str, Any]) -> int:
-        if schema not in self.schemas:
-            self.schemas.append(schema)
-        schema_id = self.schemas.index(schema) + 1
-        if schema_id not in self.subjects.setdefault(subject, []):
-            self.subjects[subject].append(schema_id)
-        return schema_id
-
-    def answer(self, method: str, path: str, body: bytes) -> Answer:
-        parts = path.partition("?")[0].strip("/").split("/")
-        schema = json.loads(json.loads(body)["schema"]) if body else None
-        if parts[:2] == ["schemas", "ids"]:
-            number = int(parts[2])
-            if not 0 < number <= len(self.schemas):
-                return _error(404, 40403)
-            return _json({"schema": json.dumps(self.schemas[number - 1])})
-        if parts == ["subjects"]:
-            return _json(list(self.subjects))
-        subject = parts[2 if parts[0] == "compatibility" else 1]
-        ids = self.subjects.get(subject, [])
-        if method == "POST" and parts[0] == "compatibility":
-            return _json({"is_compatible": self.incompatible is None, "messages": self.incompatible or []})
-        if method == "POST" and parts[-1] == "versions":
-            assert schema is not None
-            return _json({"id": self.put(subject, schema)})
-        if not ids:
-            return _error(404, 40401)
-        if method == "POST":
-            return _json({"id": self.schemas.index(schema) + 1}) if schema in self._of(ids) else _error(404, 40403)
-        if parts[-1] == "latest":
-            return _json({"version": len(ids), "id": ids[-1], "schema": json.dumps(self.schemas[ids[-1] - 1])})
-        return _json(list(range(1, len(ids) + 1)))
-
-    def _of(self, ids: list[int]) -> list[dict[str, Any]]:
-        return [self.schemas[number - 1] for number in ids]
-
-    def of(self, subject: str) -> list[dict[str, Any]]:
-        return self._of(self.subjects.get(subject, []))
-
-
-def _json(value: object, status: int = 200) -> Answer:
-    return status, "application/json", json.dumps(value).encode()
-
-
-def _error(status: int, code: int) -> Answer:
-    return _json({"error_code": code, "message": "not found"}, status)
 
 
 @pytest.fixture
 def fake() -> Iterator[FakeRegistry]:
     registry = FakeRegistry()
+    yield registry
+    registry.close()
+
+
+@pytest.fixture(params=KINDS)
+def each_kind(request: pytest.FixtureRequest) -> Iterator[FakeRegistry]:
+    """A registry of each kind."""
+    registry = FakeRegistry(request.param)
     yield registry
     registry.close()
 
@@ -157,6 +79,88 @@ def test_publishing_again_writes_nothing(fake: FakeRegistry) -> None:
     fake.requests.clear()
     assert client(fake).publish("Policy", "a-value") == first
     assert ("POST", "/subjects/a-value/versions") not in fake.requests
+
+
+@pytest.mark.usefixtures("two_versions")
+def test_processes_that_register_the_same_at_once_all_get_its_id(each_kind: FakeRegistry) -> None:
+    each_kind.racers = 6
+    found: list[int] = []
+    threads = [Thread(target=lambda: found.append(client(each_kind).publish("Policy", "a-value"))) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [2] * 6
+    assert each_kind.of("a-value") == ALL_OF_POLICY
+    assert each_kind.conflicts > 0 or each_kind.kind != "Apicurio"
+
+
+def test_a_conflict_with_the_schema_of_another_program_is_tried_again(fake: FakeRegistry) -> None:
+    """The other program registers its schema between the request for versions and ours."""
+    other = {**published.schema("Policy"), "namespace": "others"}
+    conflicts = iter([answer_of({"error_code": 409, "message": "already exists"}, 409)])
+
+    def instead(method: str, path: str) -> Answer | None:
+        if (method, path) == ("POST", "/subjects/a-value/versions") and not fake.subjects.get("a-value"):
+            fake.put("a-value", other)
+            return next(conflicts)
+        return None
+
+    fake.instead = instead
+    client(fake).publish("Policy", "a-value")
+    assert fake.of("a-value") == [other, published.schema("Policy")]
+
+
+def test_a_conflict_that_stays_is_refused_with_the_words_of_the_registry(fake: FakeRegistry) -> None:
+    refusal = answer_of({"error_code": 409, "message": "Incompatible schema"}, 409)
+    fake.instead = lambda method, path: refusal if path == "/subjects/a-value/versions" and method == "POST" else None
+    with pytest.raises(KafkaRefused, match=r"it returns 409 \(Incompatible schema\): check its log"):
+        client(fake).publish("Policy", "a-value")
+    assert fake.of("a-value") == []
+
+
+def test_a_new_subject_requires_that_each_version_can_be_read_as_each_other(each_kind: FakeRegistry) -> None:
+    client(each_kind).publish("Policy", "a-value")
+    assert each_kind.compatibility == {"a-value": "FULL_TRANSITIVE"}
+
+
+def test_a_subject_with_versions_keeps_its_compatibility(fake: FakeRegistry) -> None:
+    fake.put("a-value", published.schema("Policy"))
+    fake.put("b-value", {**published.schema("Policy"), "namespace": "others"})
+    for subject in ("a-value", "b-value"):
+        client(fake).publish("Policy", subject)
+    assert fake.compatibility == {}
+
+
+@pytest.mark.parametrize("status", [401, 403, 405, 422])
+def test_a_registry_that_forbids_its_settings_gets_the_schemas_and_a_warning(
+    fake: FakeRegistry, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    warn_once.cache_clear()
+    refusal = answer_of({"error_code": status, "message": "User is denied operation"}, status)
+    fake.instead = lambda method, path: refusal if path.startswith("/config") else None
+    client(fake).publish("Policy", "a-value")
+    assert fake.of("a-value") == [published.schema("Policy")]
+    warning = capsys.readouterr().err
+    assert warning.count("\n") == 1
+    assert warning.endswith("the compatibility of a-value stays as it is: have it set to FULL_TRANSITIVE\n")
+
+
+def test_what_is_registered_is_only_looked_up(fake: FakeRegistry) -> None:
+    schemas = {"t-importance": "Importance", "t-rejects": "Reject"}
+    connection = Connection("127.0.0.1:1", registry=fake.url)
+    register_schemas(connection, schemas)
+    assert {name: fake.of(name) for name in fake.subjects} == {
+        f"{topic}-value": [published.schema(name)] for topic, name in schemas.items()
+    }
+    fake.requests.clear()
+    for topic, name in schemas.items():
+        assert Framer(connection, topic, name).prefix[:1] == b"\x00"
+    assert fake.requests == [("POST", f"/subjects/{topic}-value") for topic in schemas]
+
+
+def test_without_a_registry_nothing_is_registered() -> None:
+    register_schemas(Connection("127.0.0.1:1"), {"t-importance": "Importance"})
 
 
 @pytest.mark.usefixtures("two_versions")
@@ -208,7 +212,7 @@ def test_a_schema_is_requested_once(fake: FakeRegistry) -> None:
 
 @pytest.mark.parametrize("answer", [{"schema": '"string"'}, {"schema": "{}}", "schemaType": "PROTOBUF"}, {}])
 def test_a_schema_that_is_not_an_avro_record_is_ignored(fake: FakeRegistry, answer: object) -> None:
-    fake.instead = lambda method, path: _json(answer)
+    fake.instead = lambda method, path: answer_of(answer)
     assert client(fake).schema(1) is None
 
 
@@ -256,14 +260,14 @@ def test_messages_with_ids_that_were_not_looked_up_are_rejects_with_their_reason
 
 def test_a_failed_request_is_repeated(fake: FakeRegistry) -> None:
     number = fake.put("a-value", ALL_OF_POLICY[0])
-    stumbles = iter([_json({"message": "busy"}, 503), (502, "text/html", b"<html>")])
+    stumbles = iter([answer_of({"message": "busy"}, 503), (502, "text/html", b"<html>")])
     fake.instead = lambda method, path: next(stumbles, None)
     assert client(fake).schema(number) == ALL_OF_POLICY[0]
     assert len(fake.requests) == 3
 
 
 def test_requests_that_fail_repeatedly_are_an_error(fake: FakeRegistry) -> None:
-    fake.instead = lambda method, path: _json({"error_code": 50001, "message": "no\nstore"}, 500)
+    fake.instead = lambda method, path: answer_of({"error_code": 50001, "message": "no\nstore"}, 500)
     with pytest.raises(KafkaRefused, match=r"^schema registry http://\S+: it returns 500 \(no store\): check its log$"):
         client(fake).schema(1)
     assert len(fake.requests) == 4
@@ -328,7 +332,7 @@ def test_only_the_authority_of_the_properties_file_is_trusted_whatever_the_envir
     pinned = str(tmp_path / "pinned-ca.pem")
     for name in names:
         monkeypatch.setenv(variable, str(tmp_path / f"{'other' if name == 'pinned' else name}-ca.pem"))
-        fake = FakeRegistry(tmp_path / f"{name}.pem")
+        fake = FakeRegistry(certificate=tmp_path / f"{name}.pem")
         try:
             if name == "pinned":
                 assert client(fake, ca=pinned).subjects() == []
@@ -440,3 +444,29 @@ def test_a_real_registry(kafka: Any, topic_prefix: str) -> None:
     with pytest.raises(KafkaRefused, match=rf"CrawlEvent version \d cannot follow version \d of subject {subject}"):
         registry.publish("CrawlEvent", subject)
     assert registry.versions(subject) == [1]
+
+
+def test_processes_that_register_at_once_at_a_real_registry_all_get_the_same_id(kafka: Any, topic_prefix: str) -> None:
+    for number in range(5):
+        subject, found = f"{topic_prefix}{number}-value", list[int]()
+        registry = SchemaRegistry(RegistryAccess(kafka.registry))
+        publish = [
+            Thread(target=lambda s=subject, f=found: f.append(_registry(kafka).publish("Audit", s))) for _ in range(6)
+        ]
+        for thread in publish:
+            thread.start()
+        for thread in publish:
+            thread.join()
+        assert len(found) == 6 and len(set(found)) == 1
+        assert registry.publish("Audit", subject) == found[0]
+        level = requests.get(f"{kafka.registry}/config/{subject}", timeout=10).json()["compatibilityLevel"]
+        assert level == COMPATIBILITY
+        incompatible = {**published.schema("Audit"), "fields": published.schema("Audit")["fields"][1:]}
+        answer = requests.post(
+            f"{kafka.registry}/subjects/{subject}/versions", json={"schema": json.dumps(incompatible)}, timeout=10
+        )
+        assert answer.status_code == 409, "each version must be readable as each other one"
+
+
+def _registry(kafka: Any) -> SchemaRegistry:
+    return SchemaRegistry(RegistryAccess(kafka.registry))

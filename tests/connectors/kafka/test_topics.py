@@ -17,6 +17,8 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.partitions import partitions_of_topic
+from opicflow.connectors.kafka.properties import RegistryAccess
+from opicflow.connectors.kafka.registry import SchemaRegistry
 from opicflow.connectors.kafka.topics import (
     Described,
     Names,
@@ -209,7 +211,12 @@ def test_topics_are_created_once_and_have_no_findings(kafka: LocalKafka, topic_p
     connection = Connection(kafka.brokers)
     first = partitions_of_topic(connection, ledger)
     assert (first[1], partitions_of_topic(connection, events)[1]) == (3, 2)
-    assert output_of("topics", "create", *cluster).count("existed") == len(Names())
+    registering = ("--registry", kafka.registry)
+    existed = output_of("topics", "create", *cluster, *registering)
+    assert existed.count("existed") == len(Names())
+    assert existed.endswith("\nthe schemas of 8 topics are in the registry\n")
+    subjects = SchemaRegistry(RegistryAccess(kafka.registry)).subjects()
+    assert {f"{name}-value" for name in names(topic_prefix) if name != ledger} <= set(subjects)
     assert partitions_of_topic(connection, ledger) == first
     assert output_of("topics", "check", *cluster) == "all 9 topics are as they should be\n"
     code, out, _ = command("topics", "check", *cluster, "--shards", 4, "--json")
