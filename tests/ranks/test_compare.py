@@ -10,6 +10,7 @@ import random
 import re
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import scipy.stats
+import scipy
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
@@ -185,8 +186,13 @@ def as_jsonl(rows: Rows, *names: str, **more: Any) -> bytes:
 
 
 def record(url: str, value: Any, *names: str) -> dict[str, Any]:
-    every = {"url": url, "page": f"{page_id(url):016x}", "visits": 3, "importance": value, "score": value}
+    every = {"url": url, "page": written_page(url), "visits": 3, "importance": value, "score": value}
     return {name: every[name] for name in names or every}
+
+
+@cache
+def written_page(url: str) -> str:
+    return f"{page_id(url):016x}"
 
 
 def as_csv(rows: Rows, *names: str) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.stats
+import scipy
 
 from opicflow.pipelines.ranks.graph.harmonic import hyperball
 from opicflow.pipelines.ranks.graph.store import StoredGraph

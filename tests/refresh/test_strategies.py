@@ -8,9 +8,9 @@ from dataclasses import replace
 import numba
 import numpy as np
 import pytest
+import scipy
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from scipy.optimize import LinearConstraint, minimize
 
 from opicflow.pipelines.refresh.strategies import (
     SHARE_UNITS,
@@ -138,12 +138,12 @@ def test_a_generic_solver_finds_the_same(strategy: str, seed_of_web: int, hosts:
 
     limited = np.flatnonzero(np.isfinite(caps))
     by_host = (host == limited[:, None]).astype(np.float64)
-    constraints = [LinearConstraint(np.ones((1, 8)), bandwidth, bandwidth)]
+    constraints = [scipy.optimize.LinearConstraint(np.ones((1, 8)), bandwidth, bandwidth)]
     if len(limited):
-        constraints.append(LinearConstraint(by_host, -np.inf, caps[limited]))
+        constraints.append(scipy.optimize.LinearConstraint(by_host, -np.inf, caps[limited]))
     tiny = 1e-6
     w, r = pages.weights, pages.changes_per_day
-    found = minimize(
+    found = scipy.optimize.minimize(
         lambda f: AIMS[strategy](w, r, np.maximum(f, tiny)).sum(),
         np.clip(np.full(8, bandwidth / 8), np.maximum(least, tiny), most),
         jac=lambda f: SLOPES[strategy](w, r, np.maximum(f, tiny)),
