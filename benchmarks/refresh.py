@@ -80,9 +80,10 @@ def in_the_ledger(sizes: Sizes) -> Iterator[Figure]:
         ledger.apply(TickEntry((20_000 + day) * DAY_S))
         ledger.apply(_visits(pages, day, random.integers(0, 2, pages).astype(np.uint64)))
     of = f"{pages:,} pages, visited {day + 1} times"
+    table = ledger._room.table
     yield Figure(
         "refresh.bytes_per_page",
-        ledger.refresh_bytes_per_page(),
+        (table.refresh.nbytes + table.refresh_row.nbytes + table.interval.nbytes) / ledger.pages,
         "bytes",
         f"{of}; a page that was neither visited nor ordered takes 6",
     )

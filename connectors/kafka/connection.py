@@ -143,12 +143,6 @@ class Connection:
         if self.registry is not None:
             _check_registry(self.registry)
 
-    @property
-    def registry_url(self) -> str | None:
-        """The URL of the schema registry, if there is one."""
-        access = self.registry_access()
-        return access.url if access else None
-
     def registry_access(self) -> RegistryAccess | None:
         """Return URL and credentials of the schema registry, if there is one."""
         if self.properties is None:

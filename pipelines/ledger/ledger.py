@@ -878,11 +878,6 @@ class Ledger:
         """The bytes of pages, URLs and remembered links without room to grow: a function of the log alone."""
         return self._room.content_bytes()
 
-    def refresh_bytes_per_page(self) -> float:
-        """Memory that refreshing takes a page, room to grow included."""
-        table = self._room.table
-        return float(table.refresh.nbytes + table.refresh_row.nbytes + table.interval.nbytes) / max(self.pages, 1)
-
     @property
     def policies(self) -> Policies:
         """The policies that hold."""

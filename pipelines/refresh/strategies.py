@@ -86,15 +86,15 @@ class Demand:
 class Allocation:
     """The frequencies that a strategy gives.
 
-    A page that changes until the next plan gets `frequency_at(multiplier)`, within its bounds; a page of host h gets
-    that of `host_multipliers[h]`, which is lower if the host's cap limits it (None if no host has a cap). The
+    A page that changes until the next plan gets the frequency at `multiplier`, within its bounds; a page of host h gets
+    that at `host_multipliers[h]`, which is lower if the host's cap limits it (None if no host has a cap). The
     multiplier is 0 if the least frequencies exceed the bandwidth, and inf if every page has its largest frequency.
 
     `feasible`: all frequencies are within their bounds, and their sum is the bandwidth. Otherwise `why` names in one
     line the bounds that were given up. The sum never exceeds the bandwidth, nor the sum of a host its cap.
 
     With `freshness`, the multipliers of all frequencies below λ/37 are equal to the last bit: such a page gets a
-    frequency between `frequency_at` of the multiplier and of the next smaller float.
+    frequency between those at the multiplier and at the next smaller float.
     """
 
     frequencies: Floats
@@ -154,13 +154,6 @@ def share(weight: float, rate: float, alpha: float) -> float:
 def quantised_share(share: float) -> Int:
     """Return a share in whole units, so that shards can add shares exactly in any order."""
     return np.int64(share * SHARE_UNITS + 0.5)
-
-
-@inlined_kernel
-def frequency_at(strategy: Int, multiplier: float, weight: float, rate: float, alpha: float) -> float:
-    """Return the frequency a strategy (a code of `STRATEGIES`) gives a page at a multiplier, bounds not applied yet."""
-    frequency, _ = _response(strategy, multiplier, _size(strategy, weight, rate, alpha), rate)
-    return frequency
 
 
 @inlined_kernel

@@ -17,8 +17,9 @@ from opicflow.pipelines.refresh.strategies import (
     STRATEGIES,
     Allocation,
     Demand,
+    _response,
+    _size,
     costs,
-    frequency_at,
     freshness_range,
     quantised_share,
     share,
@@ -36,7 +37,7 @@ def column(*values: float) -> np.ndarray:
 def frequencies_at(strategy, multipliers, weights, rates, alpha):  # type: ignore[no-untyped-def]
     out = np.empty(len(weights))
     for i in range(len(weights)):
-        out[i] = frequency_at(strategy, multipliers[i], weights[i], rates[i], alpha)
+        out[i], _ = _response(strategy, multipliers[i], _size(strategy, weights[i], rates[i], alpha), rates[i])
     return out
 
 

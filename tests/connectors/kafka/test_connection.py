@@ -278,9 +278,7 @@ def test_a_key_of_another_certificate_is_refused(properties: Callable[[str], str
 def test_the_registry_is_that_of_the_option_or_the_file(
     properties: Callable[[str], str], text: str, given_url: str | None, access: RegistryAccess | None
 ) -> None:
-    found = Connection("h:1", properties(text), given_url)
-    assert found.registry_access() == access
-    assert found.registry_url == (access.url if access else None)
+    assert Connection("h:1", properties(text), given_url).registry_access() == access
 
 
 @pytest.mark.parametrize("url", ["https://u:hush@r:1", "ftp://r:1", "r:1", "http://", "http://r:hush"])
