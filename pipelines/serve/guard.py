@@ -6,7 +6,7 @@ from http import HTTPStatus
 from urllib.parse import parse_qs
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -94,10 +94,13 @@ class Login:
         if request.method == "GET":
             return page_answer("login.html", is_wrong=False)
         body = b""
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > _MOST_LOGIN_BYTES:
-                raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "this is not a token")
+        try:
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > _MOST_LOGIN_BYTES:
+                    raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "this is not a token")
+        except ClientDisconnect:
+            raise HTTPException(HTTPStatus.BAD_REQUEST, "the token has not arrived") from None
         given = parse_qs(body.decode("utf-8", "replace")).get("token", [""])[0]
         if not is_token(given, self._token):
             return page_answer("login.html", HTTPStatus.FORBIDDEN, is_wrong=True)

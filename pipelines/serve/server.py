@@ -5,12 +5,13 @@ from __future__ import annotations
 import socket
 
 import uvicorn
+from starlette.applications import Starlette
 
 from opicflow.pipelines.serve.access import ServeRefused, is_this_machine
+from opicflow.pipelines.serve.connections import BoundedProtocol
 from opicflow.pipelines.serve.sources import LiveSource, PageSource
 from opicflow.pipelines.serve.web_app import web_app
 
-_MOST_AT_ONCE = 200
 _MOST_WAITING = 256
 
 
@@ -32,22 +33,25 @@ def bound_socket(host: str, port: int) -> socket.socket:
 def serve(source: PageSource, listening: socket.socket, host: str, token: str | None) -> None:
     """Answer requests until the process is interrupted."""
     names = ["localhost", "127.0.0.1", "[::1]", host] if is_this_machine(host) else None
-    app = web_app(source, token, names)
-    config = uvicorn.Config(
+    try:
+        _Server(settings_of(web_app(source, token, names)), source).run(sockets=[listening])
+    finally:
+        if isinstance(source, LiveSource):
+            source.close()
+
+
+def settings_of(app: Starlette) -> uvicorn.Config:
+    """Return the settings of the server of an application."""
+    return uvicorn.Config(
         app,
         log_level="warning",
         access_log=False,
-        limit_concurrency=_MOST_AT_ONCE,
+        http=BoundedProtocol,
         server_header=False,
         proxy_headers=False,
         lifespan="off",
         timeout_graceful_shutdown=2,
     )
-    try:
-        _Server(config, source).run(sockets=[listening])
-    finally:
-        if isinstance(source, LiveSource):
-            source.close()
 
 
 class _Server(uvicorn.Server):

@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from opicflow.pipelines.serve.connections import RequestLimit
 from opicflow.pipelines.serve.guard import Guard, Login
 from opicflow.pipelines.serve.html_pages import HtmlPages
 from opicflow.pipelines.serve.http_answers import HTML, json_answer, page_answer, wants_page
@@ -67,7 +68,7 @@ def web_app(source: PageSource, token: str | None = None, allowed_hosts: list[st
         Route("/api/openapi.json", openapi),
         *(Route(path, answer) for path, answer in {**answers, "/api/why": explained(api.api_why)}.items()),
     ]
-    middleware = [Middleware(Guard, token=token)]
+    middleware = [Middleware(Guard, token=token), Middleware(RequestLimit)]
     if allowed_hosts is not None:
         middleware.insert(0, Middleware(TrustedHostMiddleware, allowed_hosts=allowed_hosts))
     handlers: dict[Any, Callable[[Request, Any], Response]] = {HTTPException: _not_found, UserError: _unusable}

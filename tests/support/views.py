@@ -14,7 +14,7 @@ import uvicorn
 from opicflow.pipelines.results.reasons import Reasons
 from opicflow.pipelines.results.record_columns import Pages
 from opicflow.pipelines.serve.page_table import PageTable
-from opicflow.pipelines.serve.server import bound_socket
+from opicflow.pipelines.serve.server import bound_socket, settings_of
 from opicflow.pipelines.serve.sources import PageSource
 from opicflow.pipelines.serve.view import Live, Moment, RejectExample, View
 from opicflow.pipelines.serve.watchers import Watchers
@@ -184,7 +184,7 @@ def served(source: PageSource, token: str | None = None) -> Iterator[str]:
     listening = bound_socket("127.0.0.1", 0)
     port = listening.getsockname()[1]
     app = web_app(source, token, ["127.0.0.1", "localhost"])
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
+    server = uvicorn.Server(settings_of(app))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     try:
