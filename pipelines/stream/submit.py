@@ -278,6 +278,7 @@ def _beam_options(job: FlinkJob, parallelism: int, savepoint: str | None) -> lis
         f"--max_parallelism={MOST_SLOTS}",
         f"--sdk_worker_parallelism={job.workers}",
         f"--checkpointing_interval={int(job.checkpoint_seconds * 1000)}",
+        "--fail_on_checkpointing_errors",  # Beam makes false of it: storage that is full does not restart the job
         "--externalized_checkpoints_enabled",
         "--retain_externalized_checkpoints_on_cancellation",
         f"--state_backend={'rocksdb' if job.state_backend == 'rocksdb' else 'filesystem'}",

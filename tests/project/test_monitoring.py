@@ -55,7 +55,12 @@ FIRES: list[tuple[str, Series]] = [
         of("opicflow_lag", "0+10x400", topic="page_ledger", partition=0)
         | of("opicflow_lag", "9000+20x400", topic="page_ledger", partition=1),
     ),
-    ("OpicflowCheckpointOld", of("flink_jobmanager_job_numberOfCompletedCheckpoints", "0+1x300 300x99")),
+    (
+        "OpicflowCheckpointOld",  # the storage is full: the job goes on
+        of("flink_jobmanager_job_numberOfCompletedCheckpoints", "0+1x300 300x99")
+        | of("flink_jobmanager_job_numberOfFailedCheckpoints", "0x300 0+1x99")
+        | of("flink_jobmanager_job_numRestarts", "0x400"),
+    ),
     ("OpicflowSnapshotOld", of("opicflow_shard_snapshot_age_seconds", "0+100x400", shard=3)),
     ("OpicflowSnapshotDamaged", counted("snapshots_damaged", "2x340 3x60")),
     ("OpicflowSnapshotDamaged", counted("snapshots_damaged", "_x340 1x60")),
@@ -80,6 +85,8 @@ HEALTHY: list[Series] = [
     of("opicflow_lag", "90000-200x400", topic="page_ledger", partition=0)
     | of("opicflow_lag", "3000+1x400", topic="policies", partition=0),
     of("flink_jobmanager_job_numRestarts", "0x200 1x200"),
+    of("flink_jobmanager_job_numberOfFailedCheckpoints", "0x200 0+1x10 10x190")  # fewer than four minutes
+    | of("flink_jobmanager_job_numberOfCompletedCheckpoints", "0+1x200 200x14 200+1x185"),
     of("opicflow_shard_certificate_per_million", "2000000x200 80000x200", shard=0),
 ]
 """Series added to those of a healthy stream, for which no alert fires."""

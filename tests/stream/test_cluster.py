@@ -143,6 +143,29 @@ def test_a_burst_of_links_to_one_page_and_to_one_host_is_counted_exactly(stream:
 # -- operation
 
 
+def test_storage_that_takes_no_checkpoint_stops_nothing(stream: LocalStream) -> None:
+    """The events are counted, without a restart; checkpoints are complete again when the storage is back."""
+    job, last = stream.job, stream.wait_for_checkpoint()
+    restarts, failed = stream.flink.details(job.id).restarts, stream.flink.checkpoints(job.id).failed
+    away = stream.checkpoints.with_name("away")
+    stream.checkpoints.rename(away)
+    stream.checkpoints.write_text("no folder")
+    try:
+
+        def failures() -> Any:
+            found = stream.flink.checkpoints(job.id).failed - failed
+            return found >= 3 or Pending(f"{found} failed")
+
+        stream.wait_for("checkpoints that fail", failures)
+        stream.publish(burst("https://full.example/", (f"https://full{number}.example/" for number in range(150))))
+        stream.check()
+    finally:
+        stream.checkpoints.unlink()
+        away.rename(stream.checkpoints)
+    stream.wait_for_checkpoint(after=last.id + 1)
+    assert stream.job.id == job.id and stream.flink.details(job.id).restarts == restarts
+
+
 @pytest.mark.slow
 def test_a_wrong_start_is_refused_with_its_reason(stream: LocalStream, tmp_path: Path) -> None:
     def refused(*arguments: object) -> str:
