@@ -13,7 +13,17 @@ from pathlib import Path
 import benchmarks
 from benchmarks import harness
 
-NO_GROUPS = {"__main__", "harness", "accuracy", "change_rates", "experiments", "keyed", "large_replay", "refresh_costs"}
+NO_GROUPS = {
+    "__main__",
+    "harness",
+    "accuracy",
+    "change_rates",
+    "experiments",
+    "keyed",
+    "large_replay",
+    "machines",
+    "refresh_costs",
+}
 
 
 def main() -> None:

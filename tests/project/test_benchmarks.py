@@ -138,3 +138,26 @@ def test_a_web_too_small_for_the_accuracy_page_is_one_line_and_exit_code_2() -> 
     done = run("benchmarks/accuracy.py", "--pages", "5")
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_guide_has_the_table_of_several_machines() -> None:
+    done = run("-m", "benchmarks.machines")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout in (TOP / "docs" / "guides" / "operations.md").read_text(encoding="utf-8")
+
+
+def test_more_machines_hold_more_until_the_slots_of_a_job_are_used_up(tmp_path: Path) -> None:
+    slow = tmp_path / "bench.json"
+    slow.write_text(json.dumps([{"name": "stream.cpu_vs_replay", "value": 180.0}]))
+
+    def row(name: str, *arguments: str) -> list[int]:
+        done = run("-m", "benchmarks.machines", "--machines", "1", "4", "16", "64", *arguments)
+        (found,) = re.findall(rf"^\| {re.escape(name)} \|(.*)\|$", done.stdout, re.MULTILINE)
+        return [int(re.sub(r"\D", "", cell)) for cell in found.split("|")]
+
+    pages = row("pages that the memory holds")
+    assert pages == sorted(set(pages))
+    assert row("pages that the memory holds", "--memory-gb", "128") > pages
+    first, second, *rest = row("most events/s, as in a rebuild", "--figures", str(slow))
+    assert second == pytest.approx(4 * first, rel=0.1)
+    assert rest == [pytest.approx(rest[0], rel=0.1)] * 2, "128 slots are those of eight machines"
