@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
             _print_table(wanted, cluster, new)
             if chosen:
                 print_lines(f"boundaries: {chosen}")
-            if connection.registry_url:
+            if connection.registry_access() is not None:
                 print_lines(f"the schemas of {len(_schemas(options.prefix))} topics are in the registry")
         for finding in found:
             print_lines(finding)
