@@ -16,6 +16,7 @@ from opicflow.pipelines.discovery.discovery import next_share, page_credit
 from opicflow.pipelines.discovery.limits import best, explorable
 from opicflow.pipelines.discovery.logarithms import logarithms
 from opicflow.schemas.arrays import Ids, Ints
+from support.thorough import examples
 
 RULE = DiscoveryRule()
 
@@ -65,7 +66,7 @@ def test_siblings_are_the_nearest_on_either_side() -> None:
     assert page_worth(pages, 1.0, replace(RULE, reach=0)).siblings.tolist() == [0.0] * 20
 
 
-@settings(deadline=None, max_examples=100)
+@examples(30, 500)
 @given(st.integers(0, 40), st.integers(0, 6), st.integers(1, 5), st.integers(0, 2**32))
 def test_worth_is_what_its_definition_says_to_the_last_bit(rows: int, reach: int, hosts: int, seed: int) -> None:
     pages = pages_of(rows, seed, hosts, read=0.5)
@@ -83,7 +84,7 @@ def test_worth_is_what_its_definition_says_to_the_last_bit(rows: int, reach: int
 # Choice
 
 
-@settings(deadline=None, max_examples=200)
+@examples(50, 500)
 @given(st.integers(0, 60), st.integers(0, 20), st.integers(0, 5), st.integers(0, 2**32))
 def test_the_best_are_those_of_a_sort_of_all_by_value_and_id(rows: int, count: int, limit: int, seed: int) -> None:
     random = np.random.default_rng(seed)
@@ -147,7 +148,7 @@ def choose(discovery: Discovery, pages: DiscoveryPages, about: int) -> Ints:
     return chosen
 
 
-@settings(deadline=None, max_examples=100)
+@examples(30, 500)
 @given(st.integers(0, 80), st.integers(0, 40), st.integers(0, 2**32), st.sampled_from([0.05, 0.2, 0.7]))
 def test_unread_pages_are_chosen_of_no_domain_more_than_its_share(
     rows: int, about: int, seed: int, share: float

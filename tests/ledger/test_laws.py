@@ -61,7 +61,7 @@ from support.strategies import (
     url_of,
     webs,
 )
-from support.thorough import thorough
+from support.thorough import examples, thorough
 
 ENTRIES_MOST = 40
 splits = st.sets(st.integers(0, ENTRIES_MOST))
@@ -182,8 +182,7 @@ def test_a_ledger_is_what_its_rules_say_at_length(crawl: tuple[LedgerConfig, Log
 # Entries
 
 
-@pytest.mark.thorough
-@settings(max_examples=thorough(20, 500))
+@examples(20, 500)
 @given(crawls(), splits)
 def test_splitting_a_log_into_entries_anywhere_changes_nothing(
     crawl: tuple[LedgerConfig, Log], begins: set[int]
@@ -277,8 +276,7 @@ def message_words(message: TransfersEntry) -> tuple[object, ...]:
     return (*vars(replace(message, pages=None, amounts=None)).values(), *map(tuple, (message.pages, message.amounts)))
 
 
-@pytest.mark.thorough
-@settings(max_examples=thorough(20, 500))
+@examples(20, 500)
 @given(crawls(), splits, st.data())
 def test_an_entry_that_comes_again_changes_nothing(
     crawl: tuple[LedgerConfig, Log], begins: set[int], data: st.DataObject
@@ -294,8 +292,7 @@ def test_an_entry_that_comes_again_changes_nothing(
         assert fingerprint(ledger) == before
 
 
-@pytest.mark.thorough
-@settings(max_examples=thorough(20, 500))
+@examples(20, 500)
 @given(crawls(), splits, st.data())
 def test_what_an_entry_overlaps_counts_once(
     crawl: tuple[LedgerConfig, Log], begins: set[int], data: st.DataObject
@@ -317,8 +314,7 @@ def refused(ledger: Ledger, entry: CrawlEntry | PolicyEntry | TransfersEntry, wh
     assert fingerprint(ledger) == before
 
 
-@pytest.mark.thorough
-@settings(max_examples=thorough(20, 500))
+@examples(20, 500)
 @given(crawls(), splits, st.data())
 def test_an_entry_that_leaves_a_hole_or_counts_otherwise_is_refused_and_changes_nothing(
     crawl: tuple[LedgerConfig, Log], begins: set[int], data: st.DataObject
@@ -349,8 +345,7 @@ def restored(snapshot: Sequence[Chunk]) -> Ledger:
     return Ledger.restore(chunk.data for chunk in snapshot)
 
 
-@pytest.mark.thorough
-@settings(max_examples=thorough(20, 500))
+@examples(20, 500)
 @given(crawls(), splits, st.data())
 def test_a_restored_ledger_is_the_same_and_stays_so(
     crawl: tuple[LedgerConfig, Log], begins: set[int], data: st.DataObject
@@ -403,8 +398,7 @@ def again(steps: Log) -> list[Row | Rules | Tick]:
     return moved
 
 
-@pytest.mark.thorough
-@settings(max_examples=thorough(20, 500))
+@examples(20, 500)
 @given(crawls(), st.data())
 def test_a_forgotten_page_is_never_learnt_again(crawl: tuple[LedgerConfig, Log], data: st.DataObject) -> None:
     config, steps = crawl
@@ -543,8 +537,7 @@ def test_the_error_stays_below_one_over_all_history(damping: float) -> None:
     check()
 
 
-@pytest.mark.thorough
-@settings(max_examples=thorough(20, 500))
+@examples(20, 500)
 @given(
     connected_webs(st.just(1024), most_links=2),
     st.lists(st.integers(0, 6), max_size=12),

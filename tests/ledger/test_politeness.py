@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger.test_refresh import host_of
@@ -34,7 +34,7 @@ from opicflow.schemas.pages import PageIds
 from opicflow.schemas.records import Policy
 from opicflow.schemas.shards import ShardRanges
 from support.same_bytes import assert_same_bytes
-from support.thorough import crossed
+from support.thorough import crossed, examples
 from support.written_crawls import DAY, T0, Crawl, of_page, ordered, url_of, with_refresh
 
 MINUTE, HOUR = 60, 3600
@@ -428,7 +428,7 @@ def cycles(draw: st.DrawFn) -> tuple[OrderTimes, np.ndarray, int]:
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@examples(60, 1000)
 @given(cycles())
 def test_no_order_is_before_its_time_after_the_cycle_or_too_near_to_another(
     given_: tuple[OrderTimes, np.ndarray, int],

@@ -41,7 +41,7 @@ from opicflow.schemas.pages import page_id, page_ids
 from opicflow.schemas.records import Policy
 from opicflow.schemas.shards import ShardRanges
 from support.same_bytes import assert_same_bytes
-from support.thorough import crossed, thorough
+from support.thorough import crossed, examples, thorough
 from support.written_crawls import DAY, T0, Crawl, of_page, ordered, site_of_its_own, url_of, with_refresh
 
 ANSWERS = (Outcome.FETCHED, Outcome.ALIASED, Outcome.UNCHANGED)
@@ -234,8 +234,7 @@ def lives(draw: st.DrawFn) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.slow
-@pytest.mark.thorough
-@settings(max_examples=thorough(80, 250))
+@examples(80, 250)
 @given(lives(), st.sampled_from(["likelihood", "existence", "thesis"]))
 def test_a_page_is_watched_as_plain_python_does(life: list[tuple[Any, ...]], estimator: str) -> None:
     crawl, watched = Crawl(with_refresh(estimator=estimator)), Watched()

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opicflow.pipelines.ledger import (
@@ -37,7 +37,7 @@ from opicflow.pipelines.ledger import (
 from opicflow.pipelines.ledger.cash import batches
 from opicflow.pipelines.ledger.entries import transfer_digest
 from opicflow.schemas.shards import ShardRanges
-from support.thorough import thorough
+from support.thorough import examples
 
 SHARDS = 3
 SHARD = 1
@@ -832,8 +832,7 @@ def snapshot_with(which: int) -> list[bytes]:
     return snapshot_of(ledger_of_these_tests(HISTORIES[which]))
 
 
-@pytest.mark.thorough
-@settings(max_examples=thorough(150, 2000))
+@examples(150, 2000)
 @given(st.integers(0, len(LEDGERS) - 1), damaged_entries())
 def test_a_damaged_entry_is_refused_or_the_books_balance(which: int, entry: Any) -> None:
     ledger = LEDGERS[which] or Ledger.restore(snapshot_with(which))

@@ -9,7 +9,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opicflow.pipelines.lab.web.webs import page_ids, power_law_web
@@ -40,7 +40,7 @@ from support.crawls import Crawl as WebCrawl
 from support.ranges import any_ranges
 from support.shards import Faults, Shards
 from support.strategies import Log, Row, configs, entries_of, logs
-from support.thorough import crossed, thorough
+from support.thorough import crossed, examples
 from support.written_crawls import DAY, T0, Crawl
 
 
@@ -112,8 +112,7 @@ def is_of(ranges: ShardRanges, shard: int) -> Callable[[int], bool]:
     return lambda page: int(ranges.of(np.array([page], np.uint64))[0]) == shard
 
 
-@pytest.mark.thorough
-@settings(max_examples=thorough(40, 1000))
+@examples(40, 1000)
 @given(st.data(), st.sampled_from([1, 2, 3, 5]), st.sampled_from([1, 2, 4, 7]), st.integers(0, 1 << 16))
 def test_any_log_in_any_shards(data: st.DataObject, shards: int, others: int, seed: int) -> None:
     config = data.draw(configs())
@@ -174,8 +173,7 @@ def test_a_certificate_is_the_same_in_other_shards() -> None:
         assert same == pytest.approx(importance[order], rel=1e-9)
 
 
-@pytest.mark.thorough
-@settings(max_examples=thorough(40, 500))
+@examples(40, 500)
 @given(
     logs().map(lambda steps: [step for step in steps if isinstance(step, Row)]).filter(len),
     st.sampled_from([2, 3]),

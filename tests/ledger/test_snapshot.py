@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import xxhash
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opicflow.pipelines.ledger import (
@@ -43,7 +43,7 @@ from opicflow.pipelines.ledger.entries import Kind, transfer_digest
 from opicflow.pipelines.ledger.pages import layout as at
 from opicflow.pipelines.ledger.shards import snapshot as snapshots
 from opicflow.schemas.shards import ShardRanges
-from support.thorough import thorough
+from support.thorough import examples
 
 MOST_BYTES = 4 << 20
 DAY = 86_400
@@ -953,8 +953,7 @@ def test_measures_beyond_those_a_page_keeps_are_refused() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.thorough
-@settings(max_examples=thorough(80, 2000))
+@examples(80, 2000)
 @given(st.sampled_from(["interpolation-3-links", "fixed-1-links", "absorbing-4-plain"]), st.data())
 def test_any_number_altered_is_refused_or_makes_a_ledger_that_balances(config_name: str, draw: st.DataObject) -> None:
     forged = forgery(config_name)

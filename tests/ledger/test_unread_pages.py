@@ -21,7 +21,7 @@ from opicflow.pipelines.ledger.plan.crawl_orders import BY, EXPLORING
 from opicflow.pipelines.ledger.shards import snapshot as snapshots
 from opicflow.schemas.pages import page_id
 from opicflow.schemas.records import Policy
-from support.thorough import thorough
+from support.thorough import examples
 from tests.support.written_crawls import DAY, T0, Crawl, ordered
 
 REFRESH = RefreshConfig(bandwidth_per_day=20.0, discovery_share=1.0)
@@ -340,8 +340,7 @@ def test_policies_weigh_unread_pages() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.thorough
-@settings(deadline=None, max_examples=thorough(6, 100))
+@examples(6, 100)
 @given(st.integers(0, 24), st.integers(0, 3))
 def test_a_restored_ledger_goes_on_with_the_same_bytes(day: int, later: int) -> None:
     crawl = crawled(day)

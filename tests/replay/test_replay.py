@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from opicflow.connectors.files import log_reader
@@ -43,7 +43,7 @@ from support.logs import (
     warc,
     without_times,
 )
-from support.thorough import thorough
+from support.thorough import examples
 
 _VISITS_PER_SWEEP_RECORD = 2
 
@@ -172,18 +172,13 @@ RESULTS = {
 }
 
 
-@pytest.mark.parametrize("format_", ["jsonl", "avro", "parquet"])
-def test_two_runs_write_the_same_bytes(format_: str, crawl: Path, tmp_path: Path) -> None:
-    for out in (tmp_path / "a", tmp_path / "b"):
-        run([crawl], out, format=format_, publications=True)
-    for name in RESULTS:
-        first, second = ((tmp_path / out / f"{name}.{format_}").read_bytes() for out in "ab")
-        assert first == second and first
-
-
-def test_all_formats_give_the_same_results(crawl: Path, tmp_path: Path) -> None:
+def test_two_runs_write_the_same_bytes_and_all_formats_give_the_same_results(crawl: Path, tmp_path: Path) -> None:
     for format_ in ("jsonl", "avro", "parquet"):
-        run([crawl], tmp_path / format_, format=format_, publications=True)
+        for out in (tmp_path / format_, tmp_path / "again"):
+            run([crawl], out, format=format_, publications=True)
+        for name in RESULTS:
+            first, second = ((tmp_path / out / f"{name}.{format_}").read_bytes() for out in (format_, "again"))
+            assert first == second and first
     for name, of_schema in RESULTS.items():
         lines, in_avro, in_parquet = (
             read_result(tmp_path / format_ / f"{name}.{format_}") for format_ in ("jsonl", "avro", "parquet")
@@ -304,8 +299,7 @@ BAD = st.sampled_from(
 )
 
 
-@pytest.mark.thorough
-@settings(max_examples=thorough(8, 100), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(8, 100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lines=st.lists(GOOD.map(json_line) | BAD, min_size=1, max_size=40), fold=st.booleans())
 def test_every_event_is_a_visit_an_announcement_a_reject_or_a_duplicate(
     lines: list[bytes], fold: bool, tmp_path_factory: pytest.TempPathFactory

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from opicflow.schemas.url_patterns import (
@@ -19,6 +19,7 @@ from opicflow.schemas.url_patterns import (
     first_patterns,
 )
 from opicflow.schemas.urls import LONGEST_URL, NO_PAGE, PAGE, Canonicaliser, CanonicalUrls
+from support.thorough import examples
 
 
 def found(
@@ -51,7 +52,7 @@ long = st.lists(
 urls = st.text("ab", max_size=24) | long.map(lambda text: text.replace("*", "")) | long
 
 
-@settings(max_examples=250)
+@examples(80, 1000)
 @given(
     st.lists(few | long, min_size=1, max_size=5).map(tuple),
     st.lists(urls, min_size=1, max_size=8),

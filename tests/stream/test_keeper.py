@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opicflow.pipelines.ledger import (
@@ -40,7 +40,7 @@ from opicflow.schemas.shards import ShardRanges
 from opicflow.schemas.urls import UrlRules
 from support.fuzz.stored_inputs import sealed_entry
 from support.stream_state import POISON
-from support.thorough import thorough
+from support.thorough import examples
 
 SHARDS = 3
 FIRST_MS = 1_700_000_000_000
@@ -136,8 +136,7 @@ def test_the_log_of_these_tests_causes_every_kind_of_output(whole: tuple[LedgerK
 
 
 @pytest.mark.slow
-@pytest.mark.thorough
-@settings(max_examples=thorough(15, 200))
+@examples(15, 200)
 @given(data=st.data())
 def test_a_log_in_any_batches_order_and_repetition_gives_the_same_ledger_and_outputs(
     data: st.DataObject, whole: tuple[LedgerKeeper, list[Output]]

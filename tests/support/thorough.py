@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+from hypothesis import settings
 
+T = TypeVar("T")
 PROFILE = os.environ.get("OPICFLOW_HYPOTHESIS", "ci")
 """The profile of hypothesis: "ci" or "soak"."""
 
@@ -16,6 +18,15 @@ PROFILE = os.environ.get("OPICFLOW_HYPOTHESIS", "ci")
 def thorough(few: int, many: int) -> int:
     """`few` of something by default, `many` with `make soak`, which runs tests that are marked `thorough`."""
     return many if PROFILE == "soak" else few
+
+
+def examples(few: int, many: int, **options: Any) -> Callable[[T], T]:
+    """Try a law of hypothesis with `few` examples by default, `many` with `make soak`. `options` are its settings."""
+
+    def limited(law: T) -> T:
+        return pytest.mark.thorough(settings(max_examples=thorough(few, many), **options)(law))
+
+    return limited
 
 
 def crossed(*values: Sequence[Any]) -> list[Any]:

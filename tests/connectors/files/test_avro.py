@@ -15,7 +15,7 @@ import fastavro
 import numpy as np
 import pytest
 import zstandard
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
 from opicflow.connectors.files import avro, log_reader
@@ -42,7 +42,7 @@ from opicflow.schemas.published_schemas import schema
 from opicflow.schemas.records import to_avro
 from support.encoded import check_messages
 from support.event_rows import events, rows_of
-from support.thorough import thorough
+from support.thorough import examples, thorough
 
 SYNC = b"0123456789abcdef"
 CODECS = ["null", "deflate", "zstandard", "bzip2", "xz"]
@@ -122,8 +122,7 @@ def in_a_file(data: bytes, folder: Path, start: int = 0, end: int | None = None)
 
 
 @pytest.mark.slow
-@pytest.mark.thorough
-@settings(max_examples=thorough(60, 500))
+@examples(60, 500)
 @given(st.lists(events, max_size=12), st.sampled_from(CODECS), st.sampled_from([1, 100, 16_000]))
 @example([CrawlEvent("", redirects=("",) * MOST_REDIRECTS)] * 20, "null", 16_000)
 @example([CrawlEvent("a", failure="", status=200)], "null", 1)
@@ -145,8 +144,7 @@ def test_the_kernel_returns_what_fastavro_returns(given: list[CrawlEvent], codec
 
 
 @pytest.mark.slow
-@pytest.mark.thorough
-@settings(max_examples=thorough(60, 500), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(60, 500, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(events, max_size=12), st.sampled_from([1, 100, 16_000]))
 @example([CrawlEvent("a", links=(Link("b", 0.1, "ugc"),), retry_after=5, quality=0.3), CrawlEvent("é")], 100)
 @example([CrawlEvent("a", status=2**31 - 1, failure="dns"), CrawlEvent("b", status=2**20, failure="dns")], 100)
@@ -384,7 +382,7 @@ def test_only_damaged_blocks_are_lost(codec: str, seed: int) -> None:
     container, whole = read_header(data), blocks_of(data)
     assert len(whole) > 5
     rows = {block.offset: rows_of(decode_avro(container, [block], "f").events) for block in whole}
-    for _ in range(thorough(120, 400)):
+    for _ in range(thorough(40, 400)):
         damaged = bytearray(data)
         first = chance.randrange(container.size, len(data))
         last = min(first + chance.choice([0, 0, 0, 1, 20]), len(data) - 1)

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from opicflow.connectors.files import log_reader
@@ -23,9 +23,9 @@ from opicflow.connectors.files.reading import ANY, Reading, parse_fields
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, CrawlEvent, EventRefused, Link, Reason, Reject
 from support.archives import gz
 from support.encoded import check_messages
-from support.thorough import thorough
+from support.thorough import examples, thorough
 
-in_a_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+in_a_folder = examples(40, 500, suppress_health_check=[HealthCheck.function_scoped_fixture])
 values = st.text(st.sampled_from('ab"\n\r,;\t| é1'), max_size=8)
 
 

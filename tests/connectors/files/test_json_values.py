@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from opicflow.connectors.files import log_reader
@@ -15,6 +15,7 @@ from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.log_reader import FileRange, read
 from opicflow.schemas.crawl_events import CrawlEvent, Reason, Reject
 from support.archives import gz
+from support.thorough import examples
 
 texts = st.text(st.sampled_from('a"\\{}[],\n é'), max_size=6)
 records = st.fixed_dictionaries(
@@ -38,7 +39,7 @@ def urls_of(file: Path, **options: object) -> list[str]:
     return [item.url for _, item in items_of(file) if isinstance(item, CrawlEvent)]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@examples(40, 500, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(records, max_size=5), st.sampled_from([None, 0, 2]), st.booleans(), st.integers(1, 40))
 def test_an_array_has_the_events_of_its_objects(
     tmp_path: Path,

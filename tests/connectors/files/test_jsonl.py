@@ -10,7 +10,7 @@ from dataclasses import fields
 import numpy as np
 import orjson
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from opicflow.connectors.files import decoded as decoded_files
@@ -54,7 +54,7 @@ from opicflow.schemas.json_events import ANNOUNCED_BY, FIELD_NAMES, LINK_FIELD_N
 from support.encoded import PREFIX, check_messages
 from support.event_rows import Row, json_without_the_kernel, rows_of
 from support.paths import TOP
-from support.thorough import thorough
+from support.thorough import examples
 
 
 def outcome(decoded: Decoded) -> tuple[list[Row], list[tuple[Reason, int, bytes]]]:
@@ -296,8 +296,7 @@ encoded_lines = lines.map(lambda line: line.encode("utf-8", "surrogatepass"))
 
 
 @pytest.mark.slow
-@pytest.mark.thorough
-@settings(max_examples=thorough(150, 500))
+@examples(150, 500)
 @given(encoded_lines)
 @example(b'{"url":"a","redirects":[{"url":"b"}]}')
 @example(b'{"url":"a","status":"404.0"}')
@@ -319,8 +318,7 @@ def test_the_kernel_and_the_library_agree(line: bytes) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.thorough
-@settings(max_examples=thorough(150, 500))
+@examples(150, 500)
 @given(st.lists(encoded_lines, min_size=1, max_size=4).map(b"\n".join), st.sampled_from([0, 3, 2**40]))
 @example(b'{"url":"a","links":[{"rel":"x","url":"b","nofollow":true},{"weight":0.1,"url":"c"},"d", "e" ]}\n', 0)
 @example(b'{"url":"a","status":"gone","content_type":"","redirects":["b"],"links":["c"]}\r\n\n{"url":"b"}', 3)
@@ -414,7 +412,7 @@ SHAPES = [
 SHAPE_NAMES = ["ours", "scrapy", "nutch", "heritrix", "seed", "failure", "title", "meta", "text"]
 
 
-@settings(max_examples=300)
+@examples(60, 1000)
 @given(st.sampled_from(SHAPES), st.data())
 def test_the_kernel_and_the_library_agree_on_damaged_lines(line: str, data: st.DataObject) -> None:
     damaged = bytearray(line.encode())
@@ -525,8 +523,7 @@ def test_the_kernel_and_the_library_agree_on_thousands_of_ordinary_lines(seed: i
 
 
 @pytest.mark.slow
-@pytest.mark.thorough
-@settings(max_examples=thorough(80, 200))
+@examples(80, 200)
 @given(
     st.lists(encoded_lines | st.sampled_from([b"", b" \t", b"\r", b"\xef\xbb\xbf"]), max_size=8),
     st.integers(0, 2**40),

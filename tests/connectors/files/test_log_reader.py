@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from opicflow.connectors.files import log_reader
@@ -25,12 +25,12 @@ from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.pipelines.lab.experiments.edge_lists import web_of_file
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, Reason, Reject
 from support.archives import gz, page, zst
-from support.thorough import crossed
+from support.thorough import crossed, examples
 
 Item = tuple[int, str]
 """An offset, and the URL or the reason for a reject."""
 
-in_a_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+in_a_folder = examples(40, 500, suppress_health_check=[HealthCheck.function_scoped_fixture])
 contents = st.lists(
     st.sampled_from(
         [b'{"url":"a"}', b'{"url":"abcdefghij"}', b"", b" ", b"x", b'{"url":"\xc3\xa9"}', b'\r{"url":"a"}\r']

@@ -12,7 +12,7 @@ from typing import Any
 import fastavro
 import orjson
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Decoded
@@ -38,6 +38,7 @@ from opicflow.schemas.records import from_avro, to_avro
 from support.event_rows import events, rows_of
 from support.logs import json_line
 from support.paths import TOP
+from support.thorough import examples
 
 PUBLISHED, NEWER, INCOMPATIBLE, NO_SCHEMA = 7, 8, 9, 10
 """The ids in the registry that the tests use."""
@@ -177,7 +178,7 @@ odd_values: st.SearchStrategy[bytes | None] = st.sampled_from(
 )
 
 
-@settings(max_examples=100)
+@examples(30, 500)
 @given(st.lists(framed | odd_values, max_size=10))
 @example([None])
 @example([])

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 from kafka import TopicPartition
 
@@ -29,6 +29,7 @@ from support.fake_topic import (
     records_of,
     step_of,
 )
+from support.thorough import examples
 
 LATEST = (1 << 63) - 1
 
@@ -41,7 +42,8 @@ sizes = st.fixed_dictionaries(
         "_BUFFERED_BYTES": st.sampled_from([1, 500, 1 << 20]),
     }
 )
-quick = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=120)
+
+quick = examples(40, 500, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @st.composite

@@ -6,10 +6,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opicflow.pipelines.lab.web.contents import Contents, Observations
+from support.thorough import examples
 
 DAY_MS = 86_400_000
 START_MS = 1_767_225_600_000
@@ -77,7 +78,7 @@ def test_a_digest_is_that_of_a_version() -> None:
     assert len(np.unique(versions)) == len(versions)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(30, 500)
 @given(st.data())
 def test_batches_and_the_visits_of_other_pages_change_nothing(data: st.DataObject) -> None:
     rows = data.draw(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 40)), min_size=1, max_size=40))

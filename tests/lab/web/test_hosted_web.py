@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opicflow.connectors.files.edges import read_edges
@@ -16,6 +16,7 @@ from opicflow.connectors.files.opening import Block
 from opicflow.pipelines.lab.web.webs import HostedWeb, NamedWeb, hosted_web, web_of_edges
 from opicflow.pipelines.ranks.graph.csr import Graph
 from opicflow.schemas.crawl_events import CrawlEvent
+from support.thorough import examples
 
 PAGES = 60_000
 
@@ -66,7 +67,7 @@ def arguments(draw: st.DrawFn) -> dict[str, float]:
     }
 
 
-@settings(deadline=None, max_examples=300)
+@examples(60, 1000)
 @given(arguments())
 def test_links_are_distinct_and_each_page_has_one_unless_dangling(arguments: dict[str, float]) -> None:
     web = hosted_web(**arguments)

@@ -6,14 +6,15 @@ import hashlib
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opicflow.pipelines.lab.web.visit_orders import CycleOrder, GreedyOrder, RandomOrder, VisitOrder
 from opicflow.pipelines.lab.web.webs import page_ids, poisson_web, power_law_web
 from opicflow.pipelines.ranks.graph.csr import Graph
+from support.thorough import examples
 
-property_test = settings(deadline=None, max_examples=60)
+property_test = examples(30, 500)
 
 
 def sources(graph: Graph) -> np.ndarray:
@@ -70,7 +71,7 @@ def web_arguments(draw) -> dict[str, float]:
     }
 
 
-@settings(deadline=None, max_examples=300)
+@examples(60, 1000)
 @given(web_arguments())
 def test_no_page_links_to_itself_or_twice_and_each_links_unless_dangling(arguments) -> None:
     web = power_law_web(**arguments)
@@ -132,7 +133,7 @@ def test_pages_of_each_in_degree_are_as_many_as_poisson_says_to_one_page(mean_li
     assert web.links / 50_000 == pytest.approx(mean_links, abs=1e-3)
 
 
-@settings(deadline=None, max_examples=200)
+@examples(50, 500)
 @given(web_arguments())
 def test_a_poisson_web_keeps_the_promises_of_the_others(arguments) -> None:
     del arguments["exponent"]

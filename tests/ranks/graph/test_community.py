@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from benchmarks.community import plain_scores
@@ -29,8 +29,9 @@ from opicflow.pipelines.ranks.graph.community import (
 from opicflow.pipelines.ranks.graph.comparison import Ranking, l1
 from opicflow.pipelines.ranks.graph.csr import Graph
 from opicflow.pipelines.ranks.graph.oracle import pagerank
+from support.thorough import examples
 
-property_test = settings(deadline=None, max_examples=100)
+property_test = examples(30, 500)
 A = 0.85
 NOTHING = np.empty(0, np.uint64)
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from opicflow.pipelines.lab.web.webs import power_law_web
 from opicflow.pipelines.ranks.graph.csr import Graph
 from opicflow.pipelines.ranks.graph.oracle import pagerank
+from support.thorough import examples
 
-property_test = settings(deadline=None, max_examples=60)
+property_test = examples(30, 500)
 
 Links = list[tuple[int, int, int]]
 
