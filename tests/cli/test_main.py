@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ import zstandard
 from opicflow.connectors.files import log_reader
 from opicflow.connectors.files.log_reader import FileRange, known_format
 from opicflow.connectors.files.opening import InputRefused
-from opicflow.pipelines.cli import main
 from opicflow.pipelines.lab.web.webs import power_law_web
 from opicflow.pipelines.replay import runner as replay_runner
 from opicflow.pipelines.replay.inputs import NothingRead
@@ -41,36 +39,16 @@ from opicflow.pipelines.stages.route import Seen
 from opicflow.pipelines.stages.rules import Rules
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.errors import UserError
+from support.commands import command
 from support.logs import WebLog, adds_up, avro, json_line, jsonl, records_of, url, warc
 from support.paths import TOP
 
 COMMAND = [sys.executable, "-m", "opicflow.pipelines.cli"]
-Run = Callable[..., tuple[int, str, str]]
 
 
 def write(path: Path, data: bytes) -> Path:
     path.write_bytes(data)
     return path
-
-
-@pytest.fixture
-def opicflow(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Return a function that runs a command in this process: its exit code, standard output and standard error."""
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-        capsys.readouterr()
-        try:
-            code = main.main([str(argument) for argument in arguments])
-        except SystemExit as stopped:
-            code = int(stopped.code or 0)
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
 
 
 @pytest.fixture
@@ -83,16 +61,8 @@ def log(tmp_path: Path) -> Path:
 # -- output
 
 
-@pytest.mark.parametrize("command", ["replay", "validate", "show", "top"])
-def test_help_shows_examples(command: str, opicflow: Run) -> None:
-    code, out, err = opicflow(command, "--help")
-    assert (code, err) == (0, "")
-    assert f"  opicflow {command}" in out.partition("examples:")[2]
-    assert command in opicflow("--help")[1]
-
-
-def test_a_replay_prints_counts_that_add_up_and_the_top_pages(log: Path, opicflow: Run, tmp_path: Path) -> None:
-    code, out, err = opicflow("replay", log, "--out", tmp_path / "out", "--top", "3", "--report", tmp_path / "r.html")
+def test_a_replay_prints_counts_that_add_up_and_the_top_pages(log: Path, tmp_path: Path) -> None:
+    code, out, err = command("replay", log, "--out", tmp_path / "out", "--top", "3", "--report", tmp_path / "r.html")
     assert code == 0 and "Traceback" not in err
     numbers = [int(number.replace(",", "")) for number in re.findall(r"[\d,]+", out.splitlines()[0])]
     assert numbers[0] == sum(numbers[1:]) == 300
@@ -102,49 +72,49 @@ def test_a_replay_prints_counts_that_add_up_and_the_top_pages(log: Path, opicflo
         assert f"written: {tmp_path / name}" in out
 
 
-def test_json_is_the_summary_and_nothing_else(log: Path, opicflow: Run, tmp_path: Path) -> None:
-    code, out, err = opicflow("replay", log, "--json", "--quiet", "--out", tmp_path / "out")
+def test_json_is_the_summary_and_nothing_else(log: Path, tmp_path: Path) -> None:
+    code, out, err = command("replay", log, "--json", "--quiet", "--out", tmp_path / "out")
     assert (code, err) == (0, "")
     assert json.loads(out) == json.loads((tmp_path / "out/summary.json").read_bytes())
 
 
-def test_all_runners_of_this_process_give_the_same_bytes(log: Path, opicflow: Run, tmp_path: Path) -> None:
+def test_all_runners_of_this_process_give_the_same_bytes(log: Path, tmp_path: Path) -> None:
     runners = ("DirectRunner", "local", "BundleBasedDirectRunner")
     for runner in runners:
-        assert opicflow("replay", log, log, "--quiet", "--runner", runner, "--out", tmp_path / runner)[0] == 0
+        assert command("replay", log, log, "--quiet", "--runner", runner, "--out", tmp_path / runner)[0] == 0
     for name in ("importance.jsonl", "refresh-schedule.jsonl", "crawl-orders.jsonl", "site-importance.jsonl"):
         assert len({(tmp_path / runner / name).read_bytes() for runner in runners}) == 1
 
 
-def test_show_and_top_print_the_values_of_the_results(log: Path, opicflow: Run, tmp_path: Path) -> None:
+def test_show_and_top_print_the_values_of_the_results(log: Path, tmp_path: Path) -> None:
     state = tmp_path / "state"
-    assert opicflow("replay", log, "--quiet", "--state", state, "--out", tmp_path)[0] == 0
+    assert command("replay", log, "--quiet", "--state", state, "--out", tmp_path)[0] == 0
     records = records_of(tmp_path / "importance.jsonl")
     first = records[0]
-    code, out, _ = opicflow("top", "--state", state, "-n", "5", "--json")
+    code, out, _ = command("top", "--state", state, "-n", "5", "--json")
     assert code == 0 and json.loads(out) == records[:5]
-    code, out, _ = opicflow("show", first["url"].upper().replace("/PAGE", "/page"), "--state", state, "--json")
+    code, out, _ = command("show", first["url"].upper().replace("/PAGE", "/page"), "--state", state, "--json")
     (again,) = (record for record in records_of(tmp_path / "refresh-schedule.jsonl") if record["url"] == first["url"])
     names = ("due", "interval_seconds", "decided_by", "changes_per_day", "changes_known_from", "changes_error")
     shown = json.loads(out)
     payers = shown.pop("payers")
     assert code == 0 and shown == {**first, "rank": 1, **{name: again[name] for name in names}}
     assert len(payers) == 5 and [payer["part"] for payer in payers] == sorted((p["part"] for p in payers), reverse=True)
-    out = opicflow("show", first["url"], "--state", state)[1]
+    out = command("show", first["url"], "--state", state)[1]
     for text in (first["url"], f"{first['importance']:.9f}", "rank 1 of", first["page"], f"{first['cash']:,} units"):
         assert text in out
-    out = opicflow("top", "--state", state, "--unread", "--json")[1]
+    out = command("top", "--state", state, "--unread", "--json")[1]
     assert json.loads(out) == [record for record in records if record["visits"] == 0][:10]
     hosts: Counter[str] = Counter()
     for record in records:
         hosts[record["url"].split("/")[2]] += record["importance"]
-    found = json.loads(opicflow("top", "--state", state, "--by", "host", "--json", "-n", "50")[1])
+    found = json.loads(command("top", "--state", state, "--by", "host", "--json", "-n", "50")[1])
     assert {host["host"]: pytest.approx(host["importance"]) for host in found} == hosts
-    assert opicflow("top", "--state", state, "--by", "host")[1].splitlines()[1].split()[-1] == found[0]["host"]
+    assert command("top", "--state", state, "--by", "host")[1].splitlines()[1].split()[-1] == found[0]["host"]
 
 
-def test_show_notes_that_an_unread_page_has_the_default_history(log: Path, opicflow: Run, tmp_path: Path) -> None:
-    opicflow(
+def test_show_notes_that_an_unread_page_has_the_default_history(log: Path, tmp_path: Path) -> None:
+    command(
         "replay",
         write(tmp_path / "a.jsonl", json_line(CrawlEvent(url(1), links=(Link(url(2)),)))),
         "--state",
@@ -152,29 +122,29 @@ def test_show_notes_that_an_unread_page_has_the_default_history(log: Path, opicf
         "--history",
         "interpolation",
     )
-    assert "(the default: it was not visited twice)" in opicflow("show", url(2), "--state", tmp_path / "s")[1]
-    assert "(measured)" in opicflow("show", url(1), "--state", tmp_path / "s")[1]
+    assert "(the default: it was not visited twice)" in command("show", url(2), "--state", tmp_path / "s")[1]
+    assert "(measured)" in command("show", url(1), "--state", tmp_path / "s")[1]
 
 
-def test_validate_reports_the_rejects_of_a_replay(opicflow: Run, tmp_path: Path) -> None:
+def test_validate_reports_the_rejects_of_a_replay(tmp_path: Path) -> None:
     good = json_line(CrawlEvent(url(1), status=200))
     bad = [b"nonsense\n", b'{"url": "mailto:\\u001b[31m"}\n', b'{"url": 3}\n', b"\x1b[31m{\n"]
     path = write(tmp_path / "log.jsonl", b"".join([*[good] * 5, *bad]))
     empty = write(tmp_path / "empty.jsonl", b"")
-    code, out, _ = opicflow("validate", path, empty, "--json")
+    code, out, _ = command("validate", path, empty, "--json")
     found = json.loads(out)
-    opicflow("replay", path, empty, "--quiet", "--out", tmp_path / "out")
+    command("replay", path, empty, "--quiet", "--out", tmp_path / "out")
     summary = json.loads((tmp_path / "out/summary.json").read_bytes())
     assert code == 0
     assert found["summary"]["rejects_by_reason"] == summary["rejects_by_reason"]
     assert found["summary"]["events_read"] == summary["events_read"] == 10
     assert len(found["rejects"]) == 5
-    code, out, _ = opicflow("validate", path, empty)
+    code, out, _ = command("validate", path, empty)
     assert code == 0 and "\x1b" not in out
     for text in ("not-json", "not-a-page", "bad-field", "empty-file", "Links are not known for 100%", "no digest"):
         assert text in out
     fine = write(tmp_path / "fine.jsonl", json_line(CrawlEvent(url(1), fetched_at_ms=10**12, digest="x", links=())))
-    assert "no problems found" in opicflow("validate", fine)[1]
+    assert "no problems found" in command("validate", fine)[1]
 
 
 @pytest.mark.parametrize(
@@ -188,22 +158,22 @@ def test_validate_reports_the_rejects_of_a_replay(opicflow: Run, tmp_path: Path)
     ],
 )
 def test_validate_says_that_the_end_of_a_log_may_still_be_written(
-    name: str, whole: bytes, part: str, opicflow: Run, tmp_path: Path
+    name: str, whole: bytes, part: str, tmp_path: Path
 ) -> None:
     path = write(tmp_path / name, whole[:-7])
-    _, out, _ = opicflow("validate", path)
+    _, out, _ = command("validate", path)
     words = f"note: {path}: its last {part} is not finished. If a crawler is still writing it, replay with --state"
     assert re.search(r"[1-9] rejects? ", out) and words in out
     path.write_bytes(whole)
-    _, out, _ = opicflow("validate", path)
+    _, out, _ = command("validate", path)
     assert " 0 rejects" in out and "not finished" not in out
 
 
-def test_validate_counts_shares_of_the_visits_that_are_accepted(opicflow: Run, tmp_path: Path) -> None:
+def test_validate_counts_shares_of_the_visits_that_are_accepted(tmp_path: Path) -> None:
     good = json_line(CrawlEvent(url(1), fetched_at_ms=10**12, links=()))
     far = json_line(CrawlEvent(url(2), fetched_at_ms=4 * 10**12, links=()))
     log = write(tmp_path / "log.jsonl", b"".join([good, *[b'{"url": "mailto:x"}\n'] * 3, far]))
-    _, out, _ = opicflow("validate", log, "--json")
+    _, out, _ = command("validate", log, "--json")
     found = json.loads(out)
     assert found["summary"]["visits"] == found["summary"]["visits_without_digest"] == 1
     assert found["notes"] == [
@@ -211,53 +181,53 @@ def test_validate_counts_shares_of_the_visits_that_are_accepted(opicflow: Run, t
     ]
     marked = json_line(CrawlEvent(url(1), fetched_at_ms=10**12, digest="x", links=()))
     log = write(tmp_path / "marked.jsonl", marked + b'{"url": "mailto:x"}\n' * 3)
-    assert json.loads(opicflow("validate", log, "--json")[1])["notes"] == []
+    assert json.loads(command("validate", log, "--json")[1])["notes"] == []
 
 
-def test_notes_of_a_replay_count_shares_of_the_visits_with_duplicates(opicflow: Run, tmp_path: Path) -> None:
+def test_notes_of_a_replay_count_shares_of_the_visits_with_duplicates(tmp_path: Path) -> None:
     log = write(tmp_path / "log.jsonl", json_line(CrawlEvent(url(1), fetched_at_ms=10**12, status=200)) * 4)
-    _, out, _ = opicflow("replay", log, "--quiet", "--json")
+    _, out, _ = command("replay", log, "--quiet", "--json")
     summary: dict[str, Any] = json.loads(out)
     assert (summary["visits"], summary["duplicates"], summary["visits_links_unknown"]) == (1, 3, 4)
     assert [note for note in notes_for(summary, {}) if note.startswith("Links are not known for 100% of")]
 
 
-def test_a_reject_says_that_its_bytes_are_cut_off(opicflow: Run, tmp_path: Path) -> None:
+def test_a_reject_says_that_its_bytes_are_cut_off(tmp_path: Path) -> None:
     log = write(tmp_path / "log.jsonl", b'{"url": "mailto:x", "text": "%s"}\n' % (b"x" * 70_000))
-    (reject,) = json.loads(opicflow("validate", log, "--json")[1])["rejects"]
+    (reject,) = json.loads(command("validate", log, "--json")[1])["rejects"]
     assert reject["detail"] == ("url: mailto: is neither http nor https (the first 65536 of 70031 bytes are kept)")
 
 
-def test_validate_ends_with_1_if_all_was_rejected(opicflow: Run, tmp_path: Path) -> None:
+def test_validate_ends_with_1_if_all_was_rejected(tmp_path: Path) -> None:
     bad, good = b'{"url": "mailto:x"}\n', b'{"url": "https://a/"}\n'
     for number, (data, code) in enumerate([(bad * 3, 1), (bad * 3 + good, 0), (good, 0), (b"", 1)]):
         log = write(tmp_path / f"{number}.jsonl", data)
-        assert opicflow("validate", log)[0] == opicflow("validate", log, "--json")[0] == code, data
+        assert command("validate", log)[0] == command("validate", log, "--json")[0] == code, data
 
 
-def test_validate_lists_names_that_are_not_read_with_their_likely_meaning(opicflow: Run, tmp_path: Path) -> None:
+def test_validate_lists_names_that_are_not_read_with_their_likely_meaning(tmp_path: Path) -> None:
     record = {"page_url": "https://a/", "code": 200, "outgoing": ["https://b/?x=1&amp;y", None], "title": "\x1b[31m"}
     log = write(tmp_path / "log.jsonl", json.dumps(record).encode() + b"\n")
-    code, out, _ = opicflow("validate", log)
+    code, out, _ = command("validate", log)
     assert code == 1 and "fields that are not read: page_url, code, outgoing, title" in out
     for field, name in {"url": "page_url", "status": "code", "links": "outgoing"}.items():
         assert f"note: {name} is not read: if it is the {field}, give --field {field}={name}." in out
     named = ("--field", "url=page_url", "--field", "status=code", "--field", "links=outgoing")
-    code, out, _ = opicflow("validate", log, *named)
+    code, out, _ = command("validate", log, *named)
     assert code == 0 and "fields that are not read: title\n" in out
     assert "with &amp;: 1 URL." in out and "without a URL: 1 link." in out
-    found = json.loads(opicflow("validate", log, *named, "--json")[1])
+    found = json.loads(command("validate", log, *named, "--json")[1])
     assert found["unread_names"] == {"title": 1} and found["summary"]["links_not_pages"] == 1
 
 
-def test_validate_says_what_the_log_of_a_crawler_lacks(opicflow: Run) -> None:
+def test_validate_says_what_the_log_of_a_crawler_lacks() -> None:
     log = TOP / "examples" / "crawlers" / "browsertrix-pages.jsonl"
-    code, out, _ = opicflow("validate", log)
+    code, out, _ = command("validate", log)
     assert (
         code == 0 and "note: Browsertrix's pages.jsonl (9 of the first 9 records): lists of pages have no links" in out
     )
-    assert json.loads(opicflow("validate", log, "--json")[1])["crawlers"] == {"browsertrix": 9}
-    code, out, _ = opicflow("validate", log, "--input-format", "nutch")
+    assert json.loads(command("validate", log, "--json")[1])["crawlers"] == {"browsertrix": 9}
+    code, out, _ = command("validate", log, "--input-format", "nutch")
     assert code == 1 and "it is no record of Nutch's crawldb (nutch)" in out
 
 
@@ -270,30 +240,30 @@ def test_validate_says_what_the_log_of_a_crawler_lacks(opicflow: Run) -> None:
         (["foo://bucket/log.jsonl"], "not an address of files: give a path, s3://, gs:// or hdfs://"),
     ],
 )
-def test_validate_refuses_in_one_line(opicflow: Run, arguments: list[str], words: str) -> None:
-    code, _, error = opicflow("validate", *arguments)
+def test_validate_refuses_in_one_line(arguments: list[str], words: str) -> None:
+    code, _, error = command("validate", *arguments)
     assert code == 2 and words in error and error.count("\n") == 1
 
 
-def test_a_replay_of_a_crawlers_log_gives_the_same_bytes_however_it_is_divided(opicflow: Run, tmp_path: Path) -> None:
+def test_a_replay_of_a_crawlers_log_gives_the_same_bytes_however_it_is_divided(tmp_path: Path) -> None:
     """The log grows between the replays: in the middle of a line, too."""
     log = (TOP / "examples" / "crawlers" / "nutch-crawldb.csv").read_bytes()
     path = write(tmp_path / "whole.csv", log)
-    opicflow("replay", path, "--quiet", "--state", tmp_path / "whole", "--out", tmp_path / "whole-out")
+    command("replay", path, "--quiet", "--state", tmp_path / "whole", "--out", tmp_path / "whole-out")
     growing = tmp_path / "growing.csv"
     for cut in (600, 1300, len(log)):
         write(growing, log[:cut])
-        opicflow("replay", growing, "--quiet", "--state", tmp_path / "parts", "--out", tmp_path / "parts-out")
+        command("replay", growing, "--quiet", "--state", tmp_path / "parts", "--out", tmp_path / "parts-out")
     whole, parts = ((tmp_path / f"{name}-out" / "importance.jsonl").read_bytes() for name in ("whole", "parts"))
     assert whole == parts and whole.count(b"\n") > 8
 
 
-def test_a_graph_has_the_links_from_pages_that_urls_were_found_on(opicflow: Run, tmp_path: Path) -> None:
+def test_a_graph_has_the_links_from_pages_that_urls_were_found_on(tmp_path: Path) -> None:
     """Links anywhere in the log are read, though lines of one page do not follow one another."""
     logs = {"heritrix-links": "heritrix-crawl.log", "katana-links": "katana.jsonl"}
     for name, log in logs.items():
         path = TOP / "examples" / "crawlers" / log
-        code, out, _ = opicflow("graph", "build", path, "--input-format", name, "--out", tmp_path / name, "--json")
+        code, out, _ = command("graph", "build", path, "--input-format", name, "--out", tmp_path / name, "--json")
         facts = json.loads(out)
         waiting = 1 if name == "katana-links" else 0
         assert (code, facts["rejects"], facts["links"], facts["pages"]) == (0, 0, 8 + waiting, 9 + waiting), facts
@@ -313,29 +283,29 @@ HOSTILE = [
 ]
 
 
-def test_urls_cannot_inject_html_or_control_characters(opicflow: Run, tmp_path: Path) -> None:
+def test_urls_cannot_inject_html_or_control_characters(tmp_path: Path) -> None:
     lines = [json_line(CrawlEvent(name, links=tuple(map(Link, HOSTILE)))) for name in HOSTILE]
     lines += [b'{"url": "mailto:<script>alert(2)</script>\\u001b[31m"}\n', b"<script>alert(3)</script>\x1b[31m\n"]
     path = write(tmp_path / "<script>alert(4)<&.jsonl", b"".join(lines))
-    code, out, _ = opicflow("replay", path, "--report", tmp_path / "r.html", "--out", tmp_path / "out")
+    code, out, _ = command("replay", path, "--report", tmp_path / "r.html", "--out", tmp_path / "out")
     assert code == 0 and "\x1b" not in out
     page = (tmp_path / "r.html").read_text()
     assert "<script>alert" not in page and '"onload=' not in page and "\x1b" not in page
     assert html.escape("<script>alert(3)</script>") in page
     assert len(records_of(tmp_path / "out/rejects.jsonl")) == 2
-    for line in opicflow("validate", path)[1].splitlines():
+    for line in command("validate", path)[1].splitlines():
         assert "\x1b" not in line
     for refused in (tmp_path / "none\x1b[2J.jsonl", write(tmp_path / "c.csv", b"u\x1b[2J,code\nhttps://a/,200\n")):
-        code, _, err = opicflow("validate", refused)
+        code, _, err = command("validate", refused)
         assert code == 2 and err[:-1].isprintable() and r"\x1b[2J" in err
 
 
 # -- rules
 
 
-def cash_of_pages(opicflow: Run, tmp_path: Path, events: list[CrawlEvent], *options: str) -> dict[str, float]:
+def cash_of_pages(tmp_path: Path, events: list[CrawlEvent], *options: str) -> dict[str, float]:
     path = write(tmp_path / "rules.jsonl", jsonl(events))
-    code, _, err = opicflow(
+    code, _, err = command(
         "replay", path, "--quiet", "--history", "interpolation", "--out", tmp_path / "rules", *options
     )
     assert code == 0, err
@@ -361,11 +331,9 @@ def cash_of_pages(opicflow: Run, tmp_path: Path, events: list[CrawlEvent], *opti
         ),
     ],
 )
-def test_rules_decide_which_urls_are_one_page(
-    options: list[str], urls: set[str], opicflow: Run, tmp_path: Path
-) -> None:
+def test_rules_decide_which_urls_are_one_page(options: list[str], urls: set[str], tmp_path: Path) -> None:
     named = ["http://www.a.example/?utm_source=x&id=1&sid=2", "https://a.example/?id=1", "http://a.example/?id=1"]
-    assert set(cash_of_pages(opicflow, tmp_path, [CrawlEvent(name) for name in named], *options)) == urls
+    assert set(cash_of_pages(tmp_path, [CrawlEvent(name) for name in named], *options)) == urls
 
 
 PAGES = {
@@ -390,11 +358,9 @@ LINKS = tuple(Link(name, rel="ugc" if key == "nofollow" else None) for key, name
         (["--set", "external-weight=4"], {"own": 1, "sibling": 4, "other": 4, "nofollow": 0}),
     ],
 )
-def test_a_link_has_the_weight_of_its_kind(
-    options: list[str], weights: dict[str, float], opicflow: Run, tmp_path: Path
-) -> None:
+def test_a_link_has_the_weight_of_its_kind(options: list[str], weights: dict[str, float], tmp_path: Path) -> None:
     seeds = [CrawlEvent(name, announce=True) for name in PAGES.values()]
-    cash = cash_of_pages(opicflow, tmp_path, [*seeds, CrawlEvent("https://a.site.example/", links=LINKS)], *options)
+    cash = cash_of_pages(tmp_path, [*seeds, CrawlEvent("https://a.site.example/", links=LINKS)], *options)
     minted = cash[PAGES["nofollow"]] if not weights["nofollow"] else 0
     received = {key: cash[name] - minted for key, name in PAGES.items()}
     if minted:
@@ -464,17 +430,17 @@ def refusals(tmp_path: Path) -> dict[str, tuple[list[object], str]]:
     }
 
 
-def test_an_error_of_the_user_gives_one_line(opicflow: Run, tmp_path: Path) -> None:
+def test_an_error_of_the_user_gives_one_line(tmp_path: Path) -> None:
     for name, (arguments, message) in refusals(tmp_path).items():
-        code, out, err = opicflow("replay", *arguments, "--quiet")
+        code, out, err = command("replay", *arguments, "--quiet")
         assert (code, out) == (1 if "every record was rejected" in message else 2, ""), (name, err)
         assert err.count("\n") == 1 and err.endswith("\n") and message in err, (name, err)
         assert len(err) < 400 and ("opicflow: " in err or "opicflow replay: " in err), (name, err)
     assert not list(tmp_path.glob(".opicflow-*"))
 
 
-def test_show_top_and_validate_give_one_line_of_error(log: Path, opicflow: Run, tmp_path: Path) -> None:
-    opicflow("replay", log, "--quiet", "--state", tmp_path / "state")
+def test_show_top_and_validate_give_one_line_of_error(log: Path, tmp_path: Path) -> None:
+    command("replay", log, "--quiet", "--state", tmp_path / "state")
     for arguments in (
         ["show", "https://x.example/", "--state", tmp_path / "state"],
         ["show", "mailto:x", "--state", tmp_path / "state"],
@@ -488,29 +454,27 @@ def test_show_top_and_validate_give_one_line_of_error(log: Path, opicflow: Run, 
         ["validate", log, "--set", "nofollow-weight=100"],
         ["nonsense"],
     ):
-        code, out, err = opicflow(*arguments)
+        code, out, err = command(*arguments)
         assert (code, out, err.count("\n")) == (2, "", 1), (arguments, err)
 
 
-def test_settling_says_its_certificate(log: Path, opicflow: Run) -> None:
-    out = opicflow("replay", "--history", "interpolation", "--quiet", "--settle", log)[1]
+def test_settling_says_its_certificate(log: Path) -> None:
+    out = command("replay", "--history", "interpolation", "--quiet", "--settle", log)[1]
     assert "of the exact ranks of the graph seen (certified)" in out
 
 
-def test_a_bug_gives_a_traceback_and_exit_code_1(log: Path, opicflow: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_gives_a_traceback_and_exit_code_1(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError("a mistake of ours")
 
     monkeypatch.setattr(replay_runner, "replayed", broken)
-    code, _, err = opicflow("replay", log)
+    code, _, err = command("replay", log)
     assert code == 1 and "Traceback" in err and "this is a bug" in err
 
 
-def test_a_nul_character_in_a_stored_path_gives_one_line(
-    log: Path, opicflow: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_nul_character_in_a_stored_path_gives_one_line(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay_runner, "replayed", lambda *_, **__: Path("a\0b").read_bytes())
-    code, out, err = opicflow("replay", log)
+    code, out, err = command("replay", log)
     assert (code, out) == (2, "")
     assert err == "opicflow: a path in a file that was read contains a NUL character: correct it, and run again\n"
 
@@ -520,14 +484,14 @@ def test_a_nul_character_in_a_stored_path_gives_one_line(
     [(2000, ["--out"]), (2000, []), (2000, ["--state"]), (30_000, ["--out"]), (30_000, ["--report"])],
 )
 def test_a_full_disk_gives_one_line_of_error_and_no_partial_file(
-    limit_bytes: int, options: list[str], log: Path, opicflow: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    limit_bytes: int, options: list[str], log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    assert opicflow("replay", log, "--quiet")[0] == 0  # kernels that are compiled now are written without a limit
+    assert command("replay", log, "--quiet")[0] == 0  # kernels that are compiled now are written without a limit
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, before[1]))
     try:
-        code, _, err = opicflow("replay", log, "--quiet", *(part for o in options for part in (o, tmp_path / "out")))
+        code, _, err = command("replay", log, "--quiet", *(part for o in options for part in (o, tmp_path / "out")))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert code == 2, err
@@ -787,13 +751,13 @@ def test_many_damaged_logs_are_read_as_far_as_possible(
 
 
 @pytest.mark.slow
-def test_damaged_logs_give_results_or_one_line_of_error(opicflow: Run, tmp_path: Path, seed: int) -> None:
+def test_damaged_logs_give_results_or_one_line_of_error(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed + 1)
     for number in range(3):
         for name, data in valid_logs():
             path = write(tmp_path / name, damaged(data, chance))
             out = tmp_path / f"{number}-{name}"
-            code, printed, err = opicflow(
+            code, printed, err = command(
                 "replay", path, "--quiet", "--json", "--out", out, "--report", tmp_path / "r.html"
             )
             if code == 0:
@@ -806,11 +770,11 @@ def test_damaged_logs_give_results_or_one_line_of_error(opicflow: Run, tmp_path:
                 assert (code, printed, err.count("\n")) == (expected, "", 1), err
 
 
-def test_only_a_process_that_ends_with_its_command_is_searched_less_for_garbage(opicflow: Run) -> None:
+def test_only_a_process_that_ends_with_its_command_is_searched_less_for_garbage() -> None:
     before, frozen = gc.get_threshold(), gc.get_freeze_count()
     gc.set_threshold(777)
     try:
-        opicflow("replay", "--help")
+        command("replay", "--help")
         assert gc.get_threshold()[0] == 777 and gc.get_freeze_count() <= frozen
     finally:
         gc.set_threshold(*before)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import signal
 from collections.abc import Callable, Iterable
 from itertools import chain, pairwise
 from pathlib import Path
@@ -48,37 +47,14 @@ from opicflow.schemas.published_schemas import schema
 from opicflow.schemas.records import Policy, from_avro, to_avro
 from opicflow.schemas.shards import ShardRanges
 from opicflow.schemas.urls import UrlRules
+from support.commands import command
 from support.fake_kafka import LIMIT, FakeConnection, FakeProducer
 from support.logs import FIRST_MS, avro, edges, jsonl, url, warc
 from support.services import raw_records
 from support.thorough import crossed
 
-Run = Callable[..., tuple[int, str, str]]
 DAY_MS = 86_400_000
 BROKERS = ("--brokers", "127.0.0.1:1")
-
-
-@pytest.fixture
-def opicflow(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Return a function that runs a command in this process: its exit code, standard output and standard error."""
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        before = {
-            number: signal.getsignal(number)
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
-        }
-        capsys.readouterr()
-        try:
-            code = main.main([str(argument) for argument in arguments])
-        except SystemExit as stopped:
-            code = int(stopped.code or 0)
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
 
 
 @pytest.fixture
@@ -155,10 +131,10 @@ def test_unused_numbers_that_avro_cannot_hold_are_omitted(number: int) -> None:
 
 
 def test_an_event_is_sent_to_the_partition_of_its_page_with_its_url_and_time(
-    opicflow: Run, cluster: FakeConnection, tmp_path: Path, events: list[CrawlEvent]
+    cluster: FakeConnection, tmp_path: Path, events: list[CrawlEvent]
 ) -> None:
     log = written(tmp_path / "log.jsonl", jsonl(events))
-    code, out, err = opicflow("publish", "events", log, *BROKERS, "--prefix", "p-", "--quiet")
+    code, out, err = command("publish", "events", log, *BROKERS, "--prefix", "p-", "--quiet")
     assert (code, err) == (0, "")
     assert out.startswith("120 events read = 120 published to p-crawl-events + 0 rejected\n")
     sent = cluster.fakes[0].sent
@@ -225,15 +201,13 @@ def test_the_time_of_a_record_is_that_of_its_event_if_plausible() -> None:
     ]
 
 
-def test_invalid_and_too_large_records_are_sent_to_rejects_in_order(
-    opicflow: Run, cluster: FakeConnection, tmp_path: Path
-) -> None:
+def test_invalid_and_too_large_records_are_sent_to_rejects_in_order(cluster: FakeConnection, tmp_path: Path) -> None:
     large = CrawlEvent("https://a.example/large", links=tuple(Link(f"{page_id(str(n)):x}") for n in range(2000)))
     first, last = CrawlEvent("https://a.example/1"), CrawlEvent("https://a.example/2")
     text = jsonl([first]) + b"{broken\n" + jsonl([large]) + b'{"url": 3}\n' + jsonl([last])
     log = written(tmp_path / "log.jsonl", text)
     written(tmp_path / "empty.jsonl", b"")
-    code, out, _ = opicflow("publish", "events", log, tmp_path / "empty.jsonl", *BROKERS, "--json", "--partition", "3")
+    code, out, _ = command("publish", "events", log, tmp_path / "empty.jsonl", *BROKERS, "--json", "--partition", "3")
     summary = json.loads(out)["summary"]
     assert code == 0
     assert summary["events_read"] == summary["published"] + summary["rejects"] == 6
@@ -325,7 +299,6 @@ def odd_lines(events: list[CrawlEvent]) -> bytes:
     ),
 )
 def test_the_messages_are_those_of_events_that_are_sent_one_by_one(
-    opicflow: Run,
     cluster: FakeConnection,
     tmp_path: Path,
     events: list[CrawlEvent],
@@ -338,7 +311,7 @@ def test_the_messages_are_those_of_events_that_are_sent_one_by_one(
     monkeypatch.setattr(log_publisher.SendRate, "wait", lambda self, events: None)
     log = written(tmp_path / name, write(events))
     options = [*(() if only is None else ("--partition", only)), *(() if rate is None else ("--rate", rate))]
-    code, out, _ = opicflow("publish", "events", log, *BROKERS, "--quiet", *options)
+    code, out, _ = command("publish", "events", log, *BROKERS, "--quiet", *options)
     sent = [[one for one in cluster.fakes[0].sent if one[0] == topic] for topic in ("crawl-events", "rejects")]
     expected = one_by_one(log, only)
     assert sent == expected
@@ -356,10 +329,10 @@ def test_the_messages_are_those_of_events_that_are_sent_one_by_one(
     ],
 )
 def test_wrong_options_of_publish_events_give_one_line_of_error(
-    opicflow: Run, cluster: FakeConnection, tmp_path: Path, options: list[str], message: str
+    cluster: FakeConnection, tmp_path: Path, options: list[str], message: str
 ) -> None:
     log = written(tmp_path / "log.jsonl", b'{"url": "https://a.example/"}\n')
-    code, out, err = opicflow("publish", "events", log, *BROKERS, *options)
+    code, out, err = command("publish", "events", log, *BROKERS, *options)
     assert (code, out) == (2, "")
     assert message in err
     assert err.count("\n") == 1
@@ -367,7 +340,7 @@ def test_wrong_options_of_publish_events_give_one_line_of_error(
 
 
 def test_an_error_of_the_broker_reports_the_acknowledged_records(
-    opicflow: Run, cluster: FakeConnection, tmp_path: Path, events: list[CrawlEvent], monkeypatch: pytest.MonkeyPatch
+    cluster: FakeConnection, tmp_path: Path, events: list[CrawlEvent], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send = FakeProducer.send
 
@@ -380,7 +353,7 @@ def test_an_error_of_the_broker_reports_the_acknowledged_records(
 
     monkeypatch.setattr(FakeProducer, "send", answer)
     log = written(tmp_path / "log.jsonl", jsonl(events))
-    code, out, err = opicflow("publish", "events", log, *BROKERS)
+    code, out, err = command("publish", "events", log, *BROKERS)
     assert (code, out) == (2, "")
     assert "publishing to crawl-events" in err
     assert "; 20 of 50 records sent were acknowledged; publish the logs again" in err
@@ -535,36 +508,34 @@ def test_options_become_a_policy_and_a_sentence(arguments: list[str], policy: Po
     ],
 )
 def test_a_wrong_policy_is_refused_before_anything_is_sent(
-    opicflow: Run, cluster: FakeConnection, arguments: list[str], message: str
+    cluster: FakeConnection, arguments: list[str], message: str
 ) -> None:
-    code, out, err = opicflow("publish", "policy", *BROKERS, *arguments)
+    code, out, err = command("publish", "policy", *BROKERS, *arguments)
     assert (code, out) == (2, "")
     assert message in err
     assert err.count("\n") == 1
     assert not cluster.fakes
 
 
-def test_a_policy_has_the_time_of_its_publishing_or_a_given_one(opicflow: Run, cluster: FakeConnection) -> None:
-    opicflow("publish", "policy", *BROKERS, "--host", "a.example", "--never", "--at", "2026-05-01T00:00:00Z")
-    opicflow("publish", "policy", *BROKERS, "--host", "a.example", "--never")
+def test_a_policy_has_the_time_of_its_publishing_or_a_given_one(cluster: FakeConnection) -> None:
+    command("publish", "policy", *BROKERS, "--host", "a.example", "--never", "--at", "2026-05-01T00:00:00Z")
+    command("publish", "policy", *BROKERS, "--host", "a.example", "--never")
     then, now = (decoded("Policy", Policy, fake.sent[0][2]).published_at_ms for fake in cluster.fakes)
     assert then == 1_777_593_600_000
     assert now > 1_700_000_000_000
 
 
-def test_all_policies_of_a_file_are_checked_before_any_is_sent(
-    opicflow: Run, cluster: FakeConnection, tmp_path: Path
-) -> None:
+def test_all_policies_of_a_file_are_checked_before_any_is_sent(cluster: FakeConnection, tmp_path: Path) -> None:
     good = b'{"host": "a.example", "refresh_forbidden": true, "published_at": 1777593600000}\n'
     more = b'{"class_weights": [16, 16, 16, 0]}\n'
     bad = b'{"host": "a.example", "refresh_interval_seconds": -1}\n'
     file = written(tmp_path / "policies.jsonl", good + more + bad)
-    code, _, err = opicflow("publish", "policy", file, *BROKERS)
+    code, _, err = command("publish", "policy", file, *BROKERS)
     assert code == 2
     assert f"{file}, policy 3: refresh_interval_seconds is -1" in err
     assert not cluster.fakes
     file.write_bytes(good + more)
-    code, out, _ = opicflow("publish", "policy", file, *BROKERS, "--json", "--at", "2026-05-02T00:00:00Z")
+    code, out, _ = command("publish", "policy", file, *BROKERS, "--json", "--at", "2026-05-02T00:00:00Z")
     assert code == 0
     assert [row["offset"] for row in json.loads(out)] == [0, 1]
     sent = [decoded("Policy", Policy, value) for _, _, value, _, _ in cluster.fakes[0].sent]
@@ -583,14 +554,14 @@ def test_an_empty_file_of_policies_is_refused(tmp_path: Path) -> None:
 
 
 def test_rules_are_sent_to_every_partition_and_keep_the_categories(
-    opicflow: Run, cluster: FakeConnection, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = Rules(UrlRules(fold_https=True), categories=Categories(by_media=True))
     monkeypatch.setattr(
         origin, "origin_of", lambda connection, topic, snapshots: Origin(LedgerConfig(), ShardRanges.equal(4), before)
     )
     monkeypatch.setattr(published_rules, "partitions_of_topic", lambda connection, topic: ("id", 3))
-    code, out, err = opicflow("publish", "rules", "--fold-www", *BROKERS, "--prefix", "p-", "--json")
+    code, out, err = command("publish", "rules", "--fold-www", *BROKERS, "--prefix", "p-", "--json")
     assert (code, err) == (0, "")
     rules = Rules(UrlRules(fold_www=True), categories=before.categories)
     assert Rules.from_json(json.loads(out)["rules"], PageIds()) == rules
@@ -605,21 +576,21 @@ def test_rules_are_sent_to_every_partition_and_keep_the_categories(
 
 
 def test_rules_that_partitions_were_added_under_are_to_be_published_again(
-    opicflow: Run, cluster: FakeConnection, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = Origin(LedgerConfig(), ShardRanges.equal(4))
     monkeypatch.setattr(origin, "origin_of", lambda connection, topic, snapshots: begun)
     counts = iter((3, 4))
     monkeypatch.setattr(published_rules, "partitions_of_topic", lambda connection, topic: ("id", next(counts)))
-    code, out, err = opicflow("publish", "rules", "--fold-www", *BROKERS)
+    code, out, err = command("publish", "rules", "--fold-www", *BROKERS)
     assert (code, out) == (2, "") and "partitions were added while the rules were published: publish them again" in err
 
 
 def test_rules_for_a_stream_that_was_never_started_are_refused(
-    opicflow: Run, cluster: FakeConnection, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(origin, "origin_of", lambda connection, topic, snapshots: None)
-    code, out, err = opicflow("publish", "rules", "--fold-www", *BROKERS)
+    code, out, err = command("publish", "rules", "--fold-www", *BROKERS)
     assert (code, out) == (2, "") and "page-ledger: no stream was started there" in err
     assert cluster.fakes == []
 
@@ -644,7 +615,6 @@ def by_fastavro(value: bytes, header_bytes: int, name: str) -> Any:
 def test_another_client_reads_logs_of_every_format_complete_and_in_order(
     kafka: Any,
     topic_prefix: str,
-    opicflow: Run,
     tmp_path: Path,
     events: list[CrawlEvent],
     name: str,
@@ -652,7 +622,7 @@ def test_another_client_reads_logs_of_every_format_complete_and_in_order(
 ) -> None:
     log = written(tmp_path / name, write(events))
     make(Connection(kafka.brokers), [spec for spec in specs(topic_prefix) if "e" in spec.name])
-    code, out, err = opicflow(
+    code, out, err = command(
         "publish", "events", log, "--brokers", kafka.brokers, "--prefix", topic_prefix, "--partition", 0, "--quiet"
     )
     assert (code, err) == (0, "")
@@ -678,14 +648,14 @@ def test_another_client_reads_logs_of_every_format_complete_and_in_order(
 
 
 def test_with_a_registry_a_plain_avro_reader_finds_the_schema(
-    kafka: Any, topic_prefix: str, opicflow: Run, tmp_path: Path, events: list[CrawlEvent]
+    kafka: Any, topic_prefix: str, tmp_path: Path, events: list[CrawlEvent]
 ) -> None:
     make(Connection(kafka.brokers), specs(topic_prefix))
     where = ("--brokers", kafka.brokers, "--registry", kafka.registry, "--prefix", topic_prefix)
     log = written(tmp_path / "log.jsonl", jsonl(events))
-    code, _, err = opicflow("publish", "events", log, *where, "--quiet")
+    code, _, err = command("publish", "events", log, *where, "--quiet")
     assert (code, err) == (0, "")
-    code, out, _ = opicflow("publish", "policy", *where, "--host", "a.example", "--every", "2d")
+    code, out, _ = command("publish", "policy", *where, "--host", "a.example", "--every", "2d")
     assert code == 0
     assert out == f"pages of a.example are fetched every 2 days  ({topic_prefix}policies, partition 0, offset 0)\n"
     found = []
@@ -701,15 +671,15 @@ def test_with_a_registry_a_plain_avro_reader_finds_the_schema(
     assert versions == [1]
 
 
-def test_a_log_of_nothing_but_rejects_ends_with_1(opicflow: Run, cluster: FakeConnection, tmp_path: Path) -> None:
+def test_a_log_of_nothing_but_rejects_ends_with_1(cluster: FakeConnection, tmp_path: Path) -> None:
     log = written(tmp_path / "log.jsonl", b'{"url": 3}\n' * 4)
-    code, out, err = opicflow("publish", "events", log, *BROKERS, "--prefix", "p-", "--quiet")
+    code, out, err = command("publish", "events", log, *BROKERS, "--prefix", "p-", "--quiet")
     assert (code, err) == (1, "")
     assert out.startswith("4 events read = 0 published to p-crawl-events + 4 rejected\n")
 
 
 def test_an_event_over_the_topics_limit_is_rejected_between_good_ones(
-    kafka: Any, topic_prefix: str, opicflow: Run, tmp_path: Path
+    kafka: Any, topic_prefix: str, tmp_path: Path
 ) -> None:
     limits = (("crawl-events", 20_000), ("rejects", 1 << 20))
     make(
@@ -719,7 +689,7 @@ def test_an_event_over_the_topics_limit_is_rejected_between_good_ones(
     links = tuple(Link(f"https://{page_id(str(n)):x}.example/") for n in range(3000))
     around = [CrawlEvent(f"https://a.example/{number}") for number in range(10)]
     log = written(tmp_path / "log.jsonl", jsonl([*around[:5], CrawlEvent("https://a.example/x", links=links), *around]))
-    code, out, _ = opicflow("publish", "events", log, "--brokers", kafka.brokers, "--prefix", topic_prefix)
+    code, out, _ = command("publish", "events", log, "--brokers", kafka.brokers, "--prefix", topic_prefix)
     assert code == 0
     assert "16 events read = 15 published" in out
     assert "1  too-large" in out
@@ -728,15 +698,13 @@ def test_an_event_over_the_topics_limit_is_rejected_between_good_ones(
     assert by_fastavro(reject.value, 10, "Reject")["reason"] == "too-large"
 
 
-def test_a_partition_that_is_added_finds_the_rules_that_were_published(
-    opicflow: Run, kafka: Any, topic_prefix: str
-) -> None:
+def test_a_partition_that_is_added_finds_the_rules_that_were_published(kafka: Any, topic_prefix: str) -> None:
     connection, topics = Connection(kafka.brokers), names(topic_prefix)
     make(connection, specs(topic_prefix, 2))
     origin.begin_logs(connection, topics.page_ledger, Origin(LedgerConfig(), ShardRanges.equal(2)))
     policy = ("publish", "policy", "--host", "a.example", "--never")
-    for command in (policy, ("publish", "rules", "--fold-www"), policy):
-        code, _, err = opicflow(*command, "--brokers", kafka.brokers, "--prefix", topic_prefix)
+    for words in (policy, ("publish", "rules", "--fold-www"), policy):
+        code, _, err = command(*words, "--brokers", kafka.brokers, "--prefix", topic_prefix)
         assert (code, err) == (0, "")
     (note,) = published_rules.StoredNotes(connection, topics.policies)()
     assert note.offsets == (0,) * 6
