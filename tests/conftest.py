@@ -25,6 +25,8 @@ from support.thorough import PROFILE
 
 # Services of tests live for minutes: without the second compiler of Java they start in two thirds of the time.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# The workers share the cores. Threads of linear algebra in each would wait for each other in loops: ten times the work.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # The same examples in every run, so that a failure is never a matter of luck; `make soak` looks for new ones.
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=50)
