@@ -69,7 +69,7 @@ def test_an_interrupt_while_modules_are_imported_is_one_line(start: str, tmp_pat
     names = modules_of(STARTS[start], tmp_path, "validate", log)
     assert "numpy" in names and "argparse" in names[:20]
     of_the_command = names.index("opicflow.pipelines.cli.commands.validate")
-    chosen = [*spread(names[:of_the_command], 3), *spread(names[of_the_command:], thorough(3, 300))]
+    chosen = [*spread(names[:of_the_command], 2), *spread(names[of_the_command:], thorough(2, 300))]
     for number, name in enumerate(chosen):
         signal_ = ("SIGINT", "SIGTERM", "SIGHUP")[number % 3]
         done = run(STARTS[start], name, signal_, tmp_path / "names", "validate", log)
@@ -86,7 +86,7 @@ def test_an_interrupted_worker_ends_in_one_line(start: str, tmp_path: Path) -> N
     arguments = ("--id=1-1", "--provision_endpoint=127.0.0.1:1", "--logs", "/proc/nowhere")
     names = modules_of(WORKERS[start], tmp_path, *arguments)
     assert "grpc" in names
-    for name in spread(names, thorough(3, 100)):
+    for name in spread(names, thorough(2, 100)):
         done = run(WORKERS[start], name, "SIGINT", tmp_path / "names", *arguments)
         *others, shown = done.stderr.splitlines()
         assert (done.returncode, shown) == (130, "opicflow-worker: interrupted; nothing was left half-written"), name

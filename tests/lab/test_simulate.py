@@ -27,8 +27,8 @@ from support.logs import records_of, run
 from support.paths import TOP
 
 GUIDE = (TOP / "docs" / "guides" / "simulate.md").read_text(encoding="utf-8")
-VISITS = 600
-SMALL = ("--pages", "300", "--visits", str(VISITS), "--quiet")
+PAGES, VISITS = 150, 300
+SMALL = ("--pages", str(PAGES), "--visits", str(VISITS), "--quiet")
 
 
 def events_of(path: Path, format_: Format = Format.JSONL) -> list[CrawlEvent]:
@@ -140,7 +140,7 @@ def test_a_long_crawl_converges_to_its_exact_ranks(tmp_path: Path) -> None:
 def test_a_crawl_of_all_pages_has_the_ranks_of_the_whole_web(tmp_path: Path) -> None:
     options = ("--web", "poisson", "--blocked", "0", "--seed", "4", "--links", "6", *SMALL)
     command("simulate", "--out", tmp_path / "log.jsonl", "--ranks", tmp_path / "r.csv", *options)
-    web = site_named("poisson", 300, seed=4, links=6, dangling=0.1)
+    web = site_named("poisson", PAGES, seed=4, links=6, dangling=0.1)
     exact = dict(zip(web.urls, exact_ranks(web.graph).tolist(), strict=True))
     rows = csv.DictReader((tmp_path / "r.csv").read_text().splitlines())
     assert {row["url"]: float(row["importance"]) for row in rows} == exact
@@ -160,10 +160,10 @@ def test_every_format_has_the_same_events_and_the_same_options_give_the_same_byt
         assert written[0] == written[1]
         found[name] = events_of(tmp_path / "one" / name, format_)
     assert found["a.jsonl"] == found["a.jsonl.gz"] == found["a.avro"]
-    assert len(found["a.avro"]) == 300 + VISITS
+    assert len(found["a.avro"]) == PAGES + VISITS
     assert gzip.decompress((tmp_path / "one/a.jsonl.gz").read_bytes()) == (tmp_path / "one/a.jsonl").read_bytes()
     with open(tmp_path / "one/a.avro", "rb") as file:
-        assert sum(1 for _ in fastavro.reader(file)) == 300 + VISITS
+        assert sum(1 for _ in fastavro.reader(file)) == PAGES + VISITS
     command("simulate", "--out", tmp_path / "other.jsonl", "--not-modified", "0.5", *SMALL, "--seed", "1")
     assert (tmp_path / "other.jsonl").read_bytes() != (tmp_path / "one/a.jsonl").read_bytes()
 
@@ -235,16 +235,16 @@ def test_a_crawl_from_seeds_visits_only_what_was_announced_or_linked(strategy: s
     crawl, simulated = crawled(
         site, strategy=strategy, seeds=3, blocked=0.1, failing=0.1, not_modified=0.3, never_read=0.2
     )
-    known: list[str] = []
+    known = set[str]()
     for event, links in simulated:
         if event.announce:
-            known.append(event.url)
+            known.add(event.url)
             assert re.fullmatch(r"https://host-\d+\.example/", event.url)  # a front page
             continue
-        assert event.url in set(known)
-        known += [site.urls[link] for link in links or ()]
+        assert event.url in known
+        known.update(site.urls[link] for link in links or ())
     assert sum(event.announce for event, _ in simulated) == 3
-    assert {site.urls[page] for page in crawl.found.tolist()} == set(known)
+    assert {site.urls[page] for page in crawl.found.tolist()} == known
     assert 500 < len(crawl.found) <= 600
     visited = {event.url for event, _ in simulated if not event.announce}
     assert len(visited) == pytest.approx(0.8 * len(crawl.found), rel=0.1)
@@ -359,7 +359,7 @@ def test_a_log_is_written_completely_or_not_at_all(tmp_path: Path, monkeypatch: 
 
 
 def test_lines_of_a_log_are_those_in_the_guide(tmp_path: Path) -> None:
-    command("simulate", "--out", tmp_path / "log.jsonl", *SMALL)
+    command("simulate", "--out", tmp_path / "log.jsonl", "--pages", "300", "--visits", "600", "--quiet")
     shown = re.findall(r"^\{.*\}$", GUIDE, re.MULTILINE)
     assert len(shown) == 3
     assert set(shown) <= set((tmp_path / "log.jsonl").read_text().splitlines())

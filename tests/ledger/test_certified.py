@@ -38,6 +38,7 @@ from opicflow.schemas.arrays import Floats, Ids
 from support.crawls import Crawl as WebCrawl
 from support.ranges import any_ranges
 from support.shards import Faults, Shards
+from support.thorough import thorough
 
 START = LogPosition(0, 0)
 DAY = 86_400
@@ -475,11 +476,13 @@ def test_shards_come_to_rest_at_the_exact_ranks_of_what_they_have_seen_together(
     assert sum(balance.sent - balance.received + balance.virtual for balance in balances) == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("config", [SHARDED, QUIET], ids=["every tick", "quiet"])
 @pytest.mark.parametrize("seed", range(2))
 def test_shards_that_are_restored_all_the_time_continue_with_the_same_bytes(seed: int, config: LedgerConfig) -> None:
+    steps = thorough(30, 80)
     whole, parts = ShardedCrawl(config, 3, seed), ShardedCrawl(config, 3, seed)
-    for _, _ in zip(whole.run(80), parts.run(80), strict=True):
+    for _, _ in zip(whole.run(steps), parts.run(steps), strict=True):
         for shard, ledger in enumerate(parts.ledgers):
             parts.ledgers[shard] = Ledger.restore(chunk.data for chunk in ledger.snapshot())
     for one, other in zip(whole.ledgers, parts.ledgers, strict=True):

@@ -29,6 +29,7 @@ from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.ledger.shards import cuts
 from opicflow.pipelines.ledger.shards.cuts import ITEMS_PER_MESSAGE, Cuts
 from opicflow.schemas.shards import ShardRanges
+from support.thorough import thorough
 
 SHARDS = 4
 SECONDS = 5
@@ -88,15 +89,15 @@ class Web:
 def quiet_web(history: History) -> Web:
     """Return a crawled web in which nothing happens any more."""
     web = Web(LedgerConfig(history=history, cut_seconds=SECONDS))
-    web.crawl(2000)
-    web.pass_seconds(600)
+    web.crawl(600)
+    web.pass_seconds(300)
     return web
 
 
 @HISTORIES
 def test_shards_to_which_nothing_happens_send_nothing_for_a_day(history: History) -> None:
     web = quiet_web(history)
-    assert web.pass_seconds(600) == 0
+    assert web.pass_seconds(100) == 0
     web.second += 86_400
     assert web.pass_seconds(120) <= SHARDS * (SHARDS - 1), "a sweep may find other rates"
     balances = [ledger.audit() for ledger in web.ledgers]
@@ -214,11 +215,12 @@ def test_without_the_setting_every_tick_sends_to_every_shard() -> None:
     assert web.pass_seconds(1) == SHARDS * (SHARDS - 1)
 
 
+@pytest.mark.thorough
 @HISTORIES
 def test_a_ledger_is_restored_between_any_two_messages(history: History) -> None:
     config = LedgerConfig(history=history, cut_seconds=SECONDS)
     whole, parts = Web(config), Web(config)
-    for step in range(80):
+    for step in range(thorough(20, 80)):
         for web in (whole, parts):
             web.crawl(step % 7)
             web.pass_seconds(1)

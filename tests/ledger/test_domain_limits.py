@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -35,6 +36,7 @@ from opicflow.schemas.pages import PageIds
 from opicflow.schemas.shards import ShardRanges
 from support.same_bytes import assert_same_bytes
 from support.shards import Shards
+from support.thorough import thorough
 from support.written_crawls import Crawl, with_refresh
 
 IDS = PageIds()
@@ -43,8 +45,7 @@ T0 = 20_000 * DAY
 START = LogPosition(0, 0)
 
 
-def page(url: str) -> int:
-    return IDS.of(url)
+page = cache(IDS.of)
 
 
 class Log:
@@ -212,7 +213,8 @@ def mixed_log(seed: int, entries: int = 12) -> Iterator[LogEntry]:
 LIMITS = DomainLimits(most_unread=25, most_announced=6, most_share=0.1)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", range(thorough(2, 20)))
 def test_the_books_balance_after_every_entry(seed: int) -> None:
     ledger = Ledger(LedgerConfig(Certified(), domains=LIMITS))
     for entry in mixed_log(seed):
@@ -220,11 +222,12 @@ def test_the_books_balance_after_every_entry(seed: int) -> None:
         assert ledger.audit().drift == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("history", ["certified", "interpolation"])
 def test_the_same_log_gives_the_same_bytes_in_any_pieces_and_after_restarts(history: str) -> None:
     limits = LIMITS if history == "certified" else replace(LIMITS, most_share=None)
     config = LedgerConfig(HISTORIES[history](), domains=limits)
-    assert_same_bytes(lambda: Ledger(config), [*mixed_log(3)], seed=3)
+    assert_same_bytes(lambda: Ledger(config), [*mixed_log(3, thorough(6, 12))], seed=3)
 
 
 @pytest.mark.parametrize("history", ["certified", "interpolation"])

@@ -8,29 +8,20 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from support.guides import Guide, python_blocks
-from support.services import LocalKafka, running
+from support.services import LocalKafka
 
 GUIDE, BROKERS = Guide("kafka"), "localhost:9092"
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
-    """A broker without topics: the guide uses their plain names."""
-    with running(tmp_path_factory.mktemp("services"), "kafka") as started:
-        yield started
-
-
-def test_the_outputs_in_the_guide_are_real_and_the_snippets_run(broker: LocalKafka, tmp_path: Path) -> None:
-    GUIDE.check(tmp_path, instead={BROKERS: broker.brokers})
+def test_the_outputs_in_the_guide_are_real_and_the_snippets_run(mortal_kafka: LocalKafka, tmp_path: Path) -> None:
+    """No other test of that broker uses the plain names of topics, which the guide has."""
+    GUIDE.check(tmp_path, instead={BROKERS: mortal_kafka.brokers})
     said = []
     for snippet in python_blocks("docs/guides/kafka.md"):
-        program = snippet.replace(BROKERS, broker.brokers)
+        program = snippet.replace(BROKERS, mortal_kafka.brokers)
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
         assert (done.returncode, done.stderr) == (0, ""), program
         said.append(done.stdout)

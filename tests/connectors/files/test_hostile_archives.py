@@ -72,8 +72,8 @@ def test_a_tag_of_megabytes_of_blanks_takes_linear_time(hostile: bytes) -> None:
 @pytest.mark.parametrize("charset", ["charset" + " " * 60_000, "charset=" + " " * 60_000, "charset=" * 8_000])
 def test_a_charset_is_looked_for_in_linear_time(charset: str) -> None:
     assert links(b"<a href=q>", Content_Type=f"text/html; {charset};") == ["http://a.example/q"]
-    many = b"".join(record(response(b"", Content_Type=f"text/html; {charset[:1000]};")) for _ in range(10_000))
-    assert bounded(lambda: len(archives.read(many))) == 10_000
+    many = b"".join(record(response(b"", Content_Type=f"text/html; {charset[:1000]};")) for _ in range(2_000))
+    assert bounded(lambda: len(archives.read(many))) == 2_000
 
 
 def test_python_keeps_no_names_of_unknown_charsets() -> None:

@@ -269,6 +269,7 @@ def token_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka
             yield started
 
 
+@pytest.mark.slow  # it starts a broker of its own
 def test_a_broker_accepts_the_token_and_refuses_another_one_in_one_line(
     token_kafka: LocalKafka, server: TokenServer, written: Callable[[str], str]
 ) -> None:
