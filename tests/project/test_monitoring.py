@@ -23,6 +23,8 @@ GUIDE = "docs/guides/operations.md"
 NAMES = re.findall(r"- alert: (\w+)", ALERTS.read_text(encoding="utf-8"))
 AT = "90m"
 """When alerts are looked at: after 360 samples."""
+OVER = "95m30s"
+"""When an alert has ended whose cause was over `AT`: five minutes later, and two samples."""
 Series = dict[str, str]
 
 
@@ -38,22 +40,22 @@ def counted(name: str, values: str) -> Series:
 FIRES: list[tuple[str, Series]] = [
     (
         "OpicflowDrift",
-        of("opicflow_shard_audit_drift", "0x350 -7x20", shard=1) | of("opicflow_shard_audit_drift", "0x400", shard=2),
+        of("opicflow_shard_audit_drift", "0x350 -7x20", shard=1) | of("opicflow_shard_audit_drift", "0x420", shard=2),
     ),
-    ("OpicflowRefusedEntries", counted("rejected", "2x340 3x60")),
-    ("OpicflowRefusedEntries", counted("rejected", "_x340 1x60")),
-    ("OpicflowRejectedEvents", counted("rejected_events", "0+10x400") | counted("events_read", "0+100x400")),
-    ("OpicflowClockWrong", counted("refused_ticks", "5x340 6x60")),
-    ("OpicflowClockWrong", counted("refused_ticks", "_x340 1x60")),
+    ("OpicflowRefusedEntries", counted("rejected", "2x345 3x55")),
+    ("OpicflowRefusedEntries", counted("rejected", "_x345 1x55")),
+    ("OpicflowRejectedEvents", counted("rejected_events", "0+10x420") | counted("events_read", "0+100x420")),
+    ("OpicflowClockWrong", counted("refused_ticks", "5x345 6x55")),
+    ("OpicflowClockWrong", counted("refused_ticks", "_x345 1x55")),
     (
         "OpicflowTickOld",
-        of("opicflow_shard_tick_second", "0+15x400", shard=0)
+        of("opicflow_shard_tick_second", "0+15x420", shard=0)
         | of("opicflow_shard_tick_second", "0+15x300 4500x99", shard=1),
     ),
     (
         "OpicflowLagGrows",
-        of("opicflow_lag", "0+10x400", topic="page_ledger", partition=0)
-        | of("opicflow_lag", "9000+20x400", topic="page_ledger", partition=1),
+        of("opicflow_lag", "0+10x420", topic="page_ledger", partition=0)
+        | of("opicflow_lag", "9000+20x420", topic="page_ledger", partition=1),
     ),
     (
         "OpicflowCheckpointOld",  # the storage is full: the job goes on
@@ -61,29 +63,66 @@ FIRES: list[tuple[str, Series]] = [
         | of("flink_jobmanager_job_numberOfFailedCheckpoints", "0x300 0+1x99")
         | of("flink_jobmanager_job_numRestarts", "0x400"),
     ),
-    ("OpicflowSnapshotOld", of("opicflow_shard_snapshot_age_seconds", "0+100x400", shard=3)),
-    ("OpicflowSnapshotDamaged", counted("snapshots_damaged", "2x340 3x60")),
-    ("OpicflowSnapshotDamaged", counted("snapshots_damaged", "_x340 1x60")),
+    ("OpicflowSnapshotOld", of("opicflow_shard_snapshot_age_seconds", "0+100x420", shard=3)),
+    ("OpicflowSnapshotDamaged", counted("snapshots_damaged", "2x345 3x55")),
+    ("OpicflowSnapshotDamaged", counted("snapshots_damaged", "_x345 1x55")),
     ("OpicflowRestarts", of("flink_jobmanager_job_numRestarts", "0x330 1+1x60")),
     ("OpicflowCertificateHigh", of("opicflow_shard_certificate_per_million", "100x50 2000000x350", shard=0)),
     (
         "OpicflowNotSeen",
-        of("opicflow_shard_tick_second", "0+15x400", shard=0) | {'up{job="opicflow",instance="a"}': "1x340 0x60"},
+        of("opicflow_shard_tick_second", "0+15x420", shard=0) | {'up{job="opicflow",instance="a"}': "1x340 0x60"},
     ),
     (
         "OpicflowNotSeen",
-        of("opicflow_shard_tick_second", "0+15x300", shard=0) | {'up{job="opicflow",instance="a"}': "1x400"},
+        of("opicflow_shard_tick_second", "0+15x300", shard=0) | {'up{job="opicflow",instance="a"}': "1x420"},
     ),
 ]
 """Alerts, and series of a stream that is broken in the way that they name."""
 
+ENDS: list[tuple[str, Series]] = [
+    ("OpicflowDrift", of("opicflow_shard_audit_drift", "0x299 -7x60 0x60", shard=1)),
+    ("OpicflowRefusedEntries", counted("rejected", "2x299 3+1x60 63x60")),
+    ("OpicflowRefusedEntries", counted("rejected", "_x358 1x60")),
+    ("OpicflowRejectedEvents", counted("rejected_events", "0+10x360 3600x60") | counted("events_read", "0+100x420")),
+    ("OpicflowClockWrong", counted("refused_ticks", "5x299 6+1x60 66x60")),
+    ("OpicflowClockWrong", counted("refused_ticks", "_x358 1x60")),
+    (
+        "OpicflowTickOld",
+        of("opicflow_shard_tick_second", "0+15x420", shard=0)
+        | of("opicflow_shard_tick_second", "0+15x300 4500x59 5415+15x60", shard=1),
+    ),
+    ("OpicflowLagGrows", of("opicflow_lag", "0+100x360 36000x60", topic="page_ledger", partition=0)),
+    ("OpicflowLagGrows", of("opicflow_lag", "0+100x360 36000-10x60", topic="page_ledger", partition=0)),
+    ("OpicflowCheckpointOld", of("flink_jobmanager_job_numberOfCompletedCheckpoints", "0+1x300 300x59 301+1x60")),
+    ("OpicflowSnapshotOld", of("opicflow_shard_snapshot_age_seconds", "0+200x360 0+15x60", shard=3)),
+    ("OpicflowSnapshotDamaged", counted("snapshots_damaged", "2x299 3+1x60 63x60")),
+    ("OpicflowSnapshotDamaged", counted("snapshots_damaged", "_x358 1x60")),
+    ("OpicflowRestarts", of("flink_jobmanager_job_numRestarts", "0x299 1+1x60 61x60", job_id="a")),
+    (
+        "OpicflowRestarts",  # it was canceled, and started again
+        of("flink_jobmanager_job_numRestarts", "0x299 1+1x60 stale", job_id="a")
+        | of("flink_jobmanager_job_numRestarts", "_x361 0x60", job_id="b"),
+    ),
+    ("OpicflowCertificateHigh", of("opicflow_shard_certificate_per_million", "2000000x360 50x60", shard=0)),
+    (
+        "OpicflowNotSeen",
+        of("opicflow_shard_tick_second", "0+15x420", shard=0) | {'up{job="opicflow",instance="a"}': "1x340 0x19 1x60"},
+    ),
+    (
+        "OpicflowNotSeen",
+        of("opicflow_shard_tick_second", "0+15x300 _x60 5415+15x60", shard=0)
+        | {'up{job="opicflow",instance="a"}': "1x420"},
+    ),
+]
+"""Alerts, and series of a stream that is broken in the way that they name, and sound again from `AT` on."""
+
 HEALTHY: list[Series] = [
     {},
-    counted("rejected", "3x400") | counted("refused_ticks", "1x400"),  # a long time ago
-    of("opicflow_shard_snapshot_age_seconds", "0+15x400", shard=3) | counted("snapshots_damaged", "1x400"),
-    counted("rejected_events", "0+1x400") | counted("events_read", "0+100x400"),
-    of("opicflow_lag", "90000-200x400", topic="page_ledger", partition=0)
-    | of("opicflow_lag", "3000+1x400", topic="policies", partition=0),
+    counted("rejected", "3x420") | counted("refused_ticks", "1x420"),  # a long time ago
+    of("opicflow_shard_snapshot_age_seconds", "0+15x420", shard=3) | counted("snapshots_damaged", "1x420"),
+    counted("rejected_events", "0+1x420") | counted("events_read", "0+100x420"),
+    of("opicflow_lag", "90000-200x420", topic="page_ledger", partition=0)
+    | of("opicflow_lag", "3000+1x420", topic="policies", partition=0),
     of("flink_jobmanager_job_numRestarts", "0x200 1x200"),
     of("flink_jobmanager_job_numberOfFailedCheckpoints", "0x200 0+1x10 10x190")  # fewer than four minutes
     | of("flink_jobmanager_job_numberOfCompletedCheckpoints", "0+1x200 200x14 200+1x185"),
@@ -92,12 +131,18 @@ HEALTHY: list[Series] = [
 """Series added to those of a healthy stream, for which no alert fires."""
 
 RUNS: Series = (
-    of("opicflow_shard_tick_second", "0+15x400", shard=0)
-    | of("opicflow_shard_tick_second", "0+15x400", shard=1)
-    | of("opicflow_shard_audit_drift", "0x400", shard=0)
-    | of("flink_jobmanager_job_numberOfCompletedCheckpoints", "0+1x400")
-    | {'up{job="opicflow",instance="a"}': "1x400"}
+    of("opicflow_shard_tick_second", "0+15x420", shard=0)
+    | of("opicflow_shard_tick_second", "0+15x420", shard=1)
+    | of("opicflow_shard_audit_drift", "0x420", shard=0)
+    | of("flink_jobmanager_job_numberOfCompletedCheckpoints", "0+1x420")
+    | {'up{job="opicflow",instance="a"}': "1x420"}
 )
+
+
+def beside_what_runs(series: Series) -> Series:
+    """Return these series and those of a healthy stream, except the ticks if these have some."""
+    has_ticks = "tick_second" in str(series)
+    return {**{name: values for name, values in RUNS.items() if not has_ticks or "tick_second" not in name}, **series}
 
 
 @pytest.mark.parametrize(("alert", "series"), FIRES, ids=[name for name, _ in FIRES])
@@ -105,10 +150,17 @@ def test_an_alert_fires_for_a_stream_that_is_broken_in_its_way_and_no_other_does
     alert: str, series: Series, tmp_path: Path
 ) -> None:
     require_prometheus()
-    whole = {**RUNS, **series}
-    if "tick_second" in str(series):
-        whole = {**{name: values for name, values in RUNS.items() if "tick_second" not in name}, **series}
+    check_rules(ALERTS, beside_what_runs(series), {name: int(name == alert) for name in NAMES}, AT, tmp_path)
+
+
+@pytest.mark.parametrize(("alert", "series"), ENDS, ids=[name for name, _ in ENDS])
+def test_an_alert_ends_within_five_minutes_after_what_it_describes_is_over(
+    alert: str, series: Series, tmp_path: Path
+) -> None:
+    require_prometheus()
+    whole = beside_what_runs(series)
     check_rules(ALERTS, whole, {name: int(name == alert) for name in NAMES}, AT, tmp_path)
+    check_rules(ALERTS, whole, dict.fromkeys(NAMES, 0), OVER, tmp_path)
 
 
 @pytest.mark.parametrize("more", HEALTHY)
@@ -118,7 +170,8 @@ def test_no_alert_fires_for_a_healthy_stream(more: Series, tmp_path: Path) -> No
 
 
 def test_every_alert_is_tried() -> None:
-    assert len(NAMES) == len(set(NAMES)) > 5 and {name for name, _ in FIRES} == set(NAMES)
+    assert len(NAMES) == len(set(NAMES)) > 5
+    assert {name for name, _ in FIRES} == {name for name, _ in ENDS} == set(NAMES)
 
 
 def test_promtool_accepts_the_rules_and_the_settings() -> None:

@@ -22,13 +22,13 @@ FASTER = {
     "evaluation_interval: 15s": "evaluation_interval: 1s",
     "[15m]": "[1m]",
     "[5m]": "[1m]",
-    "offset 15m": "offset 1m",
+    "offset 5m": "offset 1m",
     "for: 1h": "for: 6s",
     "for: 15m": "for: 6s",
     "for: 5m": "for: 6s",
     "for: 2m": "for: 6s",
     "tick_second)) > 120": "tick_second)) > 30",
-    "numRestarts[1m])) > 2": "numRestarts[1m])) > 0",
+    ") > 2": ") > 0",
 }
 """Seconds instead of minutes, and one restart instead of three."""
 
