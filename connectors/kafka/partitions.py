@@ -38,6 +38,7 @@ _FETCH_BYTES = 2 << 20
 _LEAST_FETCH_BYTES = 128 << 10
 _ALL_FETCHES_BYTES = 16 << 20
 """The limit for the fetches of all consumers of a topic, unless the minimum per consumer exceeds it."""
+_READ_AGAIN = "read it from its beginning into a new state"
 
 
 @dataclass(frozen=True)
@@ -255,14 +256,17 @@ def delete_before(connection: Connection, topic: str, offsets: Mapping[int, int]
         admin.delete_records({TopicPartition(topic, number): offset for number, offset in offsets.items()})
 
 
-def check_topic(topic: str, topic_id: str, found: str | None) -> None:
-    """Refuse a topic that was deleted (`found` is None), and another topic under the same name."""
+def check_topic(topic: str, topic_id: str, found: str | None, todo: str = _READ_AGAIN) -> None:
+    """Refuse a topic that was deleted (`found` is None), and another topic under the same name.
+
+    `todo` is what the user does about the latter.
+    """
     if found is None:
         raise KafkaRefused(f"{topic}: the topic was deleted: nothing more can be read from it")
     if topic_id != found:
         raise KafkaRefused(
             f"{topic}: the topic was deleted and created again (its id was {topic_id} and is {found}), so its offsets "
-            "belong to other records: read it from its beginning into a new state"
+            f"belong to other records: {todo}"
         )
 
 

@@ -49,6 +49,10 @@ _MOST_SKEW_SECONDS = 2.0
 """After this time without a read, a poll counts whatever its time: the clock of its sender may be behind."""
 _UNUSED_SECONDS = 60.0
 _CHECK_SECONDS = 30.0
+_START_AGAIN = (
+    "end the stream with opicflow stream cancel, and start it with the command that this prints: a new crawl-events or "
+    "policies is then read from its beginning; for a new page-ledger, opicflow rebuild instead"
+)
 
 
 class PartitionReader:
@@ -151,7 +155,7 @@ def _answers(input_range: PartitionRange) -> bool:
             found = described(admin, input_range.topic)
     except (RetriableError, KafkaRefused):
         return False
-    check_topic(input_range.topic, input_range.topic_id, found and found[0])
+    check_topic(input_range.topic, input_range.topic_id, found and found[0], _START_AGAIN)
     return True
 
 
@@ -168,7 +172,7 @@ class _PartitionConsumer:
         with input_range.connection.doing(f"reading {input_range.topic}"):
             with closing(input_range.connection.admin()) as admin:
                 found = described(admin, input_range.topic)
-            check_topic(input_range.topic, input_range.topic_id, found and found[0])
+            check_topic(input_range.topic, input_range.topic_id, found and found[0], _START_AGAIN)
             settings = consumer_settings()
             if (
                 input_range.end == NO_END

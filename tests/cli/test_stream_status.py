@@ -78,6 +78,7 @@ class Stream:
         self.metrics: dict[str, float] = dict(METRICS)
         self.beam_options = {"stateBackendStoragePath": "file:/var/streams/opicflow"}
         self.folder: str | None = "not stopped"
+        self.canceled: list[str] = []
 
     def details(self) -> JobDetails:
         vertices = (Vertex("2", "Keep", 2, "RUNNING", self.subtasks),)
@@ -102,6 +103,7 @@ def stream(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stream]:
     monkeypatch.setattr(FlinkCluster, "beam_metrics", lambda _, job: fake.metrics)
     monkeypatch.setattr(FlinkCluster, "beam_options", lambda _, job: fake.beam_options)
     monkeypatch.setattr(FlinkCluster, "stop", lambda _, job, folder: fake.stop(folder))
+    monkeypatch.setattr(FlinkCluster, "cancel", lambda _, job: fake.canceled.append(job))
     yield fake
 
 
@@ -244,6 +246,31 @@ def test_the_command_to_continue_has_the_options_that_the_stream_was_started_wit
         *("--set", "snapshot-mb=64.0", "--set", "keep-snapshots=9"),
         *("--from-savepoint", "file:/var/streams/opicflow/savepoints/savepoint-1"),
     ]
+
+
+def test_a_job_that_fails_again_and_again_is_canceled_and_the_command_to_continue_is_whole(stream: Stream) -> None:
+    stream.subtasks = {"RUNNING": 1}
+    stream.beam_options["opicflowStartedWith"] = json.dumps({"ledger": "page-ledger-6", "snapshots": "s3://b/s"})
+    where = ("--brokers", "b:9092", "--job-server", "j:8099")
+    result = command("stream", "cancel", *where)
+    assert (result.code, result.err, stream.canceled, stream.folder) == (0, "", [stream.job.id], "not stopped")
+    assert result.out.startswith(f"canceled, without a savepoint: job 'opicflow' ({stream.job.id}); no event is lost\n")
+    assert "if its state is the cause, omit --from-savepoint: " in result.out
+    newest = stream.retained[0].path
+    rest = ["--flink-master", "localhost:8081", "--job-server", "j:8099", "--checkpoints", "file:/var/streams"]
+    known = ["opicflow", "stream", "--ledger", "page-ledger-6", "--snapshots", "s3://b/s", "--brokers", "b:9092", *rest]
+    assert sorted(continued(result.out)) == sorted([*known, "--from-savepoint", newest])
+    found = json.loads(command("stream", "cancel", *where, "--json").out)
+    assert (found["checkpoint"], shlex.split(found["continue"])) == (newest, continued(result.out))
+    stream.retained = ()
+    stream.restored_path = "file:/var/streams/opicflow/savepoints/savepoint-1"
+    assert continued(command("stream", "cancel", *where).out)[-1] == stream.restored_path, "it began from there"
+    stream.restored_path = ""
+    result = command("stream", "cancel", *where)
+    assert (
+        "--from-savepoint" not in result.out
+        and json.loads(command("stream", "cancel", *where, "--json").out)["checkpoint"] is None
+    )
 
 
 def test_flink_shows_the_options_that_a_job_was_started_with() -> None:

@@ -1,4 +1,4 @@
-"""`opicflow stream`: start, watch, stop, upgrade and reshard the stream on a Flink cluster."""
+"""`opicflow stream`: start, watch, stop, cancel, upgrade and reshard the stream on a Flink cluster."""
 
 from __future__ import annotations
 
@@ -49,6 +49,7 @@ EXAMPLES = """examples:
       --checkpoints file:///var/lib/opicflow                            from topics to topics, for months
   opicflow stream status --brokers localhost:9092 --flink-master localhost:8081
   opicflow stream stop --brokers localhost:9092 --flink-master localhost:8081         with a savepoint
+  opicflow stream cancel --brokers localhost:9092 --flink-master localhost:8081       where no savepoint can be written
   opicflow stream upgrade --brokers … --flink-master … --checkpoints …  the same with this version of opicflow
   opicflow stream trim --brokers localhost:9092 --snapshots file:///var/lib/snapshots       delete old log
   opicflow stream reshard --shards 6 --brokers … --flink-master … --checkpoints … --snapshots …
@@ -62,10 +63,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "action",
         nargs="?",
         default="start",
-        choices=["start", "status", "stop", "upgrade", "trim", "reshard"],
-        help="%(default)s; status = its state; stop = with a savepoint; upgrade = stop, and continue with this "
-        "version; trim = delete what the logs hold before the oldest snapshots; reshard = stop, and continue with "
-        "another number of shards",
+        choices=["start", "status", "stop", "cancel", "upgrade", "trim", "reshard"],
+        help="%(default)s; status = its state; stop = with a savepoint; cancel = end a job that fails again and again, "
+        "without a savepoint; upgrade = stop, and continue with this version; trim = delete what the logs hold before "
+        "the oldest snapshots; reshard = stop, and continue with another number of shards",
     )
     parser.add_argument(
         "--from-savepoint", metavar="PATH", help="continue from a savepoint or checkpoint; 'latest' = newest"
@@ -85,6 +86,7 @@ def run(options: argparse.Namespace) -> int:
         "start": _start,
         "status": _status,
         "stop": _stop,
+        "cancel": _cancel,
         "upgrade": _upgrade,
         "trim": _trim,
         "reshard": _reshard,
@@ -185,16 +187,11 @@ def _upgrade(options: argparse.Namespace) -> int:
 
 
 def _stop(options: argparse.Namespace) -> int:
-    from opicflow.pipelines.stream.submit import savepoint_folder, started_job
+    from opicflow.pipelines.stream.submit import savepoint_folder
 
     job = flink_job_of(options)
     running = job.cluster.find(job.name)
-    started = started_job(job, running.id)
-    given = {**started.options, **started_with(options)}
-    if not given.keys() & {"brokers", "properties"}:
-        given["brokers"] = "HOST:PORT"
-    given.setdefault("checkpoints", started.checkpoints or "URL")
-    place = options.checkpoints or started.checkpoints
+    given, place = _start_again(options, job, running)
     path = job.cluster.stop(running.id, savepoint_folder(replace(job, checkpoints=place)) if place else None)
     again = _command("", {**given, "from-savepoint": path})
     print_json(options, {"job": running.id, "name": running.name, "savepoint": path, "continue": again})
@@ -202,6 +199,37 @@ def _stop(options: argparse.Namespace) -> int:
         print_lines(f"stopped, with a savepoint: {path}")
         print_lines(f"continue with: {again}")
     return 0
+
+
+def _cancel(options: argparse.Namespace) -> int:
+    """End the job without a savepoint: it may be one that fails again and again, and can write none."""
+    job = flink_job_of(options)
+    running = job.cluster.find(job.name)
+    given, _ = _start_again(options, job, running)
+    checkpoints = job.cluster.checkpoints(running.id)
+    newest = checkpoints.retained[0].path if checkpoints.retained else checkpoints.restored_path
+    job.cluster.cancel(running.id)
+    again = _command("", {**given, "from-savepoint": newest})
+    print_json(options, {"job": running.id, "name": running.name, "checkpoint": newest or None, "continue": again})
+    if not options.json:
+        print_lines(f"canceled, without a savepoint: job {running.name!r} ({running.id}); no event is lost")
+        print_lines("remove the cause first (opicflow stream status has shown it)")
+        if newest:
+            print_lines("if its state is the cause, omit --from-savepoint: the logs are read again, which takes longer")
+        print_lines(f"continue with: {again}")
+    return 0
+
+
+def _start_again(options: argparse.Namespace, job: FlinkJob, running: Job) -> tuple[dict[str, object], str]:
+    """Return the options of a command that starts the job again, and the folder of its checkpoints; empty: unknown."""
+    from opicflow.pipelines.stream.submit import started_job
+
+    started = started_job(job, running.id)
+    given = {**started.options, **started_with(options)}
+    if not given.keys() & {"brokers", "properties"}:
+        given["brokers"] = "HOST:PORT"
+    given.setdefault("checkpoints", started.checkpoints or "URL")
+    return given, options.checkpoints or started.checkpoints
 
 
 def _command(action: str, options: Mapping[str, object]) -> str:
