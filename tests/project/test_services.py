@@ -22,6 +22,7 @@ from kafka.admin import NewTopic
 from deploy.services import artifacts, processes, supervisor
 from deploy.services.artifacts import ServicesMissing, ServicesRefused
 from deploy.services.instance import HOST, PORTS, Instance, connect, free_ports, get_json
+from deploy.services.kafka import Kafka
 from deploy.services.processes import Process
 from deploy.services.supervisor import Services
 from support.paths import TOP
@@ -159,6 +160,15 @@ def test_free_ports_are_outside_the_range_of_outgoing_connections() -> None:
     assert all(port in PORTS for port in ports)
     first, _last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
     assert max(PORTS) < first
+
+
+def test_three_brokers_have_ports_and_processes_of_their_own(tmp_path: Path) -> None:
+    ports = Kafka(brokers=3).ports
+    instance = Instance(tmp_path, dict(zip(ports, range(20_000, 20_009), strict=True)), tmp_path, "java")
+    kafka = Kafka()  # as another process has it, which reads of the others in the state file
+    assert list(kafka.commands(instance)) == ["kafka", "kafka-2", "kafka-3"]
+    assert kafka.brokers(instance) == f"{HOST}:20000,{HOST}:20003,{HOST}:20006"
+    assert kafka.brokers(instance, "secured") == f"{HOST}:20001,{HOST}:20004,{HOST}:20007"
 
 
 # -- the services of a folder

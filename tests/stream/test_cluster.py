@@ -24,10 +24,10 @@ from opicflow.pipelines.lab.web.webs import power_law_web
 from opicflow.pipelines.ledger import UNITS_PER_PAGE
 from opicflow.pipelines.stream.submit import newest_checkpoint
 from opicflow.schemas.crawl_events import CrawlEvent, Link
-from support.chaos import Chaos
+from support.chaos import run_with_faults
 from support.commands import command, output_of
 from support.crawls import Errors, exact_ranks
-from support.local_stream import NEARLY_EXACT, PATIENCE_SECONDS, Ledgers, LocalStream, resident_mib
+from support.local_stream import NEARLY_EXACT, Ledgers, LocalStream, resident_mib
 from support.logs import WebLog, importance_of, url
 from support.paths import TOP
 from support.services import LocalCluster
@@ -440,40 +440,6 @@ def test_importance_is_as_accurate_as_that_of_one_ledger(
 
 
 # -- faults
-
-
-def run_with_faults(
-    stream: LocalStream, faults: list[str], seed: int, pages: int = 500, per_second: float = 60.0
-) -> Ledgers:
-    """Cause all these faults while events flow, and check that nothing is lost or counted twice."""
-    over = threading.Event()
-    web = power_law_web(pages, 3 + seed % 1000, dangling=0.1)
-    log = WebLog(web, seconds_between=None).crawl("random", 20 * pages, seed)  # without times no event is late
-
-    def flow() -> Iterator[CrawlEvent]:
-        """Yield events until all faults have happened."""
-        while not over.is_set():
-            for event in log.events:
-                if over.is_set():
-                    return
-                yield event
-
-    stream.start()
-    publisher = threading.Thread(target=stream.publish, args=(flow(), per_second), daemon=True)
-    publisher.start()
-    chaos = Chaos(stream, seed)
-    try:
-        chaos.wait_for_results()
-        for fault in faults:
-            chaos.cause(fault)
-    finally:
-        for fault, seconds in chaos.recoveries:
-            print(f"{fault}: events counted again after {seconds:.1f} s")
-        over.set()
-        publisher.join(PATIENCE_SECONDS)
-    ledgers = stream.check()
-    stream.cancel()
-    return ledgers
 
 
 def run_with_any_faults(

@@ -7,18 +7,27 @@ import random
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import cycle, takewhile
 from pathlib import Path
 from time import monotonic
 from typing import Any
+
+from kafka import TopicPartition
 
 from deploy.services.flink import TASK_MANAGERS
 from opicflow.connectors.kafka.partitions import resolve
 from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.source import read_range
-from support.local_stream import PATIENCE_SECONDS, LocalStream, Pending, wait_for
+from opicflow.pipelines.lab.web.webs import power_law_web
+from opicflow.schemas.crawl_events import CrawlEvent
+from support.local_stream import PATIENCE_SECONDS, Ledgers, LocalStream, Pending, wait_for
+from support.logs import WebLog
+
+_PAUSE_SECONDS = 60.0
 
 
 def _folders(top: Path) -> Iterator[list[str]]:
@@ -62,9 +71,48 @@ class Chaos:
             self.services.revive("flink", name)
 
     def _broker(self) -> None:
-        """Kill the broker and restart it. The job may restart or not."""
-        self.services.kill("kafka")
-        self.services.restart("kafka")
+        """Kill a broker and start it again. The job may restart or not. With other brokers it goes on without it."""
+        brokers = self._brokers()
+        name = self._random.choice(brokers)
+        self.services.kill("kafka", name)
+        if len(brokers) > 1:
+            self.wait_for_results(f"{name} is gone")
+        self.services.revive("kafka", name)
+
+    def _paused_broker(self) -> None:
+        """Pause a broker for a minute or more: it keeps its connections and answers nothing. The others go on."""
+        name = self._random.choice(self._brokers())
+        until = monotonic() + _PAUSE_SECONDS
+        self.services.pause("kafka", name)
+        try:
+            self.wait_for_results(f"{name} is paused")
+            threading.Event().wait(max(until - monotonic(), 0.0))
+        finally:
+            self.services.resume("kafka", name)
+
+    def _slow_broker(self) -> None:
+        """Let a broker run for a tenth of the time, for a minute: too often to be taken for dead."""
+        name, until = self._random.choice(self._brokers()), monotonic() + _PAUSE_SECONDS
+        while monotonic() < until:
+            self.services.pause("kafka", name)
+            threading.Event().wait(0.9)
+            self.services.resume("kafka", name)
+            threading.Event().wait(0.1)
+
+    def _leaders(self) -> None:
+        """Move the leadership of all partitions to other brokers, twice."""
+        for _ in range(2):
+            with self.stream.connection.admin() as admin:
+                names = [name for name in admin.list_topics() if name.startswith(self.stream.prefix)]
+                found = admin.describe_topics(names)
+                replicas = {
+                    TopicPartition(topic["name"], one["partition_index"]): one["replica_nodes"]
+                    for topic in found
+                    for one in topic["partitions"]
+                }
+                admin.alter_partition_reassignments({one: [*of[1:], of[0]] for one, of in replicas.items()})
+                admin.elect_leaders(0, names, raise_errors=False)
+            self.wait_for_results("other brokers lead")
 
     def _zombie(self) -> None:
         """Stop a TaskManager and its worker until the cluster has replaced them, then resume both.
@@ -197,6 +245,10 @@ class Chaos:
         """Return the number of published records of importance."""
         return sum(one.end for one in resolve(self.stream.connection, f"{self.stream.prefix}importance"))
 
+    def _brokers(self) -> list[str]:
+        """Return the names of the brokers' processes."""
+        return [one.name for one in self.services.status()["kafka"].processes]
+
     def _task_managers(self) -> list[str]:
         """Return the TaskManagers that have workers of the stream."""
         return sorted({name for _, name in self.stream.workers()})
@@ -213,3 +265,35 @@ class Chaos:
             return (found.runs and found.running_since_ms > before) or Pending(found.job.state)
 
         stream.wait_for("a restart of the job", restarted)
+
+
+def run_with_faults(
+    stream: LocalStream, faults: Iterable[str], seed: int, pages: int = 500, per_second: float = 60.0
+) -> Ledgers:
+    """Cause all these faults while events flow, and check that nothing is lost or counted twice."""
+    web = power_law_web(pages, 3 + seed % 1000, dangling=0.1)
+    log = WebLog(web, seconds_between=None).crawl("random", 20 * pages, seed)  # without times no event is late
+    stream.start()
+    events_with_faults(stream, cycle(log.events), faults, seed, per_second)
+    ledgers = stream.check()
+    stream.cancel()
+    return ledgers
+
+
+def events_with_faults(
+    stream: LocalStream, events: Iterator[CrawlEvent], faults: Iterable[str], seed: int, per_second: float
+) -> None:
+    """Publish events, without end, until all these faults have happened."""
+    over = threading.Event()
+    chaos = Chaos(stream, seed)
+    with ThreadPoolExecutor(1) as pool:
+        publishing = pool.submit(stream.publish, takewhile(lambda _: not over.is_set(), events), per_second)
+        try:
+            chaos.wait_for_results()
+            for fault in faults:
+                chaos.cause(fault)
+        finally:
+            for fault, seconds in chaos.recoveries:
+                print(f"{fault}: events counted again after {seconds:.1f} s")
+            over.set()
+    publishing.result()

@@ -85,13 +85,13 @@ class Secured:
 
 @dataclass(frozen=True)
 class LocalKafka:
-    """A broker, with or without a registry. `services` can kill, restart, pause and resume it."""
+    """A broker or several, with or without a registry. `services` can kill, restart, pause and resume them."""
 
     services: Services
 
     @property
     def brokers(self) -> str:
-        return self.services.instance("kafka").address("plain")
+        return Kafka().brokers(self.services.instance("kafka"))
 
     @property
     def registry(self) -> str:
@@ -102,7 +102,7 @@ class LocalKafka:
         kafka, instance = Kafka(), self.services.instance("kafka")
         properties = kafka.client_properties(instance)
         return Secured(
-            instance.address("secured"), instance.folder / "ca.pem", USER, kafka.password(instance), properties
+            kafka.brokers(instance, "secured"), instance.folder / "ca.pem", USER, kafka.password(instance), properties
         )
 
     def kill(self) -> None:
