@@ -285,15 +285,13 @@ def growing(pages: int, policy: str, newcomer_history: bool) -> list[Errors]:
     whole, ids = the_web(pages), page_ids(pages, SEED)
     config = LedgerConfig(history=POLICIES[policy], damping=DAMPING, newcomer_history=newcomer_history)
     ledger = Ledger(config)
-    sources = np.repeat(np.arange(pages), whole.out_degrees)
     crawl = WebCrawl([ledger], ids, order_named("greedy", pages, pages))
     crawl.announce(ids[: pages // 2])
     found = []
     steps = 20
     for step in range(1, steps + 1):
         there = pages // 2 + (pages - pages // 2) * step // steps
-        kept = (sources < there) & (whole.targets < there)
-        web = Graph.from_links(pages, sources[kept], whole.targets[kept])
+        web = whole.with_links((whole.sources < there) & (whole.targets < there))
         crawl.run(web, 5 * pages * step // steps)
         if step in (steps // 2, steps):
             found += _errors_of_known(ledger, ids, web, there)

@@ -112,11 +112,10 @@ class ChangingWeb:
         changed, targets = self._rows(items.page), self._rows(items.link_pages)
         keeps = np.ones(before.pages, bool)
         keeps[changed] = False
-        sources = np.repeat(np.arange(before.pages), before.out_degrees)
-        kept = keeps[sources]
+        kept = keeps[before.sources]
         return Graph.from_links(
             before.pages,
-            np.concatenate((sources[kept], np.repeat(changed, np.diff(items.link_starts)))),
+            np.concatenate((before.sources[kept], np.repeat(changed, np.diff(items.link_starts)))),
             np.concatenate((before.targets[kept], targets)),
             np.concatenate((before.weights[kept], items.link_weights)),
         )
@@ -127,7 +126,7 @@ class ChangingWeb:
 
 def with_other_links(web: Graph, changed: Ints, random: np.random.Generator) -> Graph:
     """Return the web after the links of some pages were replaced by links to other pages, as popular as before."""
-    sources = np.repeat(np.arange(web.pages), web.out_degrees)
+    sources = web.sources
     of_changed = np.isin(sources, changed)
     targets = web.targets.astype(np.int64)
     targets[of_changed] = random.choice(targets, int(of_changed.sum()))

@@ -126,8 +126,7 @@ def _without_dead_ends(graph: Graph) -> Graph:
     """A web whose first half has no page without links within that half: plain algorithm 3 has none."""
     half = graph.pages // 2
     ring = np.arange(half)
-    sources = np.repeat(np.arange(graph.pages), graph.out_degrees)
-    return Graph.from_links(graph.pages, np.append(sources, ring), np.append(graph.targets, (ring + 1) % half))
+    return Graph.from_links(graph.pages, np.append(graph.sources, ring), np.append(graph.targets, (ring + 1) % half))
 
 
 def plain_scores(frontier: LocalFrontier, f: np.ndarray) -> list[float]:

@@ -98,8 +98,7 @@ def library_solvers(
         links = sparse.csr_matrix((weights, web.targets, web.starts), shape=(web.pages, web.pages))
         solvers["scikit_network"] = lambda: PageRank(n_iter=most_steps, tol=tolerance).fit_predict(links)
     if only in (None, "igraph"):
-        sources = np.repeat(np.arange(web.pages), web.out_degrees)
-        other = igraph.Graph(n=web.pages, edges=np.stack((sources, web.targets), 1), directed=True)
+        other = igraph.Graph(n=web.pages, edges=np.stack((web.sources, web.targets), 1), directed=True)
         weighted = None if (weights == 1).all() else weights.tolist()
         solvers["igraph"] = lambda: np.array(other.pagerank(weights=weighted))
     return solvers

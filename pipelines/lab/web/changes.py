@@ -15,8 +15,7 @@ def change_in_degrees(graph: Graph, doubled: Ints, halved: Ints, random: np.rand
     `doubled` gets as many new links, from pages drawn among those that have links. A page that is drawn twice, or links
     to it already, adds nothing: a page linked by a share s of the web is then linked by about 2s - s².
     """
-    sources = _sources(graph)
-    targets = graph.targets
+    sources, targets = graph.sources, graph.targets
     kept = np.ones(graph.links, np.bool_)
     links = np.flatnonzero(_mask(graph.pages, halved)[targets])
     links = links[np.lexsort((random.random(len(links)), targets[links]))]
@@ -37,27 +36,21 @@ def replace_links(graph: Graph, share: float, random: np.random.Generator) -> Gr
     The new link of a page has the target of a random link of the web: pages with many links get more of the new ones,
     and the distribution of in-degrees stays. A link that the page already has adds nothing.
     """
-    sources, targets = _sources(graph), graph.targets.copy()
+    targets = graph.targets.copy()
     changed = random.permutation(graph.links)[: round(share * graph.links)]
     targets[changed] = graph.targets[random.integers(0, max(graph.links, 1), len(changed))]
-    return _linked(graph.pages, sources, targets)
+    return _linked(graph.pages, graph.sources, targets)
 
 
 def induced_web(graph: Graph, there: Bools) -> Graph:
     """Return the web with only the links among the masked pages: all others do not exist yet, or no longer."""
-    sources = _sources(graph)
-    kept = there[sources] & there[graph.targets]
-    return _linked(graph.pages, sources[kept], graph.targets[kept])
+    return graph.with_links(there[graph.sources] & there[graph.targets])
 
 
-def _linked(pages: int, sources: PageNumbers, targets: PageNumbers) -> Graph:
+def _linked(pages: int, sources: Ints, targets: PageNumbers) -> Graph:
     """Return the graph of ordinary links, each once."""
     linked = Graph.from_links(pages, sources, targets)
     return Graph(linked.starts, linked.targets, np.minimum(linked.weights, ORDINARY_LINK_WEIGHT))
-
-
-def _sources(graph: Graph) -> PageNumbers:
-    return np.repeat(np.arange(graph.pages, dtype=graph.targets.dtype), graph.out_degrees)
 
 
 def _mask(pages: int, numbers: Ints) -> Bools:

@@ -170,7 +170,7 @@ def hostile_web(
     calendar = honest + np.arange(days)
     session = honest + days + np.arange(days)
     farm_pages = honest + 2 * days + np.arange(members)
-    links = [(_sources(web.graph), web.graph.targets.astype(np.int64))]
+    links = [(web.graph.sources, web.graph.targets.astype(np.int64))]
     for step in _STEPS_OF_A_CALENDAR:
         links += [(calendar[:-step], calendar[step:]), (calendar[step:], calendar[:-step])] if step < days else []
     links.append((session[(np.arange(1, days) - 1) // _CHILDREN_OF_A_TRAP], session[1:]))
@@ -209,9 +209,8 @@ def hostile_web(
 
 def without_hostile_pages(web: DirectoryWeb) -> Graph:
     """Return the graph without the links of hostile pages and the links to them; they keep their numbers."""
-    sources = _sources(web.graph)
-    kept = ~web.is_hostile[sources] & ~web.is_hostile[web.graph.targets]
-    return Graph.from_links(web.graph.pages, sources[kept], web.graph.targets[kept], web.graph.weights[kept])
+    graph = web.graph
+    return graph.with_links(~web.is_hostile[graph.sources] & ~web.is_hostile[graph.targets])
 
 
 def url_key(url: bytes) -> bytes:
@@ -387,12 +386,8 @@ def numbered_by_url(web: DirectoryWeb) -> DirectoryWeb:
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     columns = {name: getattr(web, name)[order] for name in ("site", "domain", "directory", "is_front", "is_hostile")}
-    graph = Graph.from_links(len(order), place[_sources(web.graph)], place[web.graph.targets], web.graph.weights)
+    graph = Graph.from_links(len(order), place[web.graph.sources], place[web.graph.targets], web.graph.weights)
     return replace(web, graph=graph, urls=[web.urls[page] for page in order.tolist()], **columns)
-
-
-def _sources(graph: Graph) -> Ints:
-    return np.repeat(np.arange(graph.pages), graph.out_degrees)
 
 
 def _starts(counts: Ints) -> Ints:

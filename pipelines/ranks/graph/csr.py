@@ -89,6 +89,11 @@ class Graph:
         return np.diff(self.starts)
 
     @property
+    def sources(self) -> Ints:
+        """The page of each link, as `targets` has the page that it leads to."""
+        return np.repeat(np.arange(self.pages), self.out_degrees)
+
+    @property
     def in_degrees(self) -> Ints:
         """The number of links to each page."""
         return np.bincount(self.targets, minlength=self.pages).astype(np.int64, copy=False)
@@ -103,9 +108,11 @@ class Graph:
         """Return the graph with the links of the masked pages removed: pages never read, or gone, are dangling."""
         if mask.dtype != np.bool_ or mask.shape != (self.pages,):
             raise ValueError(f"the mask must hold {self.pages} booleans, one for each page")
-        kept = np.repeat(~mask, self.out_degrees)
-        starts = _starts(np.where(mask, 0, self.out_degrees))
-        return Graph(starts, self.targets[kept], self.weights[kept])
+        return self.with_links(np.repeat(~mask, self.out_degrees))
+
+    def with_links(self, mask: Bools) -> Graph:
+        """Return the graph with the masked links only; it has all pages."""
+        return Graph(_starts(mask)[self.starts], self.targets[mask], self.weights[mask])
 
     def transposed(self) -> Graph:
         """Return the graph with every link reversed, weights kept. Targets ascend within a page."""
@@ -143,7 +150,7 @@ def _without_duplicates(starts: Ints, targets: PageNumbers, weights: Ints) -> tu
     return _starts(counts), targets[firsts], loads
 
 
-def _starts(counts: PageNumbers) -> Ints:
+def _starts(counts: PageNumbers | Bools) -> Ints:
     """Return the start of each run and the end of the last one; `counts` are the runs' lengths."""
     starts = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=starts[1:])

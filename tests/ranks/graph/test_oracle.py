@@ -129,6 +129,16 @@ def test_pages_under_the_mask_lose_their_links_and_no_others(web, data) -> None:
     assert same(graph_of(web).without_links(np.array(mask)), expected)
 
 
+@property_test
+@given(webs(), st.data())
+def test_masked_links_stay_and_no_others(web, data) -> None:
+    graph = graph_of(web)
+    mask = np.array(data.draw(st.lists(st.booleans(), min_size=graph.links, max_size=graph.links)), np.bool_)
+    columns = (graph.sources, graph.targets, graph.weights)
+    assert same(Graph.from_links(graph.pages, *columns), graph)
+    assert same(graph.with_links(mask), Graph.from_links(graph.pages, *(column[mask] for column in columns)))
+
+
 def test_links_without_weights_are_ordinary_and_duplicates_add_up_to_the_cap() -> None:
     graph = Graph.from_links(3, [0] * 70 + [1], [1] * 70 + [2])
     assert links_as_dict(graph) == {(0, 1): 65_535, (1, 2): 1024}

@@ -143,10 +143,9 @@ def _around_a_topic(pages: int, seed: int, kind: str) -> SurveyedWeb:
     unread[read] = False
     found = around(web.graph, seeds, _CRAWL_LINKS, pages)
     seen = web.graph.without_links(unread)
-    sources = np.repeat(np.arange(pages), seen.out_degrees)
     numbers = np.zeros(pages, np.int64)
     numbers[found] = np.arange(len(found))
-    crawl = Graph.from_links(len(found), numbers[sources], numbers[seen.targets], seen.weights)
+    crawl = Graph.from_links(len(found), numbers[seen.sources], numbers[seen.targets], seen.weights)
     return _survey(crawl, _topics(crawl, numbers[seeds]), web.topic[found])
 
 

@@ -159,7 +159,7 @@ def _off_line(web: ManipulatedWeb, is_read: bool, named: Row) -> Row:
 
 def _ranks_of_known(graph: Graph, known: Bools) -> Floats:
     """Return the importance of the known pages, which lead to known pages alone; 0 for the others."""
-    sources = np.repeat(np.arange(graph.pages), graph.out_degrees)
+    sources = graph.sources
     numbers = np.cumsum(known) - 1
     kept = known[sources] & known[graph.targets]
     found = np.zeros(graph.pages)

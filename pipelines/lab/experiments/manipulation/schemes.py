@@ -51,16 +51,13 @@ class ManipulatedWeb:
         """Return the graph that is seen when everything is read, or everything but the manipulator's other pages."""
         if is_read:
             return self.after
-        sources = _sources(self.after)
-        kept = ~self.is_own[sources] | (sources == self.target)
-        return Graph.from_links(self.after.pages, sources[kept], self.after.targets[kept])
+        sources = self.after.sources
+        return self.after.with_links(~self.is_own[sources] | (sources == self.target))
 
     @property
     def honest(self) -> Graph:
         """The graph without the manipulator."""
-        sources = _sources(self.before)
-        kept = ~self.is_own[sources] & ~self.is_own[self.before.targets]
-        return Graph.from_links(self.before.pages, sources[kept], self.before.targets[kept])
+        return self.before.with_links(~self.is_own[self.before.sources] & ~self.is_own[self.before.targets])
 
 
 @lru_cache(maxsize=1)
@@ -88,7 +85,7 @@ def manipulated_web(pages: int, seed: int, scheme: str, size: int, inviter: int 
     target, own = pages, pages + 1 + np.arange(size)
     children = own[-1] + 1 + np.arange(CHILDREN * size) if scheme == TRAP else own[:0]
     every = pages + 1 + size + len(children)
-    sources, targets = _sources(web.graph), web.graph.targets.astype(np.int64)
+    sources, targets = web.graph.sources, web.graph.targets.astype(np.int64)
     sources, targets = np.append(sources, inviter), np.append(targets, target)
     before = Graph.from_links(every, np.append(sources, target), np.append(targets, inviter))
     added: list[tuple[Ints, Ints]] = []
@@ -129,9 +126,7 @@ def without_links_in_domains(web: ManipulatedWeb) -> ManipulatedWeb:
     """Return the web without links within a registrable domain: what the options of links weigh as 0."""
 
     def thinned(graph: Graph) -> Graph:
-        sources = _sources(graph)
-        kept = web.domain[sources] != web.domain[graph.targets]
-        return Graph.from_links(graph.pages, sources[kept], graph.targets[kept])
+        return graph.with_links(web.domain[graph.sources] != web.domain[graph.targets])
 
     return replace(web, before=thinned(web.before), after=thinned(web.after))
 
@@ -150,7 +145,3 @@ def _urls(scheme: str, size: int, children: int) -> tuple[list[bytes], Ints]:
     if scheme == SUBDOMAINS:
         return [host, *(b"https://n%d.target.example/" % number for number in numbers)], np.zeros(size + 1, np.int64)
     return [host, *(b"%s%d.html" % (host, number) for number in numbers)], np.zeros(size + children + 1, np.int64)
-
-
-def _sources(graph: Graph) -> Ints:
-    return np.repeat(np.arange(graph.pages), graph.out_degrees)

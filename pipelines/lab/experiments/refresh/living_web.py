@@ -162,11 +162,10 @@ class LivingWeb:
 
     def _importance(self, second: int) -> Floats:
         alive, graph = self.alive(second), self.graph
-        sources = np.repeat(np.arange(self.pages), np.diff(graph.starts))
+        sources = graph.sources
         shown = self.changes[self.contents[self.latest(np.arange(self.pages), np.full(self.pages, second))]]
         kept = alive[sources] & (self.born[graph.targets] <= shown[sources])
-        starts = np.concatenate(([0], np.cumsum(np.bincount(sources[kept], minlength=self.pages))))
-        ranks = exact_importance(Graph(starts, graph.targets[kept], graph.weights[kept]))
+        ranks = exact_importance(graph.with_links(kept))
         # Links to a page that went away remain: it is a page without links. One to come changes ranks by one factor.
         there: Floats = np.where(alive, ranks, 0.0)
         there /= there.sum()
@@ -256,7 +255,7 @@ def contents_of(starts: Ints, is_new: Bools) -> Ints:
 
 def _linkers(graph: Graph, newborn: Ints, born: Ints, died: Ints) -> Ints:
     """Return a page for each new one that exists at that moment and will link to it; -1 if there is none."""
-    sources = np.repeat(np.arange(graph.pages), np.diff(graph.starts))
+    sources = graph.sources
     found = np.full(graph.pages, -1)
     there = (born[sources] < born[graph.targets]) & (died[sources] > born[graph.targets])
     found[graph.targets[there]] = sources[there]

@@ -61,7 +61,7 @@ def site_growth(pages: int, seed: int, web: str, times: int) -> list[Row]:
     site = int(np.argsort(np.abs(sizes - sizes.mean()), kind="stable")[0])
     more = int(sizes[site]) * times
     front = int(np.flatnonzero(made.site == site)[0])
-    graph, (sources, targets) = made.graph, _links(made.graph)
+    graph, sources, targets = made.graph, made.graph.sources, made.graph.targets.astype(np.int64)
     added = np.arange(graph.pages, graph.pages + more)
     sources = np.concatenate((sources, added, np.full(more, front)))
     targets = np.concatenate((targets, np.full(more, front), added))
@@ -149,14 +149,9 @@ def _all_kinds(graph: Graph, site: Ints) -> dict[str, Floats]:
     }
 
 
-def _links(graph: Graph) -> tuple[Ints, Ints]:
-    """Return the source and the target of every link."""
-    return np.repeat(np.arange(graph.pages), np.diff(graph.starts)), graph.targets.astype(np.int64)
-
-
 def _site_graph(graph: Graph, site: Ints, sites: int, by_pages: bool = False, internal: bool = False) -> Graph:
     """Return the graph of sites. A link weighs the number of links of pages, or of the pages that link."""
-    sources, targets = _links(graph)
+    sources, targets = graph.sources, graph.targets
     source_sites, target_sites = site[sources].astype(np.int64), site[targets].astype(np.int64)
     if by_pages:
         pairs = np.unique(sources * sites + target_sites)
