@@ -79,6 +79,7 @@ class Watched:
     intervals: list[tuple[int, bool]] = field(default_factory=list)
     dates: list[tuple[int, bool]] = field(default_factory=list)
     digest: int = 0
+    content_ms: int = 0
     checked: int = 0
     modified: int = 0
     failures: int = 0
@@ -95,39 +96,47 @@ class Watched:
             self.is_announced = True
 
     def visit(self, outcome: Outcome, time_ms: int, digest: int, modified_ms: int) -> None:
-        if time_ms and self.times and (time_ms in self.times or time_ms < max(self.times)):
-            self.times.add(time_ms)
+        if time_ms and time_ms in self.times:
             return
+        is_late = 0 < time_ms < max(self.times, default=0)
         self.times.add(time_ms)
         second = time_ms // 1000
-        is_later = self.checked < second < 1 << 32
+        is_newer = self.content_ms < time_ms < 1000 << 32
+        is_later = is_newer and self.checked < second
         if outcome == Outcome.BUSY:
             return
+        if is_newer and outcome in (Outcome.GONE, Outcome.REDIRECTED):
+            self.content_ms, self.digest, self.modified, self.contents = time_ms, 0, 0, []
         if outcome in (Outcome.FAILED, Outcome.BLOCKED, Outcome.GONE):
-            self._fail(outcome == Outcome.GONE, second, is_later)
+            if outcome == Outcome.GONE and is_later and (not self.is_gone or not self.checked):
+                self.checked = second
+            if not is_late:
+                self._fail(outcome == Outcome.GONE)
             return
-        self.failures, self.is_gone, self.is_announced = 0, False, False
+        if not is_late:
+            self.failures, self.is_gone = 0, False
+        self.is_announced &= is_late and not is_later
         if not is_later:
+            if is_newer and outcome in (Outcome.FETCHED, Outcome.ALIASED):
+                self.content_ms, self.digest = time_ms, folded(digest)
+                self.modified = min(modified_ms // 1000, 0xFFFFFFFF)
             return
         last, self.checked = self.checked, second
         if outcome == Outcome.REDIRECTED:
-            self.digest = self.modified = 0
-            self.contents = []
-        elif outcome == Outcome.UNCHANGED:
+            return
+        if outcome == Outcome.UNCHANGED:
             if last:
                 self._observe(second - last, False)
                 if self.dates:
                     self.dates.append((second - last, False))
         else:
+            self.content_ms = time_ms
             self._fetched(second, last, folded(digest), min(modified_ms // 1000, 0xFFFFFFFF))
 
-    def _fail(self, is_gone: bool, second: int, is_later: bool) -> None:
+    def _fail(self, is_gone: bool) -> None:
         goes_on = is_gone == self.is_gone
         self.failures = min(self.failures + 1, 255) if goes_on else 1
-        if is_gone:
-            self.is_announced = False
-            if is_later and (not self.is_gone or not self.checked):
-                self.checked, self.digest, self.modified, self.contents = second, 0, 0, []
+        self.is_announced &= not is_gone
         self.is_gone = is_gone
 
     def _observe(self, length: int, changed: bool, returned: bool = False) -> None:

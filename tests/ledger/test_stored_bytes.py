@@ -29,22 +29,22 @@ from opicflow.pipelines.ledger.entries import ResidualSums
 from opicflow.schemas.records import Policy
 
 SNAPSHOTS = {
-    "all-1-links": "69442f791b66211eef57a935e3bf2cb9",
-    "fixed-1-links": "332d3205da664bd6986ac6d91942b51a",
-    "improved-fixed-1-links": "207a3b6fcd73c2937ddfbab06298c4b0",
-    "variable-1-links": "10425df54d7922374cf65235bf63600e",
-    "paper-interpolation-1-links": "83257421f11a548915195a747bab7353",
-    "interpolation-1-links": "6425ba42249fea1a7cb249c03c080ea9",
-    "absorbing-1-links": "612f74a051942e98e0f6d798fe3f029b",
-    "all-4-plain": "b0c5ee084b9ae046d20cfafedf6e68e6",
-    "fixed-4-plain": "814b8deae24b54c8a6ecd26bd601712a",
-    "improved-fixed-4-plain": "5bf204774544caf36fbb3545ae781e47",
-    "variable-4-plain": "c313cfa5ff29f3cdb3de5b5e5c2b67ce",
-    "paper-interpolation-4-plain": "e8c5794e04789b216e0a3236c85bb120",
-    "interpolation-4-plain": "26eff556c55b4529db2ce2bebb47cfdc",
-    "absorbing-4-plain": "806450dccc35e9aba3e703c3bbc5c4ac",
-    "interpolation-3-links": "20ca69b3f2ff2401dc3f2225379c4431",
-    "interpolation-1-plain": "64d1844d3ae250f4002dcbeb392a8b1c",
+    "all-1-links": "ce7f0433b7a76f28f5b6327ca22309df",
+    "fixed-1-links": "af1aefd53ebf5068cb2f8b8a53dcd563",
+    "improved-fixed-1-links": "fdae0933f54730ab63917aaab40e318f",
+    "variable-1-links": "4cce767dcecd18e4e63ccddd9f5e7a64",
+    "paper-interpolation-1-links": "edb63314dca1713986d8352298219962",
+    "interpolation-1-links": "485711b5b8bf15b27e4a9ac17b18560e",
+    "absorbing-1-links": "114fe1b19427af63e2ec112c114541c2",
+    "all-4-plain": "fc82bc6b76eeb7d8a6bb1dfd4f304efb",
+    "fixed-4-plain": "4e06cd4f8dbe778dc7756465df1db55e",
+    "improved-fixed-4-plain": "ff8fcaa12ca80088be65c2b53ee2fa21",
+    "variable-4-plain": "e9a4a7be55cf754b5f150e13ce88396c",
+    "paper-interpolation-4-plain": "7876af8adaee08e5fede7fe795e72b29",
+    "interpolation-4-plain": "c92008006d5e396fb490bca582d0122a",
+    "absorbing-4-plain": "23316c1f701e0337101f511983aed3ed",
+    "interpolation-3-links": "a586da3b0930ecad22827b21f3b17f19",
+    "interpolation-1-plain": "53ecb05fad6b310e5c7e52f0e403d4d8",
 }
 ENTRIES = {
     "crawl": "a1e3cb0b74aaf71f4983aded3c9525e7",
@@ -55,8 +55,8 @@ ENTRIES = {
     "tick": "b147d741ae5888ec93ce3476e4a49366",
     "control": "25c51c9a28d818d762528eeb7583c235",
 }
-CERTIFIED = {1: "714c136347066386636bc59aa6c9df61", 3: "fe954f9b3b5474e717147f749472f964"}
-PLANNED = "8cb565f40ce6678b2a3382236449ea7f"
+CERTIFIED = {1: "af64952750250e2f57a98c8302fd2a66", 3: "0550b4785efaf9e5991d7e60d2825fa6"}
+PLANNED = "897cf41905378f1b6be8a2e4f403ff99"
 
 
 def digest_of(chunks: Iterable[bytes]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from opicflow.pipelines.results.record_columns import pages_of
 from opicflow.pipelines.stages.publish import MOST_PAYERS
 from opicflow.pipelines.stages.rules import Categories, Rules
 from opicflow.pipelines.stages.settings import CashFocus, LedgerOptions
+from opicflow.schemas.crawl_events import Link
 from support.crawls import exact_ranks
-from support.logs import WebLog, id_of, importance_of, json_line, records_of, run
+from support.logs import WebLog, id_of, importance_of, json_line, jsonl, records_of, run, url
 
 CERTIFIED = LedgerOptions(history="certified")
 
@@ -53,6 +55,29 @@ def test_two_replays_into_a_state_end_as_one(web: Graph, logs: list[Path], tmp_p
     assert distance(tmp_path / "two", web) <= result.summary["certificate"] <= 1e-4
     one, two = ((tmp_path / name / "importance.jsonl").read_bytes() for name in ("one", "two"))
     assert one == two
+
+
+def test_the_lines_of_a_log_in_any_order_lead_to_the_same_records(web: Graph, tmp_path: Path) -> None:
+    """Every page is visited twice; its older links lead to one page."""
+    events = WebLog(web).crawl("cycle", 200).events
+    older = [
+        replace(event, fetched_at_ms=event.fetched_at_ms - 10**6, links=(Link(url(7)),), status=404 + number % 9)
+        for number, event in enumerate(events)
+        if event.fetched_at_ms
+    ]
+    orders = {"older first": [*older, *events], "older last": [*events, *older]}
+    records = {}
+    for name, order in orders.items():
+        log, out = tmp_path / f"{name}.jsonl", tmp_path / name
+        log.write_bytes(jsonl(order))
+        result = run([log], out, counting=CERTIFIED)
+        assert result.summary["late"] == (len(older) if name == "older last" else 0)
+        assert distance(out, web) <= result.summary["certificate"] <= 1e-4
+        fields = ("url", "last_visit", "last_outcome", "visits", "read")
+        records[name] = sorted(
+            tuple(record.get(field) for field in fields) for record in records_of(out / "importance.jsonl")
+        )
+    assert records["older last"] == records["older first"]
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,8 @@ class IndependentCount:
     answered: set[int] = field(default_factory=set)
     links: dict[int, dict[int, int]] = field(default_factory=dict)
     """The newest links of each page, with their weights in 1/1024."""
+    links_ms: dict[int, int] = field(default_factory=dict)
+    """The time of the visit that found these links, or found the page gone."""
     _times: set[tuple[int, int]] = field(default_factory=set)
 
     def add(self, data: bytes, lines: Lines) -> None:
@@ -164,14 +166,17 @@ class IndependentCount:
             self._times.add((page, time_ms))
         is_late = 0 < time_ms < self.last_ms.get(page, 0)
         self.visits[page] += 1
-        self.outcomes[page] = outcome
+        if not is_late:
+            self.outcomes[page] = outcome
         if outcome not in _NO_ANSWERS:
             self.answered.add(page)
         self.last_ms[page] = max(self.last_ms.get(page, 0), time_ms)
-        if outcome == "GONE":
+        brings_links = outcome == "GONE" or links is not None
+        if brings_links and (time_ms == 0 or time_ms > self.links_ms.get(page, 0)):
+            self.links_ms[page] = max(time_ms, self.links_ms.get(page, 0))
             self.links.pop(page, None)
-        elif links is not None:
-            self.links[page] = {to: weight for to, weight in links.items() if to != page}
+            if outcome != "GONE":
+                self.links[page] = {to: weight for to, weight in (links or {}).items() if to != page}
         return "late" if is_late else "in time"
 
     def ranks(self, damping: float = 0.85) -> npt.NDArray[np.float64]:

@@ -237,6 +237,10 @@ class Page:
     """Its last known links; None while they are not known."""
     visits: int = 0
     latest_ms: int = 0
+    links_ms: int = 0
+    """The time of the visit that its links are of, or that found it gone."""
+    content_ms: int = 0
+    """The time of the latest visit that brought content, redirected, or found it gone."""
     outcome: Outcome = Outcome.NONE
     gone_in_a_row: int = 0
     gone_since: int = 0
@@ -525,14 +529,22 @@ class ReferenceLedger:
             if len(self.recent) == self.config.remembered_visits:
                 self.recent, self.recent_before = set(), self.recent
         answered = row.outcome not in (Outcome.FAILED, Outcome.BLOCKED, Outcome.BUSY)
+        is_gone = row.outcome == Outcome.GONE
+        is_newer = page.content_ms < row.time_ms < 2**32 * 1000
+        if (
+            is_newer
+            and page.gone_since < row.time_ms // 1000
+            and ((is_gone and (page.gone_in_a_row == 0 or page.gone_since == 0)) or (answered and not is_gone))
+        ):
+            page.gone_since = row.time_ms // 1000
         if not is_late:
-            is_gone = row.outcome == Outcome.GONE
-            if page.gone_since < row.time_ms // 1000 < 2**32 and (
-                (is_gone and (page.gone_in_a_row == 0 or page.gone_since == 0)) or (answered and not is_gone)
-            ):
-                page.gone_since = row.time_ms // 1000
             page.gone_in_a_row = min(page.gone_in_a_row + 1, 255) if is_gone else 0
-        category = page.category if row.category == NO_CATEGORY else row.category
+        brings_content = is_newer and answered and row.outcome != Outcome.UNCHANGED
+        if brings_content:
+            page.content_ms = row.time_ms
+        category = page.category
+        if row.category != NO_CATEGORY and (not is_late or category == 0 or brings_content):
+            category = row.category
         self._change_class(page, category, page.read or answered)
 
         remembers = self.config.remember_links
@@ -540,18 +552,27 @@ class ReferenceLedger:
         failed_before = page.outcome in (Outcome.FAILED, Outcome.BUSY)
         page.visits += 1
         page.latest_ms = max(page.latest_ms, row.time_ms)
-        page.outcome = row.outcome
+        if not is_late:
+            page.outcome = row.outcome
+        links = merged(row.links, page.id) if row.links is not None and answered and not is_gone else None
+        brings_links = (is_gone or links is not None) and (row.time_ms == 0 or page.links_ms < row.time_ms)
+        if brings_links:
+            page.links_ms = max(page.links_ms, row.time_ms)
         pays: list[PageLink] | None = None
-        fresh = False
-        if row.outcome == Outcome.GONE:
+        fresh = links is not None and (brings_links or not remembers)
+        if links and not fresh:
+            for link in links:
+                if link.page in self.ids and self.page(link.page) is None:
+                    self._birth(link.page, link.category)
+        if brings_links and is_gone:
             page.links = None
             pays = []
-        elif row.links is not None and answered:
-            page.links = pays = merged(row.links, page.id)
-            fresh = True
-        elif row.outcome == Outcome.UNCHANGED and remembers and page.links is not None:
+        elif fresh:
+            pays = links
+            page.links = links if brings_links else page.links
+        elif (row.outcome == Outcome.UNCHANGED or links is not None) and remembers and page.links is not None:
             pays = as_remembered(page.links)
-        elif not remembers and (
+        elif not (remembers or is_late) and (
             row.outcome in (Outcome.FETCHED, Outcome.REDIRECTED, Outcome.ALIASED, Outcome.BLOCKED)
             or (row.outcome in (Outcome.FAILED, Outcome.BUSY) and failed_before)
         ):
@@ -560,7 +581,7 @@ class ReferenceLedger:
         if pays is None:
             page.aside = -page.cash
             return True
-        refund = self._refund(page) if pays and not links_were_known else 0
+        refund = self._refund(page) if pays and brings_links and not links_were_known else 0
         amount = self._spend(page)
         page.aside = 0
         page.circulated = True

@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from opicflow.pipelines.ledger.cash.births import change_class, give_birth, learn_page
+from opicflow.pipelines.ledger.cash.births import change_class, give_birth, has_links, learn_page
 from opicflow.pipelines.ledger.cash.certified.visits import pay_visit, receive_payment
 from opicflow.pipelines.ledger.cash.windows.dividends import announce, declare_dividend
 from opicflow.pipelines.ledger.cash.windows.spending import pass_cursor, receive_cash, spend_visit
 from opicflow.pipelines.ledger.entries import NO_CATEGORY, KernelItems
 from opicflow.pipelines.ledger.pages.index import FULLEST, find, guess, guess_early, home, look_up_early
-from opicflow.pipelines.ledger.pages.layout import FAILED, NOWHERE, P_CERTIFIED, Book, Scratch, Table
+from opicflow.pipelines.ledger.pages.layout import FAILED, GONE, NOWHERE, P_CERTIFIED, Book, Scratch, Table
 from opicflow.pipelines.ledger.pages.links import guess_slots, has_room_for_links, most_words
-from opicflow.pipelines.ledger.pages.observations import announce_change, has_room_for_refreshing, observe
+from opicflow.pipelines.ledger.pages.observations import (
+    announce_change,
+    brings_links,
+    forget_times_after,
+    has_room_for_refreshing,
+    observe,
+    own_row,
+)
 from opicflow.pipelines.ledger.pages.recent import has_room_for_a_visit, is_recent, keep_visit, visit_key
 from opicflow.pipelines.ledger.pages.url_arena import has_other_url, keep_url
 from opicflow.schemas.arrays import Array, Int
@@ -183,7 +190,7 @@ def visit(table: Table, book: Book, scratch: Scratch, items: KernelItems, i: Int
     keep_url(table, book, slot, items.url_bytes, items.url_starts[i], items.url_starts[i + 1])
     row = table.pages[slot]
     if time_ms != 0 and time_ms <= book.store[0].latest_ms < row.last_visit_ms:
-        forget_last_time(table, slot)
+        forget_last_time(table, book, slot)
     if time_ms != 0 and row.visits > 0:
         if time_ms == row.last_visit_ms:
             counts.duplicates += 1
@@ -196,36 +203,40 @@ def visit(table: Table, book: Book, scratch: Scratch, items: KernelItems, i: Int
                 return False
             counts.late += 1
             items.fates[i] = _LATE
-    observe(table, book, slot, outcome, time_ms, items.digest[i], items.modified_ms[i], items.fates[i] == _LATE)
+    late = items.fates[i] == _LATE
+    content_ms = table.refresh[table.refresh_row[slot]].content_ms
+    observe(table, book, slot, outcome, time_ms, items.digest[i], items.modified_ms[i], late)
+    refresh = table.refresh[table.refresh_row[slot]]
     if time_ms != 0:
         keep_visit(book, visit_key(page, time_ms))
-    class_ = np.int64(row.class_) if category == NO_CATEGORY else 2 * np.int64(category) + (row.class_ & 1)
+    class_ = np.int64(row.class_)
+    if category != NO_CATEGORY and (not late or class_ < 2 or refresh.content_ms != content_ms):
+        class_ = 2 * np.int64(category) + (class_ & 1)
     change_class(table, book, slot, class_ | 1 if outcome < FAILED else class_)
     last_outcome = row.outcome
-    keep_outcome(table, slot, outcome, time_ms)
+    keep_outcome(table, slot, outcome, time_ms, late)
+    brings = (outcome == GONE or has_links(items, i)) and brings_links(refresh, time_ms)
     if book.modes[0].policy == P_CERTIFIED:
-        pay_visit(table, book, scratch, items, i, slot)
+        pay_visit(table, book, scratch, items, i, slot, brings)
     else:
-        spend_visit(table, book, scratch, items, i, slot, last_outcome)
+        spend_visit(table, book, scratch, items, i, slot, brings, last_outcome)
     return True
 
 
 @inlined_kernel
-def forget_last_time(table: Table, slot: Int) -> None:
-    """The page's last visit has a time that is not yet: a wrong clock made it, and this visit is the latest."""
-    table.pages[slot].last_visit_ms = 0
-    if table.refresh_row[slot] != 0:
-        row = table.refresh[table.refresh_row[slot]]
-        row.checked = 0
-        row.modified = 0
+def forget_last_time(table: Table, book: Book, slot: Int) -> None:
+    """The page's last visit has a time that is not yet: a wrong clock made it. The latest possible time is the last."""
+    refresh = table.refresh[own_row(table, book, slot)]
+    table.pages[slot].last_visit_ms = forget_times_after(refresh, book.store[0].latest_ms)
 
 
 @inlined_kernel
-def keep_outcome(table: Table, slot: Int, outcome: Int, time_ms: Int) -> None:
-    """Keep the outcome and the time of a visit."""
+def keep_outcome(table: Table, slot: Int, outcome: Int, time_ms: Int, late: bool | np.bool_) -> None:
+    """Keep the time of a visit, and its outcome if no visit of the page is later."""
     row = table.pages[slot]
     row.visits += 1
-    row.outcome = outcome
+    if not late:
+        row.outcome = outcome
     row.last_visit_ms = max(row.last_visit_ms, time_ms)
 
 

@@ -15,10 +15,13 @@ from opicflow.pipelines.ledger.cash.certified.payments import (
 )
 from opicflow.pipelines.ledger.cash.windows.dividends import begin_spending, collect, end_spending
 from opicflow.pipelines.ledger.config import MOST_CASH, UNITS_PER_PAGE
+from opicflow.pipelines.ledger.entries import NO_CATEGORY, KernelItems
 from opicflow.pipelines.ledger.pages.domain_counts import count_unread, may_be_born
 from opicflow.pipelines.ledger.pages.index import find, insert, remove
 from opicflow.pipelines.ledger.pages.layout import (
     CIRCULATED,
+    FAILED,
+    GONE,
     LIVE,
     NOWHERE,
     P_CERTIFIED,
@@ -26,7 +29,7 @@ from opicflow.pipelines.ledger.pages.layout import (
     Scratch,
     Table,
 )
-from opicflow.pipelines.ledger.pages.links import forget_links
+from opicflow.pipelines.ledger.pages.links import find_slots, forget_links
 from opicflow.pipelines.ledger.pages.numbers import absent_row, give_number, keep_number
 from opicflow.pipelines.ledger.pages.observations import be_born_unseen, set_share
 from opicflow.schemas.arrays import Array, Int
@@ -107,6 +110,24 @@ def learn_page(
     if not may_be_born(book, page, announced):
         return NOWHERE
     return give_birth(table, book, page, category, parent_rate, finder)
+
+
+@inlined_kernel
+def has_links(items: KernelItems, i: Int) -> bool | np.bool_:
+    """Whether row i is a visit whose links are known."""
+    return items.links_known[i] != 0 and items.outcome[i] < FAILED and items.outcome[i] != GONE
+
+
+@lean_kernel
+def learn_linked(table: Table, book: Book, scratch: Scratch, slot: Int, links: Int) -> None:
+    """Find the slots of the first `links` links in `scratch`, of a visit of the page at `slot`, and enter new pages."""
+    if not find_slots(table, book, scratch, links):
+        return
+    for j in range(links):
+        if scratch.slots[j] == NOWHERE:
+            category = scratch.categories[j]
+            known_category = np.int64(0) if category == NO_CATEGORY else np.int64(category)
+            scratch.slots[j] = learn_page(table, book, scratch.pages[j], known_category, 0.0, slot, False)
 
 
 @inlined_kernel

@@ -39,7 +39,7 @@ REFRESH_ROW = np.dtype(
     [
         ("intervals", np.uint64),  # the last eight intervals between visits, changed or not (refresh/rates.py)
         ("dated", np.uint64),  # the same from its server's dates of change
-        ("digest", np.uint32),  # of the latest content; 0 = not known
+        ("digest", np.uint32),  # of the content of `content_ms`; 0 = not known
         ("checked", np.uint32),  # the second of the last visit that answered, or first found it gone; 0 = none
         ("modified", np.uint32),  # the latest date of change, in seconds; 0 = none
         ("share", np.float32),  # its part of the sum by which bandwidth is shared
@@ -51,6 +51,8 @@ REFRESH_ROW = np.dtype(
         ("run_length", np.uint16),  # the mean code of the intervals of the run, in 1/256
         ("run", np.uint8),  # how many intervals before the eight had a change each, without a break
         ("returned", np.uint8),  # a bit for each of the eight, the latest lowest: an earlier content came back
+        ("links_ms", np.int64),  # of the latest visit that brought links, or found the page gone; 0 = none with a time
+        ("content_ms", np.int64),  # of the latest visit that brought content, redirected, or found it gone; 0 = none
     ]
 )
 

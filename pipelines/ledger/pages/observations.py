@@ -4,10 +4,14 @@ A page has no row of its own before its first visit or order, and then keeps it,
 it reads row 0, which nobody may write to.
 
 An observation needs two visits that answered and a way to compare them: the digests of their content, "not modified",
-or dates of change that are believed. Late visits and duplicates are no observations, nor do they answer an order.
-Content from before a redirect, or from before a page was gone, is not compared with later content. A date is false if
-it is in the future, equals the moment of the fetch (servers that generate pages send that), stays while the content
-changes, or moves while it does not. A false date adds two to the page's mistrust, a right one takes one away.
+or dates of change that are believed. Content from before a redirect, or from before a page was gone, is not compared
+with later content. A date is false if it is in the future, equals the moment of the fetch (servers that generate pages
+send that), stays while the content changes, or moves while it does not. A false date adds two to the page's mistrust, a
+right one takes one away.
+
+A visit is late if the page has a later one. It is an observation only if it is later than all visits that answered: the
+later ones failed. It answers no order, and counts in no row of failures. The digest of a page is that of the latest
+visit that brought content, in whatever order visits arrive; a redirect, or a page that is gone, has none.
 """
 
 from __future__ import annotations
@@ -98,6 +102,8 @@ def be_born_unseen(table: Table, slot: Int) -> None:
     row.run_length = 0
     row.run = 0
     row.returned = 0
+    row.links_ms = 0
+    row.content_ms = 0
 
 
 @inlined_kernel
@@ -121,12 +127,45 @@ def announce_change(table: Table, book: Book, slot: Int, modified_ms: Int) -> No
 
 
 @inlined_kernel
-def forget_content(row: Any, second: Int) -> None:
-    """A page has other content from this second on: later visits are not compared with earlier ones."""
-    row.checked = second
-    row.digest = 0
-    row.modified = 0
+def forget_content(row: Any, time_ms: Int) -> None:
+    """A page has other content from this time on: later visits are not compared with earlier ones."""
+    keep_content(row, time_ms, 0, 0)
     row.earlier = 0
+
+
+@inlined_kernel
+def keep_content(row: Any, time_ms: Int, digest: Int, modified: Int) -> None:
+    """Keep the digest and the date of the latest content, and the time of the visit that brought it."""
+    row.content_ms = time_ms
+    row.digest = digest
+    row.modified = modified
+
+
+@inlined_kernel
+def brings_links(row: Any, time_ms: Int) -> bool:
+    """Whether links that were found at this time are newer than those of the page, whose refresh row is `row`.
+
+    Notes the time. Visits without a time hold in the order of the log.
+    """
+    if time_ms == 0:
+        return True
+    if time_ms <= row.links_ms:
+        return False
+    row.links_ms = time_ms
+    return True
+
+
+@inlined_kernel
+def forget_times_after(row: Any, latest_ms: Int) -> Int:
+    """Forget the times in a refresh row after `latest_ms`, which a wrong clock made. Returns the latest one left."""
+    if row.links_ms > latest_ms:
+        row.links_ms = 0
+    if row.content_ms > latest_ms:
+        row.content_ms = 0
+        row.modified = 0
+    if 1000 * np.int64(row.checked) > latest_ms:
+        row.checked = 0
+    return max(row.links_ms, row.content_ms)
 
 
 @lean_kernel
@@ -134,42 +173,51 @@ def observe(
     table: Table, book: Book, slot: Int, outcome: Int, time_ms: Int, digest: Int, modified_ms: Int, late: bool
 ) -> None:
     """Update the refresh row of a page for a visit."""
-    if late:
-        return
     row = table.refresh[own_row(table, book, slot)]
-    row.ordered = 0
+    if not late:
+        row.ordered = 0
     if outcome == BUSY:  # the host was busy: no information about the page
         return
     second = time_ms // 1000
-    is_later = row.checked < second <= _LAST_SECOND
+    is_newer = row.content_ms < time_ms and second <= _LAST_SECOND
+    is_later = is_newer and row.checked < second
     was_gone = (row.notes & WAS_GONE) != 0
     was_announced = (row.notes & CHANGE_ANNOUNCED) != 0
     if not (outcome == UNCHANGED or (FETCHED <= outcome <= ALIASED)):
-        is_same = (outcome == GONE) == was_gone  # gone, or failing, like the visit before
-        row.failures = min(np.int64(row.failures) + 1, 255) if is_same else 1
-        if outcome != GONE:
+        if not late:
+            is_same = (outcome == GONE) == was_gone  # gone, or failing, like the visit before
+            row.failures = min(np.int64(row.failures) + 1, 255) if is_same else 1
             row.notes &= ~WAS_GONE
-            return
-        row.notes = (row.notes | WAS_GONE) & ~CHANGE_ANNOUNCED
-        if row.failures >= book.modes[0].gone_visits:
-            book.counts[0].long_gone += 1
-        if is_later and (not was_gone or row.checked == 0):
-            forget_content(row, second)  # gone from now on
+            if outcome == GONE:
+                row.notes = (row.notes | WAS_GONE) & ~CHANGE_ANNOUNCED
+                if row.failures >= book.modes[0].gone_visits:
+                    book.counts[0].long_gone += 1
+        if outcome == GONE and is_newer:
+            forget_content(row, time_ms)
+            if is_later and (not was_gone or row.checked == 0):
+                row.checked = second  # gone from now on
         return
-    row.failures = 0
-    row.notes &= ~(WAS_GONE | CHANGE_ANNOUNCED)
-    if not is_later:
-        return
+    if not late:
+        row.failures = 0
+        row.notes &= ~WAS_GONE
+    if not late or is_later:
+        row.notes &= ~CHANGE_ANNOUNCED
     length = second - np.int64(row.checked)
     seen_before = row.checked != 0
-    if outcome == REDIRECTED:
-        forget_content(row, second)
-        return
-    row.checked = second
-    is_counted = row.share > 0 and (row.notes & RATE_SET) == 0
-    before = rate_now(book, row) if is_counted else 0.0
+    if is_later:
+        row.checked = second
     folded = (digest ^ (digest >> 32)) & 0xFFFFFFFF
     dated: Int = min(max(modified_ms // 1000, 0), _LAST_SECOND) if outcome != UNCHANGED else np.int64(0)
+    if outcome == REDIRECTED:
+        if is_newer:
+            forget_content(row, time_ms)
+        return
+    if not is_later:
+        if is_newer and outcome != UNCHANGED:
+            keep_content(row, time_ms, folded, dated)
+        return
+    is_counted = row.share > 0 and (row.notes & RATE_SET) == 0
+    before = rate_now(book, row) if is_counted else 0.0
 
     compared = True  # whether this visit can be compared with the one before
     changed = returned = False
@@ -212,8 +260,7 @@ def observe(
         power = book.rules[0].share_power
         set_share(table, book, slot, np.float64(row.share) * (rate_now(book, row) / before) ** power)
     if outcome != UNCHANGED:
-        row.digest = folded
-        row.modified = dated
+        keep_content(row, time_ms, folded, dated)
 
 
 @lean_kernel

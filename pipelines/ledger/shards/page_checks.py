@@ -74,7 +74,8 @@ def find_page_problem(table: Table, book: Book, most_measures: Int) -> Int:
         due = book.dividends[row.class_] - row.seen  # both may have run over: only the difference counts
         if not 0 <= due <= limit:
             return 9
-        if row.last_visit_ms < 0:
+        refresh = table.refresh[table.refresh_row[slot]]
+        if min(row.last_visit_ms, refresh.links_ms, refresh.content_ms) < 0:
             return 10
         if (row.flags & at.SPENT) == 0 and not 0 <= row.opening <= limit:
             return 11
@@ -82,7 +83,6 @@ def find_page_problem(table: Table, book: Book, most_measures: Int) -> Int:
             return 12
         if not 0.0 <= row.published < np.inf:
             return 13
-        refresh = table.refresh[table.refresh_row[slot]]
         if not 0.0 <= refresh.share <= MOST_SHARE:
             return 14
         if refresh.notes & ~_NOTES:

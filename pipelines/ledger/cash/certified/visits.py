@@ -4,37 +4,35 @@ from __future__ import annotations
 
 import numpy as np
 
-from opicflow.pipelines.ledger.cash.births import learn_page
+from opicflow.pipelines.ledger.cash.births import has_links, learn_linked, learn_page
 from opicflow.pipelines.ledger.cash.certified.importance_window import certified_importance, keep_importance
 from opicflow.pipelines.ledger.cash.certified.payments import lose, pay_all, push, receive, take_back
-from opicflow.pipelines.ledger.entries import NO_CATEGORY, KernelItems
-from opicflow.pipelines.ledger.pages.layout import FAILED, GONE, LINKS_KNOWN, NOWHERE, Book, Scratch, Table
-from opicflow.pipelines.ledger.pages.links import (
-    find_slots,
-    forget_links,
-    gather_links,
-    has_same_links,
-    links_of,
-    remember_links,
-)
+from opicflow.pipelines.ledger.entries import KernelItems
+from opicflow.pipelines.ledger.pages.layout import GONE, LINKS_KNOWN, NOWHERE, Book, Scratch, Table
+from opicflow.pipelines.ledger.pages.links import forget_links, gather_links, has_same_links, links_of, remember_links
 from opicflow.pipelines.ledger.pages.numbers import absent_row, add_absent
 from opicflow.schemas.arrays import Int
 from opicflow.schemas.kernel import lean_kernel
 
 
 @lean_kernel
-def pay_visit(table: Table, book: Book, scratch: Scratch, items: KernelItems, i: Int, slot: Int) -> None:
-    """A page that was visited pays along the links that it has now."""
+def pay_visit(
+    table: Table, book: Book, scratch: Scratch, items: KernelItems, i: Int, slot: Int, brings_links: bool | np.bool_
+) -> None:
+    """A page that was visited pays along the links that it has now: those of the visit only if it `brings_links`.
+
+    Links of a visit that is older than the page's links only make pages known.
+    """
     sums, row = book.sums[0], table.pages[slot]
     outcome = items.outcome[i]
     had = links_of(table, slot)
-    if outcome == GONE:
+    if brings_links and outcome == GONE:
         row.flags &= ~LINKS_KNOWN
         if had > 0:
             take_back(table, book, scratch, slot)
             forget_links(table, book, slot)
             sums.links -= had
-    elif items.links_known[i] != 0 and outcome < FAILED:
+    elif brings_links:
         row.flags |= LINKS_KNOWN
         links = gather_links(book, scratch, items, i)
         if links == had and has_same_links(table, book, scratch, slot):
@@ -43,16 +41,14 @@ def pay_visit(table: Table, book: Book, scratch: Scratch, items: KernelItems, i:
             if had > 0:
                 take_back(table, book, scratch, slot)
             sums.links += links - had
-            if find_slots(table, book, scratch, links):
-                for j in range(links):
-                    if scratch.slots[j] == NOWHERE:
-                        category = scratch.categories[j]
-                        known_category = np.int64(0) if category == NO_CATEGORY else np.int64(category)
-                        scratch.slots[j] = learn_page(table, book, scratch.pages[j], known_category, 0.0, slot, False)
+            learn_linked(table, book, scratch, slot, links)
             remember_links(table, book, scratch, slot, links)
             pay_all(table, book, scratch, slot)
-    elif had > 0:
-        push(table, book, scratch, slot)
+    else:
+        if has_links(items, i):
+            learn_linked(table, book, scratch, slot, gather_links(book, scratch, items, i))
+        if had > 0:
+            push(table, book, scratch, slot)
     keep_importance(table, book, slot, certified_importance(table, book, slot))
 
 

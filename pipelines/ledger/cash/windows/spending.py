@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from opicflow.pipelines.ledger.cash.amounts import damped, put_in_outbox
-from opicflow.pipelines.ledger.cash.births import learn_page
+from opicflow.pipelines.ledger.cash.births import has_links, learn_linked, learn_page
 from opicflow.pipelines.ledger.cash.windows.dividends import cash_of, collect, credit, pay_virtual
 from opicflow.pipelines.ledger.cash.windows.history import keep, rate_and_span
 from opicflow.pipelines.ledger.entries import KernelItems
@@ -125,7 +125,14 @@ def refund_due(book: Book, aside: Int) -> Int:
 
 @inlined_kernel
 def pay_links(
-    table: Table, book: Book, scratch: Scratch, slot: Int, amount: Int, links: Int, fresh: bool, refund: Int
+    table: Table,
+    book: Book,
+    scratch: Scratch,
+    slot: Int,
+    amount: Int,
+    links: Int,
+    fresh: bool | np.bool_,
+    refund: Int,
 ) -> None:
     """Pay `amount` along the first `links` links in `scratch`, the small edge and all remainders to the virtual page.
 
@@ -228,33 +235,49 @@ def pass_cursor(table: Table, book: Book, scratch: Scratch) -> None:
 
 @lean_kernel
 def spend_visit(
-    table: Table, book: Book, scratch: Scratch, items: KernelItems, i: Int, slot: Int, last_outcome: Int
+    table: Table,
+    book: Book,
+    scratch: Scratch,
+    items: KernelItems,
+    i: Int,
+    slot: Int,
+    brings_links: bool | np.bool_,
+    last_outcome: Int,
 ) -> None:
-    """A page that was visited spends its cash along the links that it has now. Failures may only end its wait."""
+    """A page that was visited spends its cash along the links that it has now. Failures may only end its wait.
+
+    These are the links of the visit if it `brings_links`; if older ones are not remembered, those of any visit.
+    """
     collect(table, book, slot)
     row, outcome = table.pages[slot], items.outcome[i]
     had_links = (row.flags & LINKS_KNOWN) != 0
     failed_before = last_outcome in (FAILED, BUSY)
+    is_late = 0 < items.time_ms[i] < row.last_visit_ms
 
     remembers = book.modes[0].remember != 0 and had_links
-    is_fresh = items.links_known[i] != 0 and outcome < FAILED and outcome != GONE
     pays: Int = np.int64(-1)  # the number of links to pay along; -1: the visit moves nothing by itself
-    if outcome == GONE:
+    is_fresh = has_links(items, i) and (brings_links or book.modes[0].remember == 0)
+    if has_links(items, i) and not is_fresh:
+        learn_linked(table, book, scratch, slot, gather_links(book, scratch, items, i))
+    if brings_links and outcome == GONE:
         row.flags &= ~LINKS_KNOWN
         forget_links(table, book, slot)
         pays = 0
     elif is_fresh:
-        row.flags |= LINKS_KNOWN
+        if brings_links:
+            row.flags |= LINKS_KNOWN
         pays = gather_links(book, scratch, items, i)
-    elif outcome == UNCHANGED and remembers:
+    elif remembers and (outcome == UNCHANGED or has_links(items, i)):
         pays = recall_links(table, book, scratch, slot)
-    elif not remembers and (outcome == BLOCKED or (outcome >= FAILED and failed_before) or outcome <= ALIASED):
+    elif not (remembers or is_late) and (
+        outcome == BLOCKED or (outcome >= FAILED and failed_before) or outcome <= ALIASED
+    ):
         row.flags &= ~LINKS_KNOWN  # its links are out of reach: its cash must not wait for them
 
     if pays < 0:
         row.aside = -cash_of(table.hot[slot, 1])
         return
-    refund = np.int64(0) if had_links else refund_due(book, row.aside)
+    refund = refund_due(book, row.aside) if brings_links and not had_links else np.int64(0)
     amount = spend(table, book, slot)
     row.aside = 0
     row.flags |= CIRCULATED
