@@ -258,7 +258,6 @@ def requested_origin(options: argparse.Namespace, kept: Origin | None, shards: i
         ledger,
         placed.ranges,
         rules,
-        movers_seconds=placed.movers_seconds,
         sites=sites_of(options),
         most_ahead_hours=placed.most_ahead_hours,
     )

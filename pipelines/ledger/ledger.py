@@ -31,7 +31,7 @@ from opicflow.pipelines.ledger.cash.balance import Balance
 from opicflow.pipelines.ledger.cash.certified.residuals import Residuals, Settled, change_rules
 from opicflow.pipelines.ledger.cash.peers import Peers
 from opicflow.pipelines.ledger.cash.reader import Reader, SeenChanges
-from opicflow.pipelines.ledger.cash.sweeps import Sweeps
+from opicflow.pipelines.ledger.cash.sweeps import Movers, Sweeps
 from opicflow.pipelines.ledger.cash.windows.dividends import declare_dividend
 from opicflow.pipelines.ledger.cash.windows.settling import Settling
 from opicflow.pipelines.ledger.cash.windows.window import turns, window_turns
@@ -506,14 +506,20 @@ class Ledger:
 
         Empty before the first sweep. The estimates returned count as published.
         """
-        return self._sweeps.publish(pages)
+        return self._sweeps.publish(pages, self.is_settled)
 
-    def publish_movers(self, most: int, least_move: float) -> Estimates:
-        """Estimates to publish of at most `most` pages whose score moved most since it was published.
+    def publish_movers(self, most: int, least_move: float, true_within: float = 0.0) -> Movers:
+        """Estimates to publish of at most `most` movers, those that moved most first.
 
-        Only pages count whose score moved by more than the share `least_move`. Importance is relative to all rates now.
+        Movers are pages whose importance or score moved by more than the share `least_move` since it was published, and
+        those whose newest record says that importance has not settled although it has. Importance is relative to all
+        rates now. Also returns how many pages then still have a record that is off by more than `true_within`.
         """
-        return self._sweeps.publish_movers(most, least_move)
+        return self._sweeps.publish_movers(most, least_move, true_within, self.is_settled)
+
+    def forget_published(self) -> None:
+        """Treat all pages as if they had never been published."""
+        self._sweeps.forget_published()
 
     def change_refreshing(self, refresh: RefreshConfig) -> None:
         """Plan fetches with other options from now on. Earlier counts do not change."""
@@ -721,8 +727,12 @@ class Ledger:
         While it does not, it changes because the crawl begins, or because visits were applied ahead of transfers. Under
         `certified`: whether the certificate is below 0.1.
         """
+        return self.certainty()[1]
+
+    def certainty(self) -> tuple[float | None, bool]:
+        """Return `certificate()` and `is_settled`, which take the same sums."""
         certificate = self.certificate()
-        return self._settling.is_settled() if certificate is None else certificate <= _SETTLING
+        return certificate, self._settling.is_settled() if certificate is None else certificate <= _SETTLING
 
     @property
     def _has_transfers(self) -> bool:

@@ -39,6 +39,7 @@ from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.ledger.errors import EntryUnknown
 from opicflow.pipelines.stages.log_head import LogHead, StoredSizes, digest_of_value
 from opicflow.pipelines.stages.log_settings import LogRefused, Origin, Placement
+from opicflow.pipelines.stages.mover_pace import TRUE_WITHIN, MoverPace
 from opicflow.pipelines.stages.outputs import (
     AUDIT,
     FINGERPRINT,
@@ -54,8 +55,8 @@ from opicflow.pipelines.stages.outputs import (
 from opicflow.pipelines.stages.publish import (
     audit_values,
     idle_cash,
+    pack_estimates,
     pack_tombstones,
-    publish_movers,
     publish_plan,
     publish_visited,
     rows_in,
@@ -67,14 +68,12 @@ from opicflow.schemas.arrays import Bools, Ids
 from opicflow.schemas.columns import ColumnsRefused
 from opicflow.schemas.crawl_events import Reason, Reject
 from opicflow.schemas.message_columns import MessageBatch
-from opicflow.schemas.plain_values import Natural, read_plain
+from opicflow.schemas.plain_values import read_plain
 from opicflow.schemas.policy_json import policy_to_json
 from opicflow.schemas.sites import SiteKind
 
 MOST_TRANSFERS = 100_000
 """The most transfers of one message: 10 bytes each, or so."""
-_MOVERS_SHARE = 32
-"""At a tick at least this part of all pages may be published because they moved: so large ledgers end as well."""
 _MOST_REJECTED_BYTES = 64 << 10
 _MOST_REFUSED, _MOST_REFUSED_MS = 100, 3_600_000
 """A source whose entries are refused for as many and as long ends the job."""
@@ -88,6 +87,11 @@ def request_fingerprint() -> bytes:
     return encode_entry(ControlEntry("audit", {"fingerprint": True}))
 
 
+def request_republication() -> bytes:
+    """Return the entry after which a ledger publishes the importance of all its pages again, some at each tick."""
+    return encode_entry(ControlEntry("publish", {"republish": True}))
+
+
 _Total = tuple[int, int, int, str]
 """A pair of shards: the other shard, a cut, all that was sent up to it, and a digest of that."""
 
@@ -97,7 +101,6 @@ class _Notes:
     """The state of a keeper beside its ledger; it follows from the log."""
 
     origin: dict[str, object] | None = None
-    movers: Natural = 0
     visits_at_plan: int = 0
     audit_second: int = -1
     sent_to: list[_Total] = field(default_factory=list)
@@ -113,11 +116,7 @@ class _Notes:
     """For each source whose last entries were refused: their number, and the time of the first."""
     output_ms: int = 0
     """The time of the last outputs."""
-    are_movers_due: bool = False
-    """Whether there was a sweep after movers were last published."""
-    movers_second: int = -1
-    has_more_movers: bool = False
-    """Whether the last tick has published as many movers as it may: then the next one goes on."""
+    movers: MoverPace = field(default_factory=MoverPace)
     unpublished: list[int] = field(default_factory=list)
     """Visited pages that wait until there are so many that they are published."""
 
@@ -186,10 +185,9 @@ class LedgerKeeper:
         assert isinstance(entry, ControlEntry)
         keeper = cls(shard)
         keeper.head, keeper.origin = head, Origin.of(entry)
-        part = visits / max(sum(one.ledger.visits for one in before if one.ledger is not None), 1)
         keeper._notes = _Notes(
             origin=dict(entry.values),
-            movers=round(part * sum(one._notes.movers for one in before)),
+            movers=MoverPace(visits=visits),
             visits_at_plan=visits,
             visits_at_sites=visits,
             removed_from_sites=keeper._sites_here(before),
@@ -309,10 +307,7 @@ class LedgerKeeper:
         """
         ledger = self.ledger
         assert ledger is not None
-        swept = ledger.sweep_second
         applied = ledger.apply(entry)
-        if ledger.sweep_second != swept and ledger.pages and not self.is_quiet:
-            self._notes.are_movers_due = True
         yield from self._send(applied)
         if isinstance(entry, CrawlEntry):
             yield from self._publish_visited(entry, applied)
@@ -398,6 +393,9 @@ class LedgerKeeper:
             fingerprint = self.fingerprint()
             yield self._audit(fingerprint)
             yield Output(FINGERPRINT, fingerprint.encode())
+        elif entry.values == {"republish": True}:
+            self.ledger.forget_published()
+            self._notes.movers.publish_all(self.ledger.pages)
         else:
             raise self._unknown(offset)
 
@@ -464,15 +462,13 @@ class LedgerKeeper:
         return None if self.is_quiet else self._visits_per_publication - len(self._notes.unpublished)
 
     def publish_due(self) -> Iterator[Output]:
-        """Yield what is due at the last tick: pages whose scores moved, a plan, sites, an audit."""
+        """Yield what is due at the last tick: pages that moved, a plan, sites, an audit."""
         ledger, origin, notes = self.ledger, self.origin, self._notes
         assert ledger is not None and origin is not None
         second = ledger.tick_second
         if not self.is_quiet and ledger.pages:
-            is_time = notes.are_movers_due and second - notes.movers_second >= origin.movers_seconds
-            if is_time and not notes.has_more_movers:
-                notes.are_movers_due, notes.movers_second = False, second
-            if is_time or notes.has_more_movers:
+            notes.movers.tick(second, ledger.visits, ledger.pages, origin.records_per_visit)
+            if notes.movers.is_due:
                 yield from self._publish_movers()
             if ledger.is_plan_due(second):
                 most = int(origin.records_per_visit * (ledger.visits - notes.visits_at_plan))
@@ -488,21 +484,17 @@ class LedgerKeeper:
             yield self._audit()
 
     def _publish_movers(self) -> Iterator[Output]:
-        """Publish the pages whose scores moved most, a limited number at each tick.
-
-        Records that are not used are left to later sweeps: scores still change after the last visit.
-        """
-        ledger, origin, notes = self.ledger, self.origin, self._notes
+        """Publish the pages that moved most, as many as the pace allows at this tick."""
+        ledger, origin, pace = self.ledger, self.origin, self._notes.movers
         assert ledger is not None and origin is not None
-        at_once = max(origin.movers_at_once, ledger.pages // _MOVERS_SHARE) if origin.movers_at_once else ledger.pages
-        most = min(int(origin.records_per_visit * ledger.visits) - notes.movers, ledger.pages, at_once)
-        # A move below the error of importance is not published: records are saved for later.
-        movers = publish_movers(ledger, most, max(origin.least_move, ledger.certificate() or 0.0))
-        published = 0 if movers is None else rows_in(movers)
-        notes.has_more_movers = origin.movers_at_once > 0 and 0 < published == at_once
-        notes.movers += published
-        if movers is not None:
-            yield Output(IMPORTANCE, movers)
+        true_within = least_move = min(origin.least_move, TRUE_WITHIN)
+        if not pace.is_at_rest:  # a move below the error of importance is left to later ticks
+            least_move = max(origin.least_move, ledger.certificate() or 0.0)
+        movers = ledger.publish_movers(pace.most(ledger.pages), least_move, true_within)
+        published = len(movers.estimates.pages)
+        pace.note(published, movers.off, ledger.pages)
+        if published:
+            yield Output(IMPORTANCE, pack_estimates(ledger, movers.estimates))
 
     def _are_sites_due(self, second: int) -> bool:
         """Whether there were enough visits to publish a record for every site, or a day has passed."""
@@ -546,6 +538,7 @@ class LedgerKeeper:
             **self._discovery_gauges(),
             **({"not_learnt": self.ledger.not_learnt} if self.ledger.config.domains.limit_anything else {}),
             "unsettled": int(not self.ledger.is_settled),
+            "pages_off": self._notes.movers.off,
             "tick_second": self.ledger.tick_second,
             "pages": self.ledger.pages,
             "visits": self.ledger.visits,

@@ -15,10 +15,6 @@ from opicflow.schemas.shards import ShardRanges
 from opicflow.schemas.sites import SITE_KINDS, SiteKind
 from opicflow.schemas.urls import CANONICAL_VERSION
 
-MOVERS_SECONDS = 10
-"""The value for new logs. A backlog has a sweep every second, and each moves the scores of most pages."""
-MOVERS_AT_ONCE = 2_000
-"""The value for new logs. A ledger that publishes most of its pages at once delays all that comes after by seconds."""
 MOST_AHEAD_HOURS = 24
 """How far the time of a visit may be ahead of new logs."""
 
@@ -87,12 +83,10 @@ class Origin:
     ranges: ShardRanges
     rules: Rules = field(default_factory=Rules)
     records_per_visit: float = 2.0
+    """The number of movers that a visit allows (mover_pace.py)."""
     least_move: float = 0.1
+    """How far a page must move to be published again while there are visits, as a share of what was published."""
     audit_seconds: int = 10
-    movers_seconds: int = 0
-    """The least time between two publications of pages whose scores moved. 0: after each sweep."""
-    movers_at_once: int = 0
-    """The most moved pages that are published at a tick, unless the ledger is large. 0: all."""
     quiet_until: dict[str, int] = field(default_factory=dict)
     sites: SiteKind | None = None
     """The kind of sites whose importance is published. None: no sites."""
@@ -103,9 +97,7 @@ class Origin:
 
     def for_new_logs(self) -> Origin:
         """Return the settings, with those that are no options."""
-        return replace(
-            self, movers_seconds=MOVERS_SECONDS, movers_at_once=MOVERS_AT_ONCE, most_ahead_hours=MOST_AHEAD_HOURS
-        )
+        return replace(self, most_ahead_hours=MOST_AHEAD_HOURS)
 
     @property
     def shards(self) -> int:
@@ -127,8 +119,6 @@ class Origin:
             "least_move": self.least_move,
             "audit_seconds": self.audit_seconds,
             "quiet_until": self.quiet_until,
-            **({} if self.movers_seconds == 0 else {"movers_seconds": self.movers_seconds}),
-            **({} if self.movers_at_once == 0 else {"movers_at_once": self.movers_at_once}),
             **({} if self.sites is None else {"sites": self.sites}),
             **({} if self.continues is None else {"continues": asdict(self.continues)}),
             **({} if self.most_ahead_hours is None else {"most_ahead_hours": self.most_ahead_hours}),

@@ -157,12 +157,6 @@ def publish_visited(ledger: Ledger, visited: Ids) -> bytes | None:
     return pack_estimates(ledger, published) if len(published.pages) else None
 
 
-def publish_movers(ledger: Ledger, most: int, least_move: float) -> bytes | None:
-    """Return the publications of pages whose score changed by more than this share; None if there are none."""
-    movers = ledger.publish_movers(most, least_move)
-    return pack_estimates(ledger, movers) if len(movers.pages) else None
-
-
 def rows_in(packed: bytes) -> int:
     """Return the number of pages in packed estimates."""
     return len(unpack(packed).columns["pages"])
@@ -217,14 +211,15 @@ def _pack_rows(ledger: Ledger, kind: str, columns: dict[str, Array], second: int
 
 def moment(ledger: Ledger, certificate: float | None = None) -> dict[str, Any]:
     """Return the values that all records of one time share. `certificate` is that of settled ranks, if they count."""
-    own = {"certificate": ledger.certificate(), "settled": ledger.is_settled}
+    own, is_settled = ledger.certainty() if certificate is None else (certificate, True)
     return {
         "pages": ledger.pages_everywhere,
         "clock": ledger.turns,
         "event_time_ms": max(ledger.tick_second, 0) * 1000,
         "shard": ledger.shard,
         "cut": ledger.cut,
-        **(own if certificate is None else {"certificate": certificate, "settled": True}),
+        "certificate": own,
+        "settled": is_settled,
     }
 
 

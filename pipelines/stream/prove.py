@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.partitions import PartitionRange, resolve
-from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.record_reader import batches
 from opicflow.connectors.kafka.topics import names
 from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper, request_fingerprint
 from opicflow.pipelines.stages.outputs import FINGERPRINT, Output
 from opicflow.pipelines.stream.rebuilt import rebuild
+from opicflow.pipelines.stream.requests import send_to_all
 from opicflow.pipelines.stream.snapshot_store import Snapshots
 from opicflow.schemas.records import Audit
 
@@ -52,10 +52,7 @@ def prove(
     """
     topic = ledger_topic or names(prefix).page_ledger
     answers = _Answers(connection, prefix)
-    with Publisher(connection) as publisher:
-        for log in resolve(connection, topic):
-            publisher.send(topic, None, request_fingerprint(), log.partition)
-        publisher.flush()
+    send_to_all(connection, topic, request_fingerprint())
     proofs = []
     for log in resolve(connection, topic):
         keeper, fingerprint = _rebuilt_with_fingerprint(log, snapshots)

@@ -96,6 +96,7 @@ class StreamStatus:
             yield "snapshots", snapshots
         yield "certificate", self._certificate()
         yield "settled", self._settled()
+        yield "pages off", self._pages_off()
         if loads := self._loads():
             yield "load", spread_in_words(loads)
 
@@ -137,6 +138,11 @@ class StreamStatus:
             return "not known"
         where = f"in {int(sum(unsettled))} of {len(unsettled)} shards"
         return f"no, {where}: while pages are visited again, its errors fall" if any(unsettled) else "yes"
+
+    def _pages_off(self) -> str:
+        """Return how many pages have a record that is no longer true."""
+        off = self.in_all_shards("pages_off")
+        return f"{off:,} pages have moved by more than a hundredth since they were published" if off else "none"
 
     def _loads(self) -> list[Load]:
         """Return what each shard has; nothing with one shard, or before the first audit."""

@@ -9,7 +9,17 @@ import pytest
 
 from opicflow.pipelines.lab.web.crawl import announcements
 from opicflow.pipelines.lab.web.webs import page_ids, power_law_web
-from opicflow.pipelines.ledger import Fate, ItemWriter, Ledger, LogPosition, PolicyEntry, TickEntry
+from opicflow.pipelines.ledger import (
+    Certified,
+    Estimates,
+    Fate,
+    ItemWriter,
+    Ledger,
+    LedgerConfig,
+    LogPosition,
+    PolicyEntry,
+    TickEntry,
+)
 from opicflow.schemas.pages import page_id
 
 DAY = 86400
@@ -50,54 +60,122 @@ def test_pages_without_a_url_wait() -> None:
     ledger.apply(ItemWriter().visit(1, [2], url=b"https://a.example/").entry())
     ledger.apply(TickEntry(DAY))
     assert ledger.publish(np.array([2, 1, 3], np.uint64)).pages.tolist() == [1]
-    assert ledger.publish_movers(10, 0.1).pages.tolist() == []
+    assert ledger.publish_movers(10, 0.1).estimates.pages.tolist() == []
     ledger.apply(ItemWriter(LogPosition(1, 0)).sighting(2, url=b"https://a.example/2").entry(start=LogPosition(1, 0)))
-    assert ledger.publish_movers(10, 0.1).pages.tolist() == [2]
+    assert ledger.publish_movers(10, 0.1).estimates.pages.tolist() == [2]
 
 
 def test_the_first_sweep_publishes_every_page_and_importance_sums_to_1() -> None:
     ledger = crawled()
-    first = ledger.publish_movers(1000, 0.1)
+    first = ledger.publish_movers(1000, 0.1).estimates
     assert len(first.pages) == ledger.pages
     assert first.importance.sum() == pytest.approx(1.0)
-    assert len(ledger.publish_movers(1000, 0.1).pages) == 0
+    assert len(ledger.publish_movers(1000, 0.1).estimates.pages) == 0
 
 
 def test_the_biggest_movers_come_first_and_the_others_later() -> None:
     ledger, whole = crawled(), crawled()
-    order = whole.publish_movers(1000, 0.1)
+    order = whole.publish_movers(1000, 0.1).estimates
     assert (np.diff(order.score) <= 0).all()  # of pages never published, the move is the score
-    some = ledger.publish_movers(7, 0.1)
-    rest = ledger.publish_movers(1000, 0.1)
+    some = ledger.publish_movers(7, 0.1).estimates
+    rest = ledger.publish_movers(1000, 0.1).estimates
     assert some.pages.tolist() == order.pages[:7].tolist()
     assert rest.pages.tolist() == order.pages[7:].tolist()
 
 
 def test_only_pages_that_moved_by_more_than_the_share_are_due() -> None:
     ledger = crawled()
-    before = ledger.publish_movers(1000, 0.1)
-    known = dict(zip(before.pages.tolist(), before.score.tolist(), strict=True))
-    log = ItemWriter(LogPosition(10**6, 0))
-    ids = [page_id(url) for url in urls(50)]
-    for page in ids[:20]:
-        log.visit(page, [ids[0]], time_ms=10**7)
-    ledger.apply(log.entry(start=ledger.mark("crawl")))
-    now = ledger.estimate_all()
-    moved = {
-        page
-        for page, score in zip(now.pages.tolist(), now.score.tolist(), strict=True)
-        if abs(score - known[page]) > 0.1 * known[page] * (1 + 1e-6)
-    }
-    due = ledger.publish_movers(1000, 0.1)
+    before = ledger.publish_movers(1000, 0.1).estimates
+    visit_some(ledger, before.pages[:20].tolist())
+    moved = moved_since(before, ledger.estimate_all())
+    due = ledger.publish_movers(1000, 0.1).estimates
     assert 0 < len(due.pages) < ledger.pages
     assert set(due.pages.tolist()) == moved
+
+
+def test_all_pages_have_moved_when_the_crawl_has_more_pages() -> None:
+    """Their newest records have more importance than there is."""
+    ledger = crawled()
+    before = ledger.publish_movers(1000, 0.1).estimates
+    log = ItemWriter(LogPosition(10**6, 0))
+    for number in range(50):
+        log.announcement(10**6 + number, url=b"https://new.example/%d" % number)
+    ledger.apply(log.entry(start=ledger.mark("crawl")))
+    now = ledger.estimate(before.pages)
+    assert (now.importance < 0.9 * before.importance).all()
+    assert set(before.pages.tolist()) <= set(ledger.publish_movers(1000, 0.1).estimates.pages.tolist())
+
+
+def test_pages_off_are_those_that_a_lower_share_would_publish() -> None:
+    ledger = crawled()
+    before = ledger.publish_movers(1000, 0.1).estimates
+    visit_some(ledger, before.pages[:20].tolist())
+    off = len(moved_since(before, ledger.estimate_all(), 0.01))
+    published, left = ledger.publish_movers(3, 0.1, true_within=0.01)
+    assert len(published.pages) == 3 and left == off - 3 > 0
+    nothing, still_left = ledger.publish_movers(0, 0.1, true_within=0.01)
+    assert (len(nothing.pages), still_left) == (0, left)
+    rest, none_left = ledger.publish_movers(1000, 0.01, true_within=0.01)
+    assert (len(rest.pages), none_left) == (left, 0)
+
+
+def test_a_record_that_says_unsettled_is_published_again_once_when_importance_has_settled() -> None:
+    """Nothing moves meanwhile: pages are pushed by nobody, and the certificate falls by visits alone."""
+    ledger = Ledger(LedgerConfig(history=Certified(pushes_per_visit=0)))
+    ids = [page_id(url) for url in urls(2)]
+    log = ItemWriter()
+    for page, other, url in zip(ids, reversed(ids), urls(2), strict=True):
+        log.visit(page, [other], url=url)
+    ledger.apply(log.entry())
+    ledger.apply(TickEntry(DAY))
+    assert not ledger.is_settled
+    assert len(ledger.publish_movers(10, 0.1).estimates.pages) == 2
+    assert len(ledger.publish_movers(10, 0.1).estimates.pages) == 0
+    restored = Ledger.restore(chunk.data for chunk in ledger.snapshot())
+    while not restored.is_settled:
+        visit_some(restored, ids, links_to=ids[::-1])
+    importance = restored.estimate(ids).importance
+    assert importance == pytest.approx([0.5, 0.5], rel=0.1)
+    again = restored.publish_movers(10, 0.9).estimates
+    assert sorted(again.pages.tolist()) == sorted(ids)
+    assert len(restored.publish_movers(10, 0.9).estimates.pages) == 0
+    assert restored.publish_movers(10, 0.9, 0.5).off == 0
+
+
+def test_when_what_was_published_is_forgotten_all_pages_are_published_again() -> None:
+    ledger = crawled()
+    first = ledger.publish_movers(1000, 0.1).estimates
+    ledger.forget_published()
+    again = ledger.publish_movers(1000, 0.1).estimates
+    assert again.pages.tolist() == first.pages.tolist() and len(first.pages) == ledger.pages
+
+
+def visit_some(ledger: Ledger, pages: list[int], links_to: list[int] | None = None) -> None:
+    """Visit each of these pages, which all link to one other."""
+    start = ledger.mark("crawl")
+    log = ItemWriter(LogPosition(start.offset + 10**6, 0))
+    for page, target in zip(pages, links_to or [page_id(urls(1)[0])] * len(pages), strict=True):
+        log.visit(page, [target], time_ms=10**7 + start.offset)
+    ledger.apply(log.entry(start=start))
+
+
+def moved_since(before: Estimates, now: Estimates, share: float = 0.1) -> set[int]:
+    """Return the pages whose importance or score is off by more than this share of what it was before."""
+    known = {page: row for row, page in enumerate(before.pages.tolist())}
+    rows = np.array([known[page] for page in now.pages.tolist()])
+    is_off = np.zeros(len(rows), bool)
+    for name in ("importance", "score"):
+        was, is_now = (getattr(one, name) for one in (before, now))
+        is_off |= np.abs(is_now - was[rows]) > share * was[rows] * (1 + 1e-6)
+    return set(now.pages[is_off].tolist())
 
 
 def test_what_was_published_survives_a_snapshot() -> None:
     ledger = crawled()
     ledger.publish_movers(20, 0.1)
     restored = Ledger.restore(chunk.data for chunk in ledger.snapshot())
-    assert restored.publish_movers(1000, 0.1).pages.tolist() == ledger.publish_movers(1000, 0.1).pages.tolist()
+    one, other = (one.publish_movers(1000, 0.1).estimates for one in (restored, ledger))
+    assert one.pages.tolist() == other.pages.tolist()
 
 
 def test_a_page_that_is_born_again_was_never_published() -> None:
@@ -107,7 +185,7 @@ def test_a_page_that_is_born_again_was_never_published() -> None:
     ledger.apply(PolicyEntry("policies", LogPosition(0, 0), LogPosition(1, 0), drop=(page,)))
     log = ItemWriter(LogPosition(10**6, 0)).announcement(page, url=urls(1)[0])
     ledger.apply(log.entry(start=ledger.mark("crawl")))
-    assert page in ledger.publish_movers(1000, 0.1).pages.tolist()
+    assert page in ledger.publish_movers(1000, 0.1).estimates.pages.tolist()
 
 
 def test_urls_come_in_the_requested_order() -> None:

@@ -121,7 +121,7 @@ def test_windows_are_kept_at_every_visit_and_every_publication(seed: int, days: 
         kept.update(page, float(ledger.estimate([page]).importance[0]), second)
         if chance.random() < 0.2:
             some = chance.choice(ids, 5, replace=False)
-            published = ledger.publish(some) if chance.random() < 0.5 else ledger.publish_movers(5, 0.1)
+            published = ledger.publish(some) if chance.random() < 0.5 else ledger.publish_movers(5, 0.1).estimates
             for one, importance, mean in zip(
                 published.pages.tolist(),
                 published.importance.tolist(),

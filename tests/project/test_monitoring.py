@@ -69,6 +69,10 @@ FIRES: list[tuple[str, Series]] = [
     ("OpicflowRestarts", of("flink_jobmanager_job_numRestarts", "0x330 1+1x60")),
     ("OpicflowCertificateHigh", of("opicflow_shard_certificate_per_million", "100x50 2000000x350", shard=0)),
     (
+        "OpicflowPagesOff",
+        of("opicflow_shard_pages_off", "0x300 7x120", shard=1) | counted("visits", "0+9x250 2250x170"),
+    ),
+    (
         "OpicflowNotSeen",
         of("opicflow_shard_tick_second", "0+15x420", shard=0) | {'up{job="opicflow",instance="a"}': "1x340 0x60"},
     ),
@@ -104,6 +108,7 @@ ENDS: list[tuple[str, Series]] = [
         | of("flink_jobmanager_job_numRestarts", "_x361 0x60", job_id="b"),
     ),
     ("OpicflowCertificateHigh", of("opicflow_shard_certificate_per_million", "2000000x360 50x60", shard=0)),
+    ("OpicflowPagesOff", of("opicflow_shard_pages_off", "7x360 0x60", shard=1) | counted("visits", "2250x420")),
     (
         "OpicflowNotSeen",
         of("opicflow_shard_tick_second", "0+15x420", shard=0) | {'up{job="opicflow",instance="a"}': "1x340 0x19 1x60"},
@@ -127,6 +132,8 @@ HEALTHY: list[Series] = [
     of("flink_jobmanager_job_numberOfFailedCheckpoints", "0x200 0+1x10 10x190")  # fewer than four minutes
     | of("flink_jobmanager_job_numberOfCompletedCheckpoints", "0+1x200 200x14 200+1x185"),
     of("opicflow_shard_certificate_per_million", "2000000x200 80000x200", shard=0),
+    of("opicflow_shard_pages_off", "700x400", shard=1) | counted("visits", "0+9x400"),  # a crawl that never rests
+    of("opicflow_shard_pages_off", "700x365 0x35", shard=1) | counted("visits", "0+9x360 3240x40"),
 ]
 """Series added to those of a healthy stream, for which no alert fires."""
 

@@ -6,12 +6,12 @@ from opicflow.pipelines.ledger import Ledger, LedgerConfig
 from opicflow.pipelines.replay.replayed_log import ReplayConfig, ReplayedLog
 
 STORED = (
-    b'[[{"next":0,"chain":"","last_offset":-1,"last_digest":""},{"origin":null,"movers":0,"visits_at_plan"'
-    b':0,"audit_second":-1,"sent_to":[],"received_from":[],"removed_from_sites":[],"visits_at_sites":0,"si'
-    b'tes_second":-1,"sites":0,"clocks_differ":false,"refused":{},"output_ms":0,"are_movers_due":false,"mo'
-    b'vers_second":-1,"has_more_movers":false,"unpublished":[]}],{"tally":{},"rejects":{},"samples":[],"re'
-    b'fused_policies":[]},{"next_sample_visits":1,"next_moment_visits":0,"policies_chain":"","has_ordered"'
-    b":false},[]]"
+    b'[[{"next":0,"chain":"","last_offset":-1,"last_digest":""},{"origin":null,"visits_at_plan":0,"audit_s'
+    b'econd":-1,"sent_to":[],"received_from":[],"removed_from_sites":[],"visits_at_sites":0,"sites_second"'
+    b':-1,"sites":0,"clocks_differ":false,"refused":{},"output_ms":0,"movers":{"tick_second":-1,"visits":0'
+    b',"ticks_without_visits":0,"elapsed":1,"allowance":0.0,"compared_second":-1,"is_going_on":false,"off"'
+    b':0},"unpublished":[]}],{"tally":{},"rejects":{},"samples":[],"refused_policies":[]},{"next_sample_vi'
+    b'sits":1,"next_moment_visits":0,"policies_chain":"","has_ordered":false},[]]'
 )
 
 

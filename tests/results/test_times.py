@@ -82,7 +82,7 @@ def a_plan() -> tuple[Crawl, Any]:
 def parts() -> dict[str, bytes]:
     """A part of each kind of results, by the name of its kind."""
     crawl, plan = a_plan()
-    published = crawl.ledger.publish_movers(10**6, 0.0)
+    published = crawl.ledger.publish_movers(10**6, 0.0).estimates
     assert len(published.pages) and len(plan.orders.rows)
     return {
         "IMPORTANCE": pack_estimates(crawl.ledger, published),

@@ -475,6 +475,8 @@ def test_certified_importance_is_exact_after_any_fault(
     exact = importance_of(tmp_path / "out" / "importance.jsonl", pages)
     urls = [url(number) for number in range(pages)]
     assert np.abs(ledgers.importance(urls) - exact).sum() <= NEARLY_EXACT + alone["certificate"]
+    published = np.nan_to_num(stream.published_importance(urls))
+    assert published == pytest.approx(exact, rel=0.02), "the topic has it, too"
 
 
 @pytest.mark.soak

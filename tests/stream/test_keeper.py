@@ -26,10 +26,11 @@ from opicflow.pipelines.ledger import (
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.ledger.entries import transfer_digest
 from opicflow.pipelines.results.record_columns import reject_columns
-from opicflow.pipelines.stages import ledger_keeper
-from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper, request_fingerprint
+from opicflow.pipelines.stages import ledger_keeper, mover_pace
+from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper, request_fingerprint, request_republication
 from opicflow.pipelines.stages.log_head import LogHead
 from opicflow.pipelines.stages.log_settings import LogRefused, Origin
+from opicflow.pipelines.stages.mover_pace import TRUE_WITHIN
 from opicflow.pipelines.stages.outputs import AUDIT, IMPORTANCE, ORDERS, REJECTS, SCHEDULE, SITES, TRANSFERS, Output
 from opicflow.pipelines.stages.publish import rows_in
 from opicflow.pipelines.stages.rules import Rules
@@ -617,42 +618,52 @@ def test_sites_are_published_once_a_day_or_after_enough_visits() -> None:
     assert len(apply(tick, 29 * hour)) == 1
 
 
-@pytest.mark.parametrize(("movers_seconds", "expected"), [(0, [0, 1, 4, 5, 6, 7]), (3, [0, 3, 6, 9])])
-def test_pages_that_moved_are_published_at_most_once_in_so_many_seconds(
-    movers_seconds: int, expected: list[int]
-) -> None:
-    """Those of the last sweep, in second 7, as well. Without the setting they are published after each sweep."""
-    published, _ = movers_of(Origin(CONFIG, ShardRanges(), movers_seconds=movers_seconds))
-    assert sorted(published) == expected
+def test_pages_that_moved_are_published_every_ten_seconds_while_there_are_visits() -> None:
+    published, _ = movers_of(seconds=60, visits_until=45)
+    while_visited = {second for second in published if second < 45}
+    assert {0, 10} <= while_visited <= {0, 10, 20, 30, 40}
 
 
-def test_pages_that_moved_are_published_some_at_a_tick_until_all_are() -> None:
-    origin = Origin(CONFIG, ShardRanges(), movers_seconds=6)
-    (whole, left_by_whole), (parts, left) = map(movers_of, (origin, replace(origin, movers_at_once=2)))
-    assert max(whole.values()) > 2 and left_by_whole == 0
-    assert set(parts.values()) == {2} and len(parts) > len(whole) and left == 0
+def test_at_rest_pages_that_moved_are_published_some_at_a_tick_until_all_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mover_pace, "MOVERS_A_SECOND", 2)
+    published, keeper = movers_of(seconds=70, visits_until=5)
+    assert set(published.values()) <= {1, 2} and keeper.gauges()["pages_off"] == 0
+    assert keeper.ledger is not None
+    assert keeper.ledger.publish_movers(1000, TRUE_WITHIN, TRUE_WITHIN).off == 0
 
 
-def movers_of(origin: Origin) -> tuple[dict[int, int], int]:
-    """How many pages were published at ticks, by second, and how many have moved since."""
+def test_what_was_published_before_is_published_again_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while there are visits that allow no movers."""
+    monkeypatch.setattr(mover_pace, "MOVERS_A_SECOND", 3)
+    published, keeper = movers_of(seconds=40, visits_until=40, request_at=20, records_per_visit=0.0)
+    assert keeper.ledger is not None and keeper.ledger.pages == 12
+    assert [published.get(second, 0) for second in range(11, 23)] == [*[0] * 9, 3, 3, 3]
+
+
+def movers_of(
+    *, seconds: int, visits_until: int, request_at: int = -1, records_per_visit: float = 2.0
+) -> tuple[dict[int, int], LedgerKeeper]:
+    """Return how many pages were published at ticks, by second, and the keeper. Then there is a second of visits."""
     keeper, start = LedgerKeeper(0), LogPosition(0, 0)
     published: dict[int, int] = {}
+    origin = Origin(CONFIG, ShardRanges(), records_per_visit=records_per_visit)
     log = [(0, FIRST_MS, origin.entry())]
-    for second in range(20):
-        writer = ItemWriter(start)
-        if second < 8:
+    for second in range(seconds):
+        writer, time_ms = ItemWriter(start), FIRST_MS + 1000 * second
+        if second < visits_until:
             for page in HERE[:3]:
-                writer.visit(page, [HERE[3 + second]], time_ms=FIRST_MS + second, url=url(page))
+                writer.visit(page, [HERE[3 + second % 8]], time_ms=time_ms, url=url(page))
             for page in HERE[3:12]:
                 writer.sighting(page, url=url(page))
-            log.append((len(log), FIRST_MS + 1000 * second, encode_entry(writer.entry("kafka/x/0", start))))
+            log.append((len(log), time_ms, encode_entry(writer.entry("kafka/x/0", start))))
             start = writer.next_position
-        log.append((len(log), FIRST_MS + 1000 * second, encode_entry(TickEntry(0))))
+        if second == request_at:
+            log.append((len(log), time_ms, request_republication()))
+        log.append((len(log), time_ms, encode_entry(TickEntry(0))))
     for record in log:
         outputs = take(keeper, MessageBatch.of(record[0], [record]))
         if isinstance(decode_entry(record[2]), TickEntry):
             for one in outputs:
                 if one.kind == IMPORTANCE:
                     published[(record[1] - FIRST_MS) // 1000] = rows_in(one.data)
-    assert keeper.ledger is not None
-    return published, len(keeper.ledger.publish_movers(1000, origin.least_move).pages)
+    return published, keeper

@@ -22,6 +22,7 @@ from opicflow.pipelines.ledger.shards.cuts import Cuts
 from opicflow.pipelines.results.topic_writer import SendOutputs
 from opicflow.pipelines.stages import ledger_keeper
 from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper
+from opicflow.pipelines.stages.mover_pace import MoverPace
 from opicflow.pipelines.stages.shard import Sharder
 from opicflow.pipelines.stream import ledgers, trim
 from opicflow.pipelines.stream.ledgers import JournalInLog, KeepLogLedger
@@ -263,6 +264,22 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "a repeated cut is noted again": lambda patch: rewrite(
         patch, LedgerKeeper, "_apply", "if entry.last and self.ledger.mark(_source_of(entry)) > mark:", "if entry.last:"
+    ),
+    "movers are limited at rest, too": lambda patch: rewrite(
+        patch,
+        MoverPace,
+        "most",
+        "at_once if self.is_at_rest else min(at_once, int(self.allowance))",
+        "int(self.allowance)",
+    ),
+    "a tick that publishes all it may is followed by no other": lambda patch: rewrite(
+        patch, MoverPace, "note", "published == self._at_once(pages)", "False"
+    ),
+    "the newest record of a page may be off by more than it says at rest": lambda patch: rewrite(
+        patch, LedgerKeeper, "_publish_movers", "if not pace.is_at_rest:", "if True:"
+    ),
+    "records stay as they were before importance had settled": lambda patch: rewrite(
+        patch, Ledger, "publish_movers", "self.is_settled", "False"
     ),
     "a quiet ledger publishes": lambda patch: rewrite(
         patch, LedgerKeeper, "_publish_visited", "if len(visited) == 0 or self.is_quiet:", "if len(visited) == 0:"

@@ -25,7 +25,7 @@ from opicflow.connectors.kafka.source import read_range
 from opicflow.pipelines.lab.web.webs import power_law_web
 from opicflow.schemas.crawl_events import CrawlEvent
 from support.local_stream import PATIENCE_SECONDS, Ledgers, LocalStream, Pending, wait_for
-from support.logs import WebLog
+from support.logs import WebLog, url
 
 _PAUSE_SECONDS = 60.0
 
@@ -276,6 +276,7 @@ def run_with_faults(
     stream.start()
     events_with_faults(stream, cycle(log.events), faults, seed, per_second)
     ledgers = stream.check()
+    stream.wait_for_truth(ledgers, [url(number) for number in range(pages)])
     stream.cancel()
     return ledgers
 

@@ -313,6 +313,26 @@ class LocalStream:
         assert sums.drift == 0
         return ledgers
 
+    def published_importance(self, urls: Sequence[str]) -> Floats:
+        """Return the importance in the newest record of the page with each URL, by key; NaN without a record."""
+        newest = {one.key: one.record for one in records(self.connection, "importance", prefix=self.prefix)}
+        found = (newest.get(one.encode()) for one in urls)
+        return np.array([np.nan if record is None else record.importance for record in found])
+
+    def wait_for_truth(self, ledgers: Ledgers, urls: Sequence[str]) -> None:
+        """Wait until the newest record of every page is within a hundredth of the ledgers.
+
+        That takes a minute at rest; the stream may have to catch up with its ticks before.
+        """
+        importance = ledgers.importance(urls)
+
+        def is_true() -> Any:
+            published = self.published_importance(urls)
+            is_off = (importance > 0) & ~(np.abs(published - importance) <= 0.0102 * published)
+            return Pending(f"{is_off.sum()} of {len(urls)} records are off") if is_off.any() else True
+
+        self.wait_for("every newest record is true", is_true)
+
     def replay(self, out: Path | None = None) -> dict[str, Any]:
         """Replay the same events into one ledger, in this process; return the summary."""
         with replayed(

@@ -42,9 +42,15 @@ from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.results.record_columns import reject_columns
 from opicflow.pipelines.results.topic_writer import Destination, SendOutputs
+from opicflow.pipelines.stages import mover_pace
 from opicflow.pipelines.stages import shard as sharding
 from opicflow.pipelines.stages.keepers import Keepers
-from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper, LedgerKeeperFactory, request_fingerprint
+from opicflow.pipelines.stages.ledger_keeper import (
+    LedgerKeeper,
+    LedgerKeeperFactory,
+    request_fingerprint,
+    request_republication,
+)
 from opicflow.pipelines.stages.log_head import LogHead
 from opicflow.pipelines.stages.log_settings import MOST_AHEAD_HOURS, Origin
 from opicflow.pipelines.stages.outputs import AUDIT, IMPORTANCE, ORDERS, REJECTS, SCHEDULE, SITES, TRANSFERS, Output
@@ -82,6 +88,8 @@ _LEAST_LOG_MB = 0.003
 _MOST_WORK = 2000
 _MOST_MINUTES = 15
 """In which the virtual accounts of shards have passed on all that is worth a message."""
+_TRUE_WITHIN = 0.0102
+"""How far a record may be from the ledger at rest: a hundredth of what was published."""
 _STEP_SECONDS = 3.0
 """Between two reads of a partition: the readers' own pauses are over then."""
 _runs = count()
@@ -350,8 +358,6 @@ class Simulation:
             any_ranges(self.shards, chance.randrange(1 << 30)),
             self.rules,
             audit_seconds=5,
-            movers_seconds=seed % 4 * 3,
-            movers_at_once=5 if seed % 4 else 0,
             quiet_until={one: end for one, end in until.items() if end} if chance.random() < 0.3 else {},
             sites="domain",
             most_ahead_hours=MOST_AHEAD_HOURS,
@@ -389,6 +395,7 @@ class Simulation:
             patch.setattr(source, "_MOST_RECORDS", 15)
             patch.setattr(sharding, "MOST_OFFSETS_BEHIND", 5)
             patch.setattr(routers, "_SEEN_FOR_EVENTS", 25)
+            patch.setattr(mover_pace, "MOVERS_A_SECOND", 2)
             patch.setattr(routers, "Seen", lambda: Seen(bits=6))
             patch.setattr(routers, "Sharder", lambda *given: Sharder(*given, self.most_entry_bytes))
             patch.setattr(ledgers, "writer_of", lambda store, run: self._writers()[run])
@@ -443,7 +450,10 @@ class Simulation:
         elif what == "trim":
             self._trim()
         elif what == "fingerprint":
-            self._append(chance.randrange(self.shards), request_fingerprint())
+            is_republication = self.cluster.now_ms % 3 == 0
+            request = request_republication() if is_republication else request_fingerprint()
+            self._append(chance.randrange(self.shards), request)
+            self.happened["republish"] += is_republication
 
     def drain(self) -> None:
         """Process all input and all transfers, and request the fingerprints of all ledgers."""
@@ -459,6 +469,7 @@ class Simulation:
         self.sender_error_ms = 0
         self._pass_a_minute()
         self._check_quiet()
+        self._rest()
         for shard in range(self.shards):
             self._append(shard, request_fingerprint())
         self._work_until_done()
@@ -470,6 +481,14 @@ class Simulation:
         before = self._log_records()
         self._work_until_done()
         return self._log_records() - before
+
+    def _rest(self) -> None:
+        """Let a minute pass at rest, second by second."""
+        for _ in range(60):
+            self.cluster.now_ms += 1000
+            self._tick()
+            self._work_until_done()
+        self._pass_a_minute()
 
     def _log_records(self) -> int:
         return sum(len(one.records) for one in self.log.partitions)
@@ -670,6 +689,7 @@ class Simulation:
         self._check_pairs(outputs)
         self._check_transfers(outputs)
         self._check_results(outputs)
+        self._check_truth(keepers)
 
     def _rebuild(self, shard: int) -> tuple[LedgerKeeper, list[Output]]:
         """Rebuild a ledger from the start of its log, record by record. It publishes nothing while it is quiet."""
@@ -792,6 +812,24 @@ class Simulation:
             if name in BY_KEY:
                 seen = [{one.key: one.value for one in records(at, name)} for at in (self.process.connection, expected)]
                 assert seen[0] == seen[1], f"readers of {name} see the newest records"
+
+    def _check_truth(self, keepers: list[LedgerKeeper]) -> None:
+        """At rest the newest record of every page is true."""
+        newest = {one.key: one.record for one in records(self.process.connection, IMPORTANCE)}
+        for keeper in keepers:
+            assert keeper.ledger is not None
+            now = keeper.ledger.estimate_all()
+            known = keeper.ledger.has_url(now.pages)
+            columns = (now.pages[known], now.importance[known], now.score[known])
+            for page, importance, score in zip(*(column.tolist() for column in columns), strict=True):
+                url = keeper.ledger.url(page)
+                assert url is not None
+                record = newest.get(url)
+                assert record is not None, f"shard {keeper.shard}: {url!r} was never published"
+                assert record.importance == pytest.approx(importance, rel=_TRUE_WITHIN), url
+                assert record.score == pytest.approx(score, rel=_TRUE_WITHIN), url
+                assert record.settled or not keeper.ledger.is_settled, f"{url!r} was published before all settled"
+            assert keeper.gauges()["pages_off"] == 0
 
     def _rejected(self) -> set[bytes]:
         """Return the keys of the rejects of events and policies."""

@@ -51,6 +51,7 @@ EXAMPLES = """examples:
   opicflow stream stop --brokers localhost:9092 --flink-master localhost:8081         with a savepoint
   opicflow stream cancel --brokers localhost:9092 --flink-master localhost:8081       where no savepoint can be written
   opicflow stream upgrade --brokers … --flink-master … --checkpoints …  the same with this version of opicflow
+  opicflow stream republish --brokers localhost:9092        publish the importance of all pages again
   opicflow stream trim --brokers localhost:9092 --snapshots file:///var/lib/snapshots       delete old log
   opicflow stream reshard --shards 6 --brokers … --flink-master … --checkpoints … --snapshots …
 """
@@ -63,10 +64,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "action",
         nargs="?",
         default="start",
-        choices=["start", "status", "stop", "cancel", "upgrade", "trim", "reshard"],
+        choices=["start", "status", "stop", "cancel", "upgrade", "republish", "trim", "reshard"],
         help="%(default)s; status = its state; stop = with a savepoint; cancel = end a job that fails again and again, "
-        "without a savepoint; upgrade = stop, and continue with this version; trim = delete what the logs hold before "
-        "the oldest snapshots; reshard = stop, and continue with another number of shards",
+        "without a savepoint; upgrade = stop, and continue with this version; republish = publish the importance of "
+        "all pages again; trim = delete what the logs hold before the oldest snapshots; reshard = stop, and continue "
+        "with another number of shards",
     )
     parser.add_argument(
         "--from-savepoint", metavar="PATH", help="continue from a savepoint or checkpoint; 'latest' = newest"
@@ -80,7 +82,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Start the stream, or show its state, stop it, upgrade it."""
-    if options.action not in ("start", "trim"):
+    if options.action not in ("start", "republish", "trim"):
         check_action(options)
     actions = {
         "start": _start,
@@ -88,6 +90,7 @@ def run(options: argparse.Namespace) -> int:
         "stop": _stop,
         "cancel": _cancel,
         "upgrade": _upgrade,
+        "republish": _republish,
         "trim": _trim,
         "reshard": _reshard,
     }
@@ -312,6 +315,21 @@ def _difference(requested: Origin, kept: Origin) -> str:
     if requested.shards != kept.shards:
         names_.append(counted(kept.shards, "shard"))
     return ", ".join(names_)[:300]
+
+
+def _republish(options: argparse.Namespace) -> int:
+    """Request that every ledger publishes the importance of all its pages again."""
+    from opicflow.pipelines.stream.requests import republish
+
+    topic = ledger_topic_of(options)
+    shards = republish(connection_of(options), topic, snapshots_of(options))
+    print_json(options, {"ledger": topic, "shards": shards})
+    if not options.json:
+        print_lines(
+            f"{topic}: {counted(shards, 'shard')} will publish the importance of all pages again, within a minute: "
+            "pages off of opicflow stream status falls to 0"
+        )
+    return 0
 
 
 def _trim(options: argparse.Namespace) -> int:

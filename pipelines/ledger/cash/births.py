@@ -73,7 +73,8 @@ def give_birth(table: Table, book: Book, page: Int, category: Int, parent_rate: 
     row.last_visit_ms = 0
     row.theta = book.clocks[0].theta
     row.visits = 0
-    row.published = 0.0
+    row.published_importance = 0.0
+    row.published_score = 0.0
     row.class_ = class_
     row.flags = LIVE | CIRCULATED  # the crawl has one round's time to read it before the round spends for it
     row.outcome = 0

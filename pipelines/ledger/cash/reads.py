@@ -1,4 +1,4 @@
-"""Rates, estimates and totals over the columns of a ledger; published scores are written, too."""
+"""Rates, estimates and totals over the columns of a ledger; what was published is written, too."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from opicflow.pipelines.ledger.cash.certified.payments import waiting_payment
 from opicflow.pipelines.ledger.cash.windows.dividends import cash_of, unread_cash
 from opicflow.pipelines.ledger.cash.windows.history import rate_and_span
 from opicflow.pipelines.ledger.estimates import Estimates
-from opicflow.pipelines.ledger.pages.layout import P_CERTIFIED, SPENT, Book, Table
+from opicflow.pipelines.ledger.pages.layout import P_CERTIFIED, SPENT, UNSETTLED_RECORD, Book, Table
 from opicflow.schemas.arrays import Array, Int
 from opicflow.schemas.kernel import lean_kernel
+
+_SMALLEST_MOVE = 1e-300
 
 
 @lean_kernel
@@ -94,25 +96,49 @@ def read_waiting(table: Table, book: Book, slots: Array, waiting: Array) -> None
 
 
 @lean_kernel
-def read_movements(table: Table, rates: Array, per_rate: float, least: float, out: Array) -> None:
-    """How far every slot's score (rate * per_rate) has moved since it was published, if by more than `least` of that.
+def read_movements(
+    table: Table,
+    rates: Array,
+    per_rate: float,
+    pages: Int,
+    is_settled: bool,
+    least: float,
+    true_within: float,
+    out: Array,
+) -> Int:
+    """Fill in how far the importance (rate * per_rate) of each mover is from its newest record; 0 for other pages.
 
-    0 for pages that moved less, and for those without a URL; a page that was never published has moved all the way.
+    A mover is a page with a URL whose importance or score (importance * pages) has moved by more than the share
+    `least`, which has no record, or whose record says that importance has not settled although it has. Returns the
+    number of pages that are movers where the share is `true_within`, which is no more than `least`.
     """
+    off = 0
     for slot in range(out.shape[0]):
         row = table.pages[slot]
         out[slot] = 0.0
         if row.flags != 0 and table.url_start[slot] != 0:
-            moved = abs(rates[slot] * per_rate - row.published)
-            if moved > least * row.published:
-                out[slot] = moved
+            importance = rates[slot] * per_rate
+            moved = abs(importance - row.published_importance)
+            score_moved = abs(importance * pages - row.published_score)
+            is_old = is_settled and (row.flags & UNSETTLED_RECORD) != 0
+            by, of_score = row.published_importance, row.published_score
+            off += is_old or moved > true_within * by or score_moved > true_within * of_score
+            if is_old or moved > least * by or score_moved > least * of_score:
+                out[slot] = max(moved, score_moved / pages, _SMALLEST_MOVE)
+    return off
 
 
 @lean_kernel
-def mark_published(table: Table, book: Book, slots: Array, importance: Array, scores: Array) -> None:
-    """Keep these scores as the published ones, and update the windows of their pages."""
+def mark_published(table: Table, book: Book, slots: Array, importance: Array, scores: Array, is_settled: bool) -> None:
+    """Keep what the records of these pages say, and update the windows of the pages."""
     for i in range(slots.shape[0]):
         if slots[i] >= 0:
-            table.pages[slots[i]].published = scores[i]
+            row = table.pages[slots[i]]
+            row.published_importance = importance[i]
+            row.published_score = scores[i]
+            if is_settled:
+                row.flags &= ~UNSETTLED_RECORD
+            else:
+                row.flags |= UNSETTLED_RECORD
             if book.modes[0].policy == P_CERTIFIED:
                 keep_importance(table, book, slots[i], importance[i])

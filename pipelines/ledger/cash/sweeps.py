@@ -1,6 +1,8 @@
-"""Sweeps: all rates are summed, and scores are compared with those that were published."""
+"""Sweeps: all rates are summed, and importance is compared with what was published."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,6 +18,13 @@ from opicflow.schemas.ranking import highest
 _SWEEP_SHARE = 64  # a sweep is due after a visit, or cash, of one page in so many
 _LEAST_SECONDS = 60  # between sweeps that cash from other shards causes
 _LEAST_CERTIFIED_SECONDS = 10  # exact ranks are published soon after residuals have been pushed
+
+
+class Movers(NamedTuple):
+    """The movers to publish, and the number of pages that then have no true record."""
+
+    estimates: Estimates
+    off: int
 
 
 class Sweeps:
@@ -52,7 +61,7 @@ class Sweeps:
         times.sweep_received = int(self._room.book.counts[0].received)
         self._room.book.counts[0].visits_since_sweep = 0
 
-    def publish(self, pages: Ids) -> Estimates:
+    def publish(self, pages: Ids, is_settled: bool) -> Estimates:
         """Estimates of pages that were visited, to publish: see `Ledger.publish`."""
         slots = self._reader.slots_of(pages)
         is_sent = slots >= 0
@@ -61,21 +70,29 @@ class Sweeps:
         rate_sum = self._reader.rate_sum_everywhere(swept) if swept > 0 else 0.0
         if rate_sum <= 0:
             is_sent[:] = False
-        return self._publish_slots(pages[is_sent], slots[is_sent], rate_sum)
+        return self._publish_slots(pages[is_sent], slots[is_sent], rate_sum, is_settled)
 
-    def publish_movers(self, most: int, least_move: float) -> Estimates:
-        """Estimates of pages whose score moved most, to publish: see `Ledger.publish_movers`."""
+    def publish_movers(self, most: int, least_move: float, true_within: float, is_settled: bool) -> Movers:
+        """Estimates of pages that moved most, to publish: see `Ledger.publish_movers`."""
         rates, own = self._reader.rates()
         rate_sum = self._reader.rate_sum_everywhere(own)
-        per_rate = self._reader.pages_everywhere() / rate_sum if rate_sum > 0 else 0.0
+        per_rate, pages = 1.0 / rate_sum if rate_sum > 0 else 0.0, self._reader.pages_everywhere()
         moves = np.zeros(len(rates), np.float64)
-        reads.read_movements(self._room.table, rates, per_rate, least_move, moves)
+        off = reads.read_movements(
+            self._room.table, rates, per_rate, pages, is_settled, max(least_move, true_within), true_within, moves
+        )
         slots = np.flatnonzero(moves > 0)
         ids = self._room.table.hot[slots, 0].view(np.uint64)
         best = highest(moves[slots], ids, most)
-        return self._publish_slots(ids[best], slots[best], rate_sum)
+        return Movers(self._publish_slots(ids[best], slots[best], rate_sum, is_settled), int(off) - len(best))
 
-    def _publish_slots(self, pages: Ids, slots: Ints, rate_sum: float) -> Estimates:
+    def forget_published(self) -> None:
+        """Treat all pages as if they had no record: see `Ledger.forget_published`."""
+        pages = self._room.table.pages
+        pages["published_importance"] = pages["published_score"] = 0.0
+
+    def _publish_slots(self, pages: Ids, slots: Ints, rate_sum: float, is_settled: bool) -> Estimates:
         estimates = self._reader.estimate_slots(pages, slots, rate_sum)
-        reads.mark_published(self._room.table, self._room.book, slots, estimates.importance, estimates.score)
+        room = self._room
+        reads.mark_published(room.table, room.book, slots, estimates.importance, estimates.score, is_settled)
         return estimates

@@ -25,7 +25,8 @@ PAGE_ROW = np.dtype(
         ("aside", np.int64),  # the cash that the round took since the last visit; waiting cash is cash + aside
         ("last_visit_ms", np.int64),
         ("theta", np.uint64),  # the turn clock when it last spent, or at its birth
-        ("published", np.float64),  # its score when it was last published; 0 = never
+        ("published_importance", np.float32),  # of its newest record; 0 = it has none
+        ("published_score", np.float32),
         ("visits", np.uint32),
         ("class_", np.uint8),  # 2 * category + (1 if read)
         ("flags", np.uint8),
@@ -69,7 +70,8 @@ LINKS_KNOWN = np.uint8(8)  # it was read, and its links are known: the round doe
 EXPLORED = np.uint8(16)  # it was read to explore, or may be (discovery.py)
 IN_URL_ORDER = np.uint8(32)
 READ_BEFORE = np.uint8(64)  # it was read before the last review of discovery
-OF_THE_LEDGER = np.uint8(15)  # the flags that do not belong to discovery
+UNSETTLED_RECORD = np.uint8(128)  # its newest record says that importance has not settled
+OF_THE_LEDGER = np.uint8(15 | 128)  # the flags that do not belong to discovery
 
 
 def _accounts(kind: type, *names: str) -> np.dtype[Any]:

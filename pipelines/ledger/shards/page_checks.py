@@ -33,7 +33,7 @@ PAGE_PROBLEMS = (
     "a page was visited before 1970",
     "a page has an opening balance out of bounds",
     "a page has spent before its first transfer",
-    "a page was published with a score out of bounds",
+    "a page was published with an importance or a score out of bounds",
     "a page has a share out of bounds",
     "a page has unknown notes",
     "a page has a run of changes out of bounds",
@@ -81,7 +81,7 @@ def find_page_problem(table: Table, book: Book, most_measures: Int) -> Int:
             return 11
         if (row.flags & at.SPENT) != 0 and table.hot[slot, 1] < 0:
             return 12
-        if not 0.0 <= row.published < np.inf:
+        if not (0.0 <= row.published_importance < np.inf and 0.0 <= row.published_score < np.inf):
             return 13
         if not 0.0 <= refresh.share <= MOST_SHARE:
             return 14
