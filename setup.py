@@ -74,6 +74,7 @@ setup(
         "urlfrontier": ["grpcio-tools>=1.62"],  # makes the messages of `opicflow push`, and brings grpcio and protobuf
         "dev": [
             "build>=1.2.1",
+            "confluent-kafka>=2.6",  # runs a program of docs/guides/subscribe.md
             "duckdb>=1.1",  # runs the queries of docs/guides/replay.md
             "flask>=3",  # with moto, a server that speaks S3, for snapshots
             "flask-cors>=5",
