@@ -43,6 +43,11 @@ _SUBMIT_SECONDS = 300.0
 _CONNECT_SECONDS = 10.0
 _METADATA = "_metadata"
 """The file that Flink writes last into the folder of a checkpoint or savepoint."""
+_MORE_SLOTS = "start TaskManagers, stop other jobs, or give a smaller --parallelism"
+_NO_TASK_MANAGERS = (
+    "no TaskManager has registered: start them. On Kubernetes, Flink's native mode starts them for a job only: use "
+    "'mode: standalone' in the FlinkDeployment, or the setting slotmanager.number-of-slots.min"
+)
 _STATE_CACHE_MB = 64
 """A worker's cache of state: without it every poll of a partition requests the offset from Flink."""
 
@@ -107,14 +112,15 @@ def check_place(job: FlinkJob, freed_slots: int = 0) -> int:
 
     `freed_slots` are those of a job that ends before.
     """
-    slots = job.cluster.overview().slots_free + freed_slots
+    cluster = job.cluster.overview()
+    slots = cluster.slots_free + freed_slots
     parallelism = job.parallelism or min(slots, MOST_SLOTS)
     if parallelism > MOST_SLOTS:
         raise FlinkRefused(f"--parallelism {parallelism}: a stream uses at most {MOST_SLOTS} slots: give a smaller one")
     if not 0 < parallelism <= slots:
         raise FlinkRefused(
-            f"{job.flink_master}: {slots} slots are free and {max(parallelism, 1)} are needed: start TaskManagers, "
-            "stop other jobs, or give a smaller --parallelism"
+            f"{job.flink_master}: {slots} slots are free and {max(parallelism, 1)} are needed: "
+            + (_MORE_SLOTS if cluster.task_managers else _NO_TASK_MANAGERS)
         )
     if job.job_server:
         _check_job_server(job.job_server)
@@ -285,6 +291,7 @@ def _beam_options(job: FlinkJob, parallelism: int, savepoint: str | None) -> lis
         f"--state_backend_storage_path={checkpoint_folder(job)}",
         "--max_bundle_size=1",
         f"--max_cache_memory_usage_mb={_STATE_CACHE_MB}",
+        "--experiments=disable_logging_submission_environment",  # else a file that only the job server has
         *([f"--savepoint_path={savepoint}"] if savepoint else []),
         f"--opicflow_started_with={json.dumps(dict(job.started_with))}",
         *job.beam_options,

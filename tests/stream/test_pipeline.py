@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import apache_beam as beam
 import pytest
-from apache_beam.options.pipeline_options import FlinkRunnerOptions, PipelineOptions
+from apache_beam.options.pipeline_options import FlinkRunnerOptions, PipelineOptions, PortableOptions
 from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 from apache_beam.runners.portability.flink_runner import FlinkJarJobServer
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+from apache_beam.runners.portability.portable_runner import PortableRunner
 
 from opicflow.connectors.flink.rest import FlinkRefused
 from opicflow.connectors.kafka.connection import Connection
@@ -147,6 +149,34 @@ def test_beam_starts_a_job_server_for_the_flink_that_runs_and_all_jobs_have_as_m
     assert options.view_as(FlinkRunnerOptions).max_parallelism == MOST_SLOTS == 128
     monkeypatch.setattr(FlinkJarJobServer, "path_to_beam_jar", lambda _, target: target)
     assert FlinkJarJobServer(options).path_to_jar() == ":runners:flink:1.19:job-server:shadowJar"
+
+
+def test_a_job_stages_no_file() -> None:
+    """Workers get staged files from a TaskManager, which finds them only if it is on the job server's machine."""
+    pool = ("--environment_type=EXTERNAL", "--environment_config=localhost:50000")
+    job = FlinkJob(job_server="jobs:8099", checkpoints="/checkpoints")
+    for one in (job, replace(job, worker_image="image"), replace(job, beam_options=pool)):
+        options = PipelineOptions(_beam_options(one, 1, None)).view_as(PortableOptions)
+        environment: Any = PortableRunner._create_environment(options)
+        assert environment.artifacts() == [], options.environment_type
+
+
+@pytest.mark.parametrize(
+    ("task_managers", "what_to_do"),
+    [
+        (1, "start TaskManagers, stop other jobs, or give a smaller --parallelism"),
+        (0, "use 'mode: standalone' in the FlinkDeployment, or the setting slotmanager.number-of-slots.min"),
+    ],
+)
+def test_a_cluster_without_free_slots_is_refused_with_what_to_do(task_managers: int, what_to_do: str) -> None:
+    """A cluster of Flink's native mode has no TaskManager while it has no job, one of the standalone mode has all."""
+    with fake_flink() as fake:
+        size = {"taskmanagers": task_managers, "slots-total": 2 * task_managers, "slots-available": 0}
+        fake.answers |= {"GET /jobs/overview": {"jobs": []}, "GET /overview": {"flink-version": "1.19.0", **size}}
+        with pytest.raises(FlinkRefused) as refused:
+            submit(FlinkJob(fake.master, checkpoints="/c"), lambda slots: beam.Create([slots]))
+    (line,) = str(refused.value).splitlines()
+    assert line.startswith(f"{fake.master}: 0 slots are free and 1 are needed: ") and line.endswith(what_to_do)
 
 
 def submit_among(jobs: list[dict[str, Any]], answers: dict[str, Any], patch: pytest.MonkeyPatch) -> None:
