@@ -52,6 +52,14 @@ def test_the_image_has_an_exact_base_and_runs_as_a_user() -> None:
     assert [image for image in images if not re.search(r":\d+\.\d+\.\d+", image)] == []
 
 
+def test_an_image_gets_the_files_that_its_dockerfile_names_and_no_others() -> None:
+    lines = (TOP / "deploy/container/Dockerfile").read_text("utf-8").splitlines()
+    copied = {one for line in lines if line.startswith(("COPY ", "ADD ")) for one in line.split()[1:-1]}
+    assert [one for one in copied if not (TOP / one).exists() or one in (".", "./")] == []
+    patterns = [line for line in (TOP / ".dockerignore").read_text("utf-8").splitlines() if not line.startswith("#")]
+    assert patterns[0] == "*" and {one[1:] for one in patterns if one.startswith("!")} == copied
+
+
 def test_every_version_that_make_installs_has_hashes_and_is_that_of_the_constraints() -> None:
     joined = (TOP / "hashes.txt").read_text("utf-8").replace("\\\n", " ").splitlines()
     hashed = [line.partition("--hash=") for line in joined]
