@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,11 @@ INTERPOLATION = LedgerConfig(Interpolation())
 CERTIFIED = LedgerConfig(Certified())
 
 
+@cache
+def stored_logs(config: LedgerConfig, shards: int) -> list[list[tuple[int, int, bytes]]]:
+    return [log.records for log in example_logs(config, shards, 500).logs]
+
+
 class Stopped:
     """A stream that is stopped: its logs in a cluster, and a folder for snapshots."""
 
@@ -49,8 +55,8 @@ class Stopped:
         wanted = specs(prefix, shards, 2, 2)
         make(self.connection, [replace(one, times="CreateTime") if one.name == self.topic else one for one in wanted])
         with Publisher(self.connection) as publisher:  # records keep their times: ticks are hours of the crawl
-            for shard, log in enumerate(example_logs(config, shards).logs):
-                for _, time_ms, value in log.records:
+            for shard, stored in enumerate(stored_logs(config, shards)):
+                for _, time_ms, value in stored:
                     publisher.send(self.topic, None, value, shard, time_ms)
         self.snapshots = Snapshots(StorageFolder.of(folder.as_uri()))
 
@@ -277,7 +283,7 @@ class MortalRun:
 def test_a_run_that_ends_before_any_of_its_changes_goes_on_and_the_old_logs_stay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    logs = StreamLogs(CERTIFIED, ShardRanges.equal(2)).read(gzip.decompress(LOG.read_bytes()).splitlines()[:300])
+    logs = StreamLogs(CERTIFIED, ShardRanges.equal(2)).read(gzip.decompress(LOG.read_bytes()).splitlines()[:100])
     with monkeypatch.context() as patch:
         whole = MortalRun(logs, patch)
         made = whole.run()

@@ -134,9 +134,9 @@ class LogCluster(Cluster):
             yield
 
 
-def example_logs(config: LedgerConfig, shards: int) -> StreamLogs:
-    """Return the logs of the example crawl. Shards have equally many pages."""
-    lines = gzip.decompress(LOG.read_bytes()).splitlines()
+def example_logs(config: LedgerConfig, shards: int, events: int | None = None) -> StreamLogs:
+    """Return the logs of the example crawl, or of its first events. Shards have equally many pages."""
+    lines = gzip.decompress(LOG.read_bytes()).splitlines()[:events]
     alone = StreamLogs(config, ShardRanges()).read(lines)
     if shards == 1:
         return alone
