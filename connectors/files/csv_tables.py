@@ -94,7 +94,7 @@ def read_columns(
         )
     except pa.ArrowInvalid as problem:
         for number, cells in rows.rows():
-            if any("\udc80" <= character <= "\udcff" for cell in cells for character in cell):
+            if not are_utf_8(cells):
                 why = "not UTF-8: write it again"
             elif len(cells) != len(names):
                 why = f"{len(cells)} columns, not {len(names)}: divide them by {rows.divider!r}"
@@ -104,6 +104,11 @@ def read_columns(
                 raise InputRefused(f"{name}, line {number}: {why}") from None
         words = printable(" ".join(str(problem).split()))[:_MOST_SHOWN]
         raise InputRefused(f"{name}, from line {rows.number}: {words}: write it as CSV") from None
+
+
+def are_utf_8(cells: Sequence[str]) -> bool:
+    """Whether the bytes of a row's cells were UTF-8: `RowBlock.rows` returns others as surrogates."""
+    return not any("\udc80" <= character <= "\udcff" for cell in cells for character in cell)
 
 
 class _Lines(Iterator[str]):

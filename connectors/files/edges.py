@@ -11,11 +11,11 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from opicflow.connectors.files.crawlers.dispatch import LINK_FORMATS, link_of_line
+from opicflow.connectors.files.crawlers.dispatch import BOM, LINK_FORMATS, link_of_line
 from opicflow.connectors.files.csv_rows import HEAD_BYTES, first_rows, rows_of
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Item, reject_of
 from opicflow.connectors.files.growing_text import GrowingText
-from opicflow.connectors.files.opening import Blocks, Damage
+from opicflow.connectors.files.opening import Blocks
 from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.schemas.crawl_events import (
     MOST_EVENT_BYTES,
@@ -195,34 +195,20 @@ def _edge_of(values: list[str], divider: str) -> list[Any]:
 
 def lines_of(blocks: Blocks) -> Iterator[tuple[int, bytes, EventRefused | None]]:
     """Yield (offset, line without its newline, problem): lines that are damaged or too long have a problem."""
-    rest = bytearray()
-    offset = rest_bytes = 0
-    damage: EventRefused | None = None
-
-    def line_of(end: bytes) -> tuple[int, bytes, EventRefused | None]:
-        problem = damage
-        if rest_bytes + len(end) > MOST_EVENT_BYTES:
-            problem = EventRefused(Reason.TOO_LARGE, f"the line is longer than {MOST_EVENT_BYTES} bytes")
-        return offset, bytes(rest + end[:MOST_EVENT_BYTES]), problem
-
-    for block in blocks:
-        if isinstance(block, Damage):
-            # The first line after damage may have lost its beginning, so it is rejected with the damage.
-            offset = offset if rest_bytes or damage else block.offset
-            damage = damage or EventRefused(Reason.CORRUPT, block.detail)
-            continue
-        if not rest_bytes and not damage:
-            offset = block.offset
-        data = block.data.removeprefix(b"\xef\xbb\xbf") if block.offset == 0 else block.data
-        *ended, after = data.split(b"\n")
-        at = block.offset + len(block.data) - len(data)
-        for line in ended:
-            yield line_of(line) if rest_bytes or damage else (offset, line, None)
-            at += len(line) + 1
-            rest.clear()
-            rest_bytes, damage, offset = 0, None, at
-        if len(rest) < MOST_EVENT_BYTES:
-            rest += after
-        rest_bytes += len(after)
-    if rest_bytes or damage:
-        yield line_of(b"")
+    text = GrowingText(blocks)
+    if text.head(len(BOM)) == BOM and text.offset == 0:
+        text.at += len(BOM)
+    while True:
+        offset = text.offset
+        ended, has_ended = text.next_line(MOST_EVENT_BYTES + 2)
+        line = ended.removesuffix(b"\n")
+        if not has_ended and text.damage is not None:
+            yield offset if line else text.damage.offset, line, EventRefused(Reason.CORRUPT, text.damage.detail)
+            text.go_behind_damage()
+        elif not ended:
+            return
+        elif len(line) > MOST_EVENT_BYTES:
+            detail = f"the line is longer than {MOST_EVENT_BYTES} bytes"
+            yield offset, line[:MOST_EVENT_BYTES], EventRefused(Reason.TOO_LARGE, detail)
+        else:
+            yield offset, line, None

@@ -5,12 +5,11 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterator, Sequence
-from io import StringIO
 from typing import NamedTuple
 
 import numpy as np
 
-from opicflow.connectors.files.csv_rows import parsed
+from opicflow.connectors.files.csv_tables import are_utf_8, whole_rows
 from opicflow.connectors.files.line_blocks import pieces_of
 from opicflow.connectors.files.opening import STDIN, InputRefused
 from opicflow.schemas.arrays import Floats, Ids
@@ -20,7 +19,6 @@ from opicflow.schemas.urls import NotAPage, canonical
 
 _URL_NAMES = ("url", "page", "site", "host", "domain")
 _GRADE_NAME = "grade"
-_MOST_BYTES = 256 << 20
 _MOST_SHOWN = 60
 
 
@@ -91,28 +89,16 @@ def _rows(name: str) -> Iterator[tuple[str, float]]:
 
 def _cells(name: str) -> Iterator[tuple[int, Sequence[str]]]:
     """Yield the cells of every row that is not empty, and the number of the line on which it begins."""
+    number = 1
     try:
-        rows = parsed(StringIO(_content(name).decode("utf-8"), newline=""), ",")
-        number = 1
-        for cells in rows:
-            if any(map(str.strip, cells)):
-                yield number, cells
-            number = 1 + rows.line_num
-    except UnicodeDecodeError as problem:
-        number = 1 + problem.object.count(b"\n", 0, problem.start)
-        raise InputRefused(f"{_shown_name(name)}, line {number}: not UTF-8: write it again") from None
+        for block in whole_rows(_shown_name(name), pieces_of(name), ","):
+            for number, cells in block.rows():
+                if not are_utf_8(cells):
+                    raise InputRefused(f"{_shown_name(name)}, line {number}: not UTF-8: write it again")
+                if any(map(str.strip, cells)):
+                    yield number, cells
     except csv.Error as problem:
-        raise InputRefused(f"{_shown_name(name)}, line {number}: {problem}: write it as CSV") from None
-
-
-def _content(name: str) -> bytes:
-    parts, size = [], 0
-    for piece in pieces_of(name):
-        parts.append(piece)
-        size += len(piece)
-        if size > _MOST_BYTES:
-            raise InputRefused(f"{_shown_name(name)}: more than {_MOST_BYTES >> 20} MB: no file of grades")
-    return b"".join(parts).removeprefix(b"\xef\xbb\xbf")
+        raise InputRefused(f"{_shown_name(name)}, after line {number}: {problem}: write it as CSV") from None
 
 
 def _canonical(text: str) -> str:

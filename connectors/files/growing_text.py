@@ -50,15 +50,15 @@ class GrowingText:
         self.damage = None
         self.next_line()
 
-    def next_line(self) -> tuple[bytes, bool]:
+    def next_line(self, most_bytes: int = MOST_REJECTED_BYTES) -> tuple[bytes, bool]:
         """Pass a line, up to damage at most. Returns its first bytes, and whether it has ended with a line break."""
         kept = b""
         while (end := self.data.find(b"\n", self.at)) < 0:
-            kept += self.data[self.at : self.at + MOST_REJECTED_BYTES - len(kept)]
+            kept += self.data[self.at : self.at + most_bytes - len(kept)]
             self.at = len(self.data)
             if not self.grow():
                 return kept, False
-        kept += self.data[self.at : min(end + 1, self.at + MOST_REJECTED_BYTES - len(kept))]
+        kept += self.data[self.at : min(end + 1, self.at + most_bytes - len(kept))]
         self.at = end + 1
         return kept, True
 

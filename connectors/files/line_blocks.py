@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import orjson
 
+from opicflow.connectors.files.crawlers.dispatch import BOM
 from opicflow.connectors.files.opening import Damage, InputRefused, decompressed, refuse_utf_16
 
 _BLOCK_BYTES = 1 << 20
@@ -15,13 +16,13 @@ MOST_LINE_BYTES = 32 << 20
 
 
 def pieces_of(name: str) -> Generator[bytes, None, None]:
-    """Yield the bytes of a file, decompressed; refuse a damaged one, and UTF-16."""
+    """Yield the bytes of a file, decompressed, without the mark of UTF-8; refuse a damaged one, and UTF-16."""
     for piece in decompressed(name, block_bytes=_BLOCK_BYTES):
         if isinstance(piece, Damage):
             raise InputRefused(f"{name}: {piece.detail}: write it again")
         if piece.offset == 0:
             refuse_utf_16(name, piece.data)
-        yield piece.data
+        yield piece.data.removeprefix(BOM) if piece.offset == 0 else piece.data
 
 
 class LineBlock(NamedTuple):

@@ -19,7 +19,6 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from opicflow.connectors.files.crawlers.dispatch import BOM
 from opicflow.connectors.files.csv_tables import whole_rows
 from opicflow.connectors.files.divided_files import found_paths
 from opicflow.connectors.files.line_blocks import pieces_of, whole_lines
@@ -178,7 +177,6 @@ def _layout(name: str, rank: str, opened: ExitStack) -> RankLayout:
             )
         file = opened.enter_context(open_bytes(name))
         return (read_parquet if first.startswith(b"PAR1") else read_avro)(name, file, rank)
-    first = first.removeprefix(BOM)
     pieces = chain((first,), pieces)
     if first.lstrip().startswith(b"{"):
         return read_json_lines(name, whole_lines(name, pieces), rank)

@@ -6,7 +6,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from statistics import fmean
 from threading import Event
@@ -369,27 +369,18 @@ class FlinkCluster:
         reason = _first_cause("\n".join(map(str, errors))) if isinstance(errors, list) else "it gives no reason"
         raise self._refused(f"it returns {answer.status_code} ({reason}): check what runs there")
 
-    def _reading(self) -> _Reading:
-        return _Reading(self)
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Refuse a response whose structure is not that of Flink."""
+        try:
+            yield
+        except (LookupError, TypeError, ValueError, AttributeError) as problem:
+            raise self._refused(
+                f"its response is not that of Flink 1.19 ({type(problem).__name__} {problem}): check --flink-master"
+            ) from None
 
     def _refused(self, reason: str) -> FlinkRefused:
         return FlinkRefused(f"Flink at {self._shown}: {reason}")
-
-
-class _Reading:
-    """Refuses a response whose structure is not that of Flink."""
-
-    def __init__(self, cluster: FlinkCluster) -> None:
-        self._cluster = cluster
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, problem: BaseException | None, _: object) -> None:
-        if isinstance(problem, (LookupError, TypeError, ValueError, AttributeError)):
-            raise self._cluster._refused(
-                f"its response is not that of Flink 1.19 ({type(problem).__name__} {problem}): check --flink-master"
-            ) from None
 
 
 def address(master: str) -> str:

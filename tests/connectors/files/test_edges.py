@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from opicflow.connectors.files import edges
 from opicflow.connectors.files.edges import EdgeForm, edge_form
 from opicflow.connectors.files.formats import Format, sniff
 from opicflow.connectors.files.log_reader import FileRange, read
+from opicflow.connectors.files.opening import Block, Damage
 from opicflow.pipelines.lab.experiments.edge_lists import web_of_file
 from opicflow.schemas.crawl_events import CrawlEvent, Link, Reason, Reject
 from support.commands import command
@@ -110,3 +112,22 @@ def test_a_row_that_is_no_edge_is_a_reject_and_the_next_is_read(
 )
 def test_most_rows_decide_the_form(head: str, form: EdgeForm) -> None:
     assert edge_form(head.encode()) == form
+
+
+def test_lines_that_are_damaged_or_too_long_have_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(edges, "MOST_EVENT_BYTES", 8)
+    blocks = [
+        Block(0, b"\xef\xbb\xbfone\n\ntw"),
+        Damage(10, 0, "broken", 8),
+        Block(11, b"o\neightlet\nnine let"),
+        Block(30, b"ters\nend"),
+    ]
+    found = [(offset, line, problem and problem.reason) for offset, line, problem in edges.lines_of(blocks)]
+    assert found == [
+        (3, b"one", None),
+        (7, b"", None),
+        (8, b"tw", Reason.CORRUPT),
+        (13, b"eightlet", None),
+        (22, b"nine let", Reason.TOO_LARGE),
+        (35, b"end", None),
+    ]
