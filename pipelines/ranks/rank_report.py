@@ -18,7 +18,7 @@ _LEAST_SCORE = 10.0
 """Below this score spam mass is meaningless: one link decides it."""
 
 
-def print_ranks(stored: StoredGraph, ranked: Sequence[Rank], top: int, seconds: float) -> None:
+def print_ranks(stored: StoredGraph, ranked: Sequence[Rank | HarmonicCentrality], top: int, seconds: float) -> None:
     """Print the highest pages by each rank."""
     from opicflow.pipelines.ranks.graph_rows import top_pages
 
@@ -27,12 +27,13 @@ def print_ranks(stored: StoredGraph, ranked: Sequence[Rank], top: int, seconds: 
         if one.name == "spam_mass":
             _print_spam_mass(stored, ranked, top)
             continue
-        print_lines("", f"{_accuracy_of(one)}")
+        print_lines("", _accuracy_of(one))
+        form = "12,.2f" if one.name == "harmonic" else ".9f"
         for row in top_pages(stored, one.values, top):
-            print_lines(f"  {row['rank']:.9f}  {row['url'] or row['page']}")
+            print_lines(f"  {row['rank']:{form}}  {row['url'] or row['page']}")
 
 
-def _print_spam_mass(stored: StoredGraph, ranked: Sequence[Rank], top: int) -> None:
+def _print_spam_mass(stored: StoredGraph, ranked: Sequence[Rank | HarmonicCentrality], top: int) -> None:
     """Print the pages with the most spam mass among those that are important enough for it to mean something."""
     import numpy as np
 
@@ -74,7 +75,7 @@ def print_sites(
     if ranked.rank is not None:
         print_lines(_accuracy_of(ranked.rank))
     if ranked.harmonic is not None:
-        print_lines(f"harmonic: {describe_harmonic(ranked.harmonic, rules.by)}")
+        print_lines(_accuracy_of(ranked.harmonic, rules.by))
     if top:
         heads = "   importance      score" if ranked.rank is not None else ""
         heads += "       harmonic" if ranked.harmonic is not None else ""
@@ -86,41 +87,48 @@ def print_sites(
         print_lines(f"{ranks} {counts}  {row['site']}")
 
 
-def _accuracy_of(one: Rank) -> str:
-    bound = "" if one.error is None else f", at most {one.error:.1e} from the true ranks"
-    left = "" if one.converged else " - NOT CONVERGED: give more --max-iterations, or a larger --tolerance"
-    return f"{one.name}: {counted(one.iterations, 'iteration')}, residual {one.residual:.1e}{bound}{left}"
+def _accuracy_of(one: Rank | HarmonicCentrality, noun: str = "page") -> str:
+    """Return in words how exact a rank is; of harmonic centrality, also the largest distance."""
+    from opicflow.pipelines.ranks.graph.solver import Rank
+
+    if isinstance(one, Rank):
+        bound = "" if one.error is None else f", at most {one.error:.1e} from the true ranks"
+        left = "" if one.converged else " - NOT CONVERGED: give more --max-iterations, or a larger --tolerance"
+        return f"{one.name}: {counted(one.iterations, 'iteration')}, residual {one.residual:.1e}{bound}{left}"
+    if not one.registers:
+        return f"harmonic: exact; largest distance {one.distance:,}"
+    words = f"harmonic: {one.registers:,} registers a {noun}, standard error at most {one.error:.1%}"
+    if one.complete:
+        return f"{words}; largest distance {one.distance:,}"
+    return f"{words}; NOT COMPLETE: only distances up to {one.distance:,} count: give more --max-iterations"
 
 
-def describe_harmonic(found: HarmonicCentrality, noun: str = "page") -> str:
-    """Return in words how exact harmonic centrality is, and the largest distance."""
-    if not found.registers:
-        return f"exact; largest distance {found.distance:,}"
-    words = f"{found.registers:,} registers a {noun}, standard error at most {found.error:.1%}"
-    if found.complete:
-        return f"{words}; largest distance {found.distance:,}"
-    return f"{words}; NOT COMPLETE: only distances up to {found.distance:,} count: give more --max-iterations"
+def ranks_as_json(ranked: Sequence[Rank | HarmonicCentrality]) -> dict[str, object]:
+    """Return how ranks were computed: `ranks`, and `harmonic` for harmonic centrality."""
+    from opicflow.pipelines.ranks.graph.solver import Rank
 
-
-def rank_as_json(one: Rank) -> dict[str, object]:
-    """Return how a rank was computed."""
-    return {
-        "name": one.name,
-        "iterations": one.iterations,
-        "residual": one.residual,
-        "error_bound": one.error,
-        "converged": one.converged,
-    }
-
-
-def harmonic_as_json(found: HarmonicCentrality) -> dict[str, object]:
-    """Return how harmonic centrality was computed."""
-    return {
-        "registers": found.registers,
-        "standard_error": found.error,
-        "distance": found.distance,
-        "complete": found.complete,
-    }
+    found: dict[str, object] = {}
+    ranks = [one for one in ranked if isinstance(one, Rank)]
+    if ranks:
+        found["ranks"] = [
+            {
+                "name": one.name,
+                "iterations": one.iterations,
+                "residual": one.residual,
+                "error_bound": one.error,
+                "converged": one.converged,
+            }
+            for one in ranks
+        ]
+    for one in ranked:
+        if not isinstance(one, Rank):
+            found["harmonic"] = {
+                "registers": one.registers,
+                "standard_error": one.error,
+                "distance": one.distance,
+                "complete": one.complete,
+            }
+    return found
 
 
 def sites_as_json(stored: StoredGraph, how: SiteRankOptions, ranked: SiteRanks, seconds: float) -> dict[str, object]:
@@ -139,11 +147,8 @@ def sites_as_json(stored: StoredGraph, how: SiteRankOptions, ranked: SiteRanks, 
         "addresses": graph.addresses,
         "pages_without_site": graph.pages_without_site,
     }
-    if ranked.rank is not None:
-        summary["ranks"] = [rank_as_json(ranked.rank)]
-    if ranked.harmonic is not None:
-        summary["harmonic"] = harmonic_as_json(ranked.harmonic)
-    return {**summary, "seconds": round(seconds, 3)}
+    computed = [one for one in (ranked.rank, ranked.harmonic) if one is not None]
+    return {**summary, **ranks_as_json(computed), "seconds": round(seconds, 3)}
 
 
 def list_sites(ranked: SiteRanks, most: int | None) -> SiteList:

@@ -13,15 +13,14 @@ import numpy as np
 
 from opicflow.connectors.files.rank_writer import TableRows
 from opicflow.pipelines.ranks.graph.harmonic import (
-    DEFAULT_LOG2,
     HarmonicCentrality,
-    exact_harmonic,
-    hyperball,
-    hyperball_bytes,
+    HarmonicOptions,
+    HarmonicProgress,
+    harmonic_within,
 )
 from opicflow.pipelines.ranks.graph.site_graph import SiteGraph, SiteRules, fold
 from opicflow.pipelines.ranks.graph.solver import Rank, Settings
-from opicflow.pipelines.ranks.graph.store import GraphRefused, StoredGraph
+from opicflow.pipelines.ranks.graph.store import StoredGraph
 from opicflow.schemas.arrays import Floats, Ints
 
 _ROWS_AT_ONCE = 1 << 16
@@ -29,28 +28,17 @@ _BYTES_A_PAGE = 4
 
 
 @dataclass(frozen=True)
-class HarmonicOptions:
-    """How harmonic centrality is estimated: with 2 to the power of `log2_registers` registers, or exactly."""
-
-    log2_registers: int = DEFAULT_LOG2
-    seed: int = 1
-    is_exact: bool = False
-
-
-@dataclass(frozen=True)
 class SiteRankOptions:
     """How sites are made of pages, and how they are ranked.
 
     `settings` are those of importance; None = no importance. `harmonic` None = no harmonic centrality. At least one is
-    computed; harmonic centrality orders the sites if `is_by_harmonic`. `max_iterations` is the largest distance that
-    counts in it.
+    computed; harmonic centrality orders the sites if `is_by_harmonic`.
     """
 
     rules: SiteRules
     settings: Settings | None = field(default_factory=Settings)
     harmonic: HarmonicOptions | None = None
     is_by_harmonic: bool = False
-    max_iterations: int = 1000
     memory_bytes: int = 512 << 20
     work: Path | None = None
     """The folder for the site of each page, if these need more than half of the memory; None = that of the graph."""
@@ -104,7 +92,7 @@ class SiteRanks:
         }
 
 
-class SiteProgress(Protocol):
+class SiteProgress(HarmonicProgress, Protocol):
     """Shows how far the ranks of sites are."""
 
     def show_folding(self, done: int, of: int) -> None:
@@ -112,12 +100,6 @@ class SiteProgress(Protocol):
 
     def show_iterations(self, name: str, iterations: float, residual: float) -> None:
         """Called after each step of importance."""
-
-    def show_search(self, done: int, of: int) -> None:
-        """Called with the sites whose exact harmonic centrality is known, and how many there are."""
-
-    def show_scan(self, radius: int, growing: int) -> None:
-        """Called after each scan for harmonic centrality."""
 
 
 def rank_sites(stored: StoredGraph, options: SiteRankOptions, progress: SiteProgress) -> SiteRanks:
@@ -127,7 +109,10 @@ def rank_sites(stored: StoredGraph, options: SiteRankOptions, progress: SiteProg
             graph = fold(stored, options.rules, Path(folder), progress.show_folding)
     else:
         graph = fold(stored, options.rules, None, progress.show_folding)
-    harmonic = None if options.harmonic is None else _harmonic_of(stored, graph, options.harmonic, options, progress)
+    harmonic = None
+    if options.harmonic is not None:
+        links, noun = graph.links(stored.path), options.rules.by
+        harmonic = harmonic_within(links, noun, options.harmonic, options.memory_bytes, progress)
     rank = (
         None
         if options.settings is None
@@ -138,21 +123,6 @@ def rank_sites(stored: StoredGraph, options: SiteRankOptions, progress: SiteProg
         raise ValueError("sites are ordered by a rank that is not computed")
     names = graph.numbering.names()
     return SiteRanks(graph, rank, harmonic, names, _ordered(np.asarray(ordering.values), names))
-
-
-def _harmonic_of(
-    stored: StoredGraph, graph: SiteGraph, how: HarmonicOptions, options: SiteRankOptions, progress: SiteProgress
-) -> HarmonicCentrality:
-    links = graph.links(stored.path)
-    if how.is_exact:
-        return exact_harmonic(links, lambda done: progress.show_search(done, graph.sites))
-    needed = hyperball_bytes(graph.sites, how.log2_registers)
-    if needed > options.memory_bytes:
-        raise GraphRefused(
-            f"{stored.path}: 2^{how.log2_registers} registers of {graph.sites:,} {options.rules.by}s take "
-            f"{needed >> 20:,} MB: give more --memory, or fewer --registers"
-        )
-    return hyperball(links, how.log2_registers, how.seed, options.max_iterations, progress.show_scan)
 
 
 def _ordered(values: Floats, names: list[str]) -> Ints:

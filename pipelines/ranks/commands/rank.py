@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,21 +26,14 @@ from opicflow.pipelines.ranks.graph_options import (
     size_of,
     warn_without_links,
 )
-from opicflow.pipelines.ranks.rank_report import (
-    describe_harmonic,
-    harmonic_as_json,
-    list_sites,
-    print_ranks,
-    print_sites,
-    rank_as_json,
-    sites_as_json,
-)
+from opicflow.pipelines.ranks.rank_report import list_sites, print_ranks, print_sites, ranks_as_json, sites_as_json
 
 if TYPE_CHECKING:
-    from opicflow.pipelines.ranks.graph.harmonic import HarmonicCentrality
+    from opicflow.pipelines.ranks.graph.harmonic import HarmonicCentrality, HarmonicOptions
+    from opicflow.pipelines.ranks.graph.solver import Rank
     from opicflow.pipelines.ranks.graph.store import StoredGraph
     from opicflow.pipelines.ranks.graph_ranks import RankOptions
-    from opicflow.pipelines.ranks.site_ranks import HarmonicOptions, SiteRankOptions
+    from opicflow.pipelines.ranks.site_ranks import SiteRankOptions
 
 EXAMPLES = """examples:
   opicflow rank crawl.jsonl                                              PageRank of all pages
@@ -118,14 +111,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Compute ranks of a graph, or of the graph of logs."""
     _check_measure(options)
-    if options.measure == "harmonic" and options.by == "page":
-        return _run_harmonic(options)
     begun = time.perf_counter()
     how = _rank_options(options)
     _check_output(options)
     if options.by == "page":
         _check_pages(options, how)
-        announce_compilation(options.quiet, "pipelines.ranks.graph.scans")
+        kernels = "harmonic" if options.measure == "harmonic" else "scans"
+        announce_compilation(options.quiet, f"pipelines.ranks.graph.{kernels}")
         with _graph_of(options) as stored:
             _rank_pages(options, how, stored, begun)
     else:
@@ -138,30 +130,32 @@ def run(options: argparse.Namespace) -> int:
 
 def _rank_pages(options: argparse.Namespace, how: RankOptions, stored: StoredGraph, begun: float) -> None:
     from opicflow.connectors.files.rank_writer import write_ranks
+    from opicflow.pipelines.ranks.graph.harmonic import harmonic_within
     from opicflow.pipelines.ranks.graph_ranks import Ranker
     from opicflow.pipelines.ranks.graph_rows import top_pages, value_rows
 
     with closing(_RankDisplay(options)) as display:
-        ranker = Ranker(stored, how, display.show_iterations)
-        ranked = ranker.ranks()
+        ranked: Sequence[Rank | HarmonicCentrality]
+        if options.measure == "harmonic":
+            ranker, harmonic = None, _harmonic_options(options)
+            ranked = [harmonic_within(stored, "page", harmonic, how.memory_bytes, display)]
+        else:
+            ranker = Ranker(stored, how, display.show_iterations)
+            ranked = ranker.ranks()
         if options.out is not None:
             write_ranks(options.out, [one.name for one in ranked], value_rows(stored, [one.values for one in ranked]))
-        ranker.clean()
-        seconds = time.perf_counter() - begun
-        top = _SHOWN if options.top is None else options.top
-        if options.json:
-            summary = {
-                "pages": stored.pages,
-                "links": stored.links,
-                "ranks": [rank_as_json(one) for one in ranked],
-                "seconds": round(seconds, 3),
-            }
-            tops = {one.name: top_pages(stored, one.values, top) for one in ranked}
-            print(json.dumps({**summary, "top": tops}, indent=2))
-        else:
-            print_ranks(stored, ranked, top, seconds)
-            if options.out is not None:
-                print_lines(f"written: {options.out}, {counted(stored.pages, 'page')}")
+        if ranker is not None:
+            ranker.clean()
+    seconds = time.perf_counter() - begun
+    top = _SHOWN if options.top is None else options.top
+    if options.json:
+        computed = {"pages": stored.pages, "links": stored.links, **ranks_as_json(ranked)}
+        tops = {one.name: top_pages(stored, one.values, top) for one in ranked}
+        print(json.dumps({**computed, "seconds": round(seconds, 3), "top": tops}, indent=2))
+        return
+    print_ranks(stored, ranked, top, seconds)
+    if options.out is not None:
+        print_lines(f"written: {options.out}, {counted(stored.pages, 'page')}")
 
 
 def _rank_sites(options: argparse.Namespace, how: SiteRankOptions, stored: StoredGraph, begun: float) -> None:
@@ -248,7 +242,6 @@ def _site_options(options: argparse.Namespace, how: RankOptions) -> SiteRankOpti
         how.settings if _has_importance(options) else None,
         _harmonic_options(options) if _has_harmonic(options) else None,
         options.measure == "harmonic",
-        options.max_iterations,
         how.memory_bytes,
         options.work,
     )
@@ -265,13 +258,13 @@ def _has_harmonic(options: argparse.Namespace) -> bool:
 
 
 def _harmonic_options(options: argparse.Namespace) -> HarmonicOptions:
-    from opicflow.pipelines.ranks.graph.harmonic import DEFAULT_LOG2
-    from opicflow.pipelines.ranks.site_ranks import HarmonicOptions
+    from opicflow.pipelines.ranks.graph.harmonic import DEFAULT_LOG2, HarmonicOptions
 
     return HarmonicOptions(
         DEFAULT_LOG2 if options.registers is None else options.registers,
         1 if options.seed is None else options.seed,
         options.exact,
+        options.max_iterations,
     )
 
 
@@ -408,53 +401,3 @@ def _check_measure(options: argparse.Namespace) -> None:
     for name in ("registers", "seed", "exact"):
         if getattr(options, name) not in (None, False) and not _has_harmonic(options):
             raise InputRefused(f"--{name}: it is for harmonic centrality: give --measure harmonic too")
-
-
-def _run_harmonic(options: argparse.Namespace) -> int:
-    """Compute the harmonic centrality of a graph, or of the graph of logs."""
-    from opicflow.connectors.files.rank_writer import write_ranks
-    from opicflow.pipelines.ranks.graph_rows import top_pages, value_rows
-
-    begun = time.perf_counter()
-    _check_output(options)
-    announce_compilation(options.quiet, "pipelines.ranks.graph.harmonic")
-    with _graph_of(options) as stored:
-        found = _harmonic_of(stored, options)
-        if options.out is not None:
-            write_ranks(options.out, ["harmonic"], value_rows(stored, [found.values]))
-        seconds = time.perf_counter() - begun
-        top = top_pages(stored, found.values, _SHOWN if options.top is None else options.top)
-        if options.json:
-            summary = {
-                "pages": stored.pages,
-                "links": stored.links,
-                "harmonic": harmonic_as_json(found),
-                "seconds": round(seconds, 3),
-                "top": {"harmonic": top},
-            }
-            print(json.dumps(summary, indent=2))
-            return 0
-        print_lines(f"{counted(stored.pages, 'page')}, {counted(stored.links, 'link')}, {seconds:,.1f} s")
-        print_lines("", f"harmonic: {describe_harmonic(found)}")
-        for row in top:
-            print_lines(f"  {row['rank']:>12,.2f}  {row['url'] or row['page']}")
-        if options.out is not None:
-            print_lines(f"written: {options.out}, {counted(stored.pages, 'page')}")
-    return 0
-
-
-def _harmonic_of(stored: StoredGraph, options: argparse.Namespace) -> HarmonicCentrality:
-    from opicflow.pipelines.ranks.graph.harmonic import exact_harmonic, hyperball, hyperball_bytes
-
-    how = _harmonic_options(options)
-    with closing(_RankDisplay(options)) as display:
-        if how.is_exact:
-            return exact_harmonic(stored, lambda done: display.show_search(done, stored.pages))
-        memory, needed = size_of(options.memory), hyperball_bytes(stored.pages, how.log2_registers)
-        if needed > memory:
-            raise InputRefused(
-                f"{stored.path}: 2^{how.log2_registers} registers of {stored.pages:,} pages take {needed >> 20:,} MB: "
-                "give more --memory, or fewer --registers"
-            )
-        stored.hold(memory - needed)
-        return hyperball(stored, how.log2_registers, how.seed, options.max_iterations, display.show_scan)

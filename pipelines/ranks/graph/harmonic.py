@@ -67,6 +67,8 @@ class ScannedLinks(Protocol):
 
     def blocks(self, slice_: int, ranges: tuple[int, int] | None = None) -> Iterator[LinkBlock]: ...
 
+    def hold(self, most_bytes: int) -> None: ...
+
 
 class LinksInMemory:
     """The links of a graph in memory, as one slice with one block. `ids` are the page ids, `path` is for messages."""
@@ -95,6 +97,32 @@ class LinksInMemory:
         """Return all links, in one block."""
         yield self._block
 
+    def hold(self, most_bytes: int) -> None:
+        """Do nothing: all links are in memory."""
+
+
+@dataclass(frozen=True)
+class HarmonicOptions:
+    """How harmonic centrality is estimated: with 2 to the power of `log2_registers` registers, or exactly.
+
+    `most_distance` is the largest distance that counts in an estimate.
+    """
+
+    log2_registers: int = DEFAULT_LOG2
+    seed: int = 1
+    is_exact: bool = False
+    most_distance: int = 1000
+
+
+class HarmonicProgress(Protocol):
+    """Shows how far harmonic centrality is."""
+
+    def show_search(self, done: int, of: int) -> None:
+        """Called with the pages whose exact value is known, and how many there are."""
+
+    def show_scan(self, radius: int, growing: int) -> None:
+        """Called after each scan for an estimate."""
+
 
 @dataclass(frozen=True, eq=False)
 class HarmonicCentrality:
@@ -111,6 +139,23 @@ class HarmonicCentrality:
     error: float
     distance: int
     complete: bool
+    name = "harmonic"
+
+
+def harmonic_within(
+    graph: ScannedLinks, noun: str, how: HarmonicOptions, memory_bytes: int, progress: HarmonicProgress
+) -> HarmonicCentrality:
+    """Compute the harmonic centrality of all vertices of a graph, which `noun` names, within this memory."""
+    if how.is_exact:
+        return exact_harmonic(graph, lambda done: progress.show_search(done, graph.pages))
+    needed = hyperball_bytes(graph.pages, how.log2_registers)
+    if needed > memory_bytes:
+        raise GraphRefused(
+            f"{graph.path}: 2^{how.log2_registers} registers of {graph.pages:,} {noun}s take {needed >> 20:,} MB: "
+            "give more --memory, or fewer --registers"
+        )
+    graph.hold(memory_bytes - needed)
+    return hyperball(graph, how.log2_registers, how.seed, how.most_distance, progress.show_scan)
 
 
 def relative_error(log2_registers: int) -> float:
@@ -205,14 +250,6 @@ def first_registers(ids: Ids, log2_registers: int, seed: int) -> Bytes:
     lowest = rest & (~rest + np.uint64(1))
     registers[np.arange(len(ids)), at] = np.frexp(lowest.astype(np.float64))[1]  # trailing zeros, plus 1
     return registers
-
-
-def sizes_of(registers: Bytes) -> Floats:
-    """Return the estimated size of the ball of each row of registers."""
-    sizes, values, grown = np.zeros(len(registers)), np.zeros(len(registers)), np.ones(len(registers), np.bool_)
-    estimator = _estimator(registers.shape[1].bit_length() - 1)
-    _measure(np.zeros_like(registers), registers, 2, 1 << 62, *estimator, sizes, values, grown)
-    return sizes
 
 
 def _hashes(ids: Ids, seed: int) -> Ids:
