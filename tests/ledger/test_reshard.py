@@ -40,7 +40,7 @@ from support.crawls import Crawl as WebCrawl
 from support.ranges import any_ranges
 from support.shards import Faults, Shards
 from support.strategies import Log, Row, configs, entries_of, logs
-from support.thorough import crossed, examples
+from support.thorough import crossed, examples, thorough
 from support.written_crawls import DAY, T0, Crawl
 
 
@@ -122,9 +122,10 @@ def test_any_log_in_any_shards(data: st.DataObject, shards: int, others: int, se
     check_same(old, list(reshard(old, ranges)), ranges)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("history", "shards", "others"), crossed(sorted(HISTORIES), [1, 4], [1, 3, 8]))
 def test_a_crawl_goes_on_in_other_shards(history: str, shards: int, others: int) -> None:
-    web = power_law_web(400, 1)
+    web = power_law_web(thorough(150, 400), 1)
     config = LedgerConfig(HISTORIES[history](), remember_links=history == "certified")
     world = Shards(config, shards, 1, Faults())
     crawl = WebCrawl(world, web, "random", 1).run(3)

@@ -91,10 +91,11 @@ def test_a_topic_that_was_made_again_is_read_from_its_beginning(
     if is_longer:
         wait_for("the broker is missed", lambda: source.view().live.problem, 20)
     cluster.make("importance", 1)
-    publish(cluster, "importance", *(page(50 + n, 0.5 / (1 + n)) for n in range(20 if is_longer else 2)))
+    count = 20 if is_longer else 2
+    publish(cluster, "importance", *(page(50 + n, 0.5 / (1 + n)) for n in range(count)))
     cluster.answers = True
-    wait_for("it is read again from its beginning", lambda: first(source)[:2] == [url(50), url(51)], 20)
-    assert len(source.view().table) == (20 if is_longer else 2)
+    wait_for("it is read again", lambda: len(source.view().table) == count and url(50) in first(source), 20)
+    assert first(source)[:2] == [url(50), url(51)]
 
 
 def test_few_pages_are_kept_and_all_are_read_again_when_few_are_among_the_first(
