@@ -148,6 +148,7 @@ def check_any_order(config: LedgerConfig, log: list[Visit], order: list[Visit]) 
         assert sum(abs(ranks[0][page] - ranks[1][page]) for page in known) <= one.certificate + other.certificate
 
 
+@pytest.mark.thorough
 @CONFIGS
 def test_visits_in_any_order_lead_to_the_same_pages(config: LedgerConfig) -> None:
     @settings(max_examples=thorough(60, 1000))
