@@ -151,7 +151,7 @@ def check_any_order(config: LedgerConfig, log: list[Visit], order: list[Visit]) 
 @pytest.mark.thorough
 @CONFIGS
 def test_visits_in_any_order_lead_to_the_same_pages(config: LedgerConfig) -> None:
-    @settings(max_examples=thorough(60, 1000))
+    @settings(max_examples=thorough(30, 1000))
     @given(crawls.flatmap(lambda log: st.tuples(st.just(log), st.permutations(log))))
     def check(case: tuple[list[Visit], list[Visit]]) -> None:
         check_any_order(config, *case)
