@@ -51,6 +51,8 @@ METRICS = {
     "unsettled_shard_1": 0.0,
     "certificate_per_million_shard_0": 50.0,
     "certificate_per_million_shard_1": 80.0,
+    "pages_off_shard_0": 3.0,
+    "pages_off_shard_1": 1200.0,
     "events_read": 7.0,
     "lag_crawl-events_0": 3.0,
     "lag_crawl-events_1": 4.0,
@@ -120,6 +122,7 @@ def test_the_status_says_how_evenly_pages_are_spread(stream: Stream) -> None:
     assert note in "\n".join(lines)
     assert "settled      no, in 1 of 2 shards: while pages are visited again, its errors fall" in lines
     assert "certificate  all errors of importance together are at most 8e-05" in lines
+    assert "pages off    1,203 pages have moved by more than a hundredth since they were published" in lines
 
 
 def test_the_status_shows_a_row_for_each_shard_on_request(stream: Stream) -> None:
