@@ -29,6 +29,7 @@ from opicflow.pipelines.ledger import (
     TickEntry,
 )
 from opicflow.pipelines.ledger.pages.announcements import IN_USE
+from opicflow.pipelines.ledger.pages.layout import UNSETTLED_RECORD
 from opicflow.pipelines.ledger.pages.refresh_rows import rows_of
 from opicflow.pipelines.ledger.shards.reshard import ReshardRefused, exchange, reshard
 from opicflow.pipelines.ledger.shards.whole_web import divided
@@ -45,7 +46,7 @@ from support.written_crawls import DAY, T0, Crawl
 
 
 def run(config: LedgerConfig, steps: Log, ranges: ShardRanges) -> list[Ledger]:
-    """Shards that have applied a log, and all that they have sealed for each other."""
+    """Shards that have applied a log, and all that they have sealed for each other, and published some pages."""
     ledgers = [Ledger(config, shard, ranges) for shard in range(ranges.count)]
     sealed = []
     for shard, ledger in enumerate(ledgers):
@@ -54,6 +55,8 @@ def run(config: LedgerConfig, steps: Log, ranges: ShardRanges) -> list[Ledger]:
     for other, entry in sealed:
         ledgers[other].apply(entry)
     exchange(ledgers)
+    for ledger in ledgers:
+        ledger.publish_movers(3, 0.1)
     return ledgers
 
 
@@ -81,6 +84,8 @@ def pages_of(ledgers: list[Ledger]) -> dict[int, tuple[object, ...]]:
                 bytes(text[starts[row] : starts[row + 1]]),
                 list(zip(links[first:last].tolist(), weights[first:last].tolist(), strict=True)),
                 [int(kept[name]) for name in ("visits", "aside", "theta", "last_visit_ms", "class_", "outcome")],
+                [float(kept["published_importance"]), float(kept["published_score"])],
+                bool(kept["flags"] & UNSETTLED_RECORD),
                 rows_of(table, slots[row : row + 1]).tobytes(),
                 ledger.quality(page),
             )
