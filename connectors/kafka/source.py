@@ -71,6 +71,7 @@ class PartitionReader:
     def read(self, poll: Poll, start: Callable[[], int]) -> Iterator[MessageBatch]:
         """Yield batches from offset `start()` on, unless the poll is outdated or all that it requests was read."""
         partition, (sent_at, end) = number_of(poll[0]), poll[1]
+        _set_gauge("read_second", self._topic.partition(partition), int(wall_seconds()))
         last = self._last.setdefault(partition, _LastRead())
         if last.is_after(sent_at):
             return
@@ -131,6 +132,7 @@ def _read_until_deadline(
         while records_left > 0:
             parts, end = consumer.next(at, NO_END, _WAIT_MS if at < wanted_end else _POLL_MS)
             _metrics.gauge("opicflow", f"lag_{input_range.topic}_{input_range.partition}").set(consumer.lag(end))
+            _set_gauge("read_to", input_range, end)
             held += parts
             records_left -= sum(map(len, parts))
             now, has_found = time.monotonic(), end > at or bool(parts)
@@ -157,6 +159,11 @@ def _answers(input_range: PartitionRange) -> bool:
         return False
     check_topic(input_range.topic, input_range.topic_id, found and found[0], _START_AGAIN)
     return True
+
+
+def _set_gauge(name: str, of: PartitionRange, value: int) -> None:
+    """Set a gauge of a partition. It is named by the id of the topic: a new topic of the same name has other gauges."""
+    _metrics.gauge("opicflow", f"{name}_{of.topic_id}_{of.partition}").set(value)
 
 
 # -- consumers of a run ------------------------------------------------------------------------------------------------

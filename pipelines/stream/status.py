@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,27 +12,38 @@ from opicflow.schemas.dates import iso_time
 
 if TYPE_CHECKING:
     from opicflow.connectors.flink.rest import Checkpoints, JobDetails
+    from opicflow.connectors.kafka.partitions import PartitionRange
 
 LONG_WAIT_SECONDS = 60.0
-"""A checkpoint takes seconds: after so many, a worker hangs, or waits for brokers or storage."""
+"""A checkpoint, and a poll of every partition, take seconds: after so many, a worker hangs, or waits for brokers or
+storage."""
 _TROUBLES_SHOWN = 3
 
 
 @dataclass(frozen=True)
 class StreamStatus:
-    """A job, its checkpoints and metrics, and why its brokers do not answer: empty if they do, None if not known."""
+    """A job, its checkpoints and metrics, and why its brokers do not answer: empty if they do, None if not known.
+
+    `logs` are the partitions that the job reads, as the brokers have them now; None: not known.
+    """
 
     details: JobDetails
     checkpoints: Checkpoints
     metrics: Mapping[str, float]
     broker_problem: str | None = None
+    logs: Sequence[PartitionRange] | None = None
+
+    @property
+    def counted_ms(self) -> int:
+        """The time of the oldest metrics: Flink shows the last ones that a worker reported. 0 if they have none."""
+        return int(1000 * min(self._beginning_with("read_second_").values(), default=0))
 
     @property
     def silent_since_ms(self) -> int:
         """Since when a worker does not answer, so that all counts are of that time; 0 if all answer."""
-        since = self.checkpoints.waiting_since_ms
-        is_long = self.details.now_ms - since > 1000 * LONG_WAIT_SECONDS
-        return since if since and is_long else 0
+        now_ms, long_ms = self.details.now_ms, 1000 * LONG_WAIT_SECONDS
+        since = [at for at in (self.checkpoints.waiting_since_ms, self.counted_ms) if at and now_ms - at > long_ms]
+        return min(since, default=0)
 
     def values(self) -> dict[str, object]:
         """Return all values, for JSON."""
@@ -57,6 +69,7 @@ class StreamStatus:
             },
             "lag": None if self.broker_problem or self.silent_since_ms else self.lags(),
             "loads": [load._asdict() for load in self._loads()],
+            "counted_at": iso_time(self.counted_ms) if self.counted_ms else None,
             "metrics": dict(self.metrics),
         }
 
@@ -72,7 +85,7 @@ class StreamStatus:
             yield f"trouble      {iso_time(one.at_ms)}: {one.cause}"
         if self.silent_since_ms:
             at = iso_time(self.silent_since_ms)
-            yield f"trouble      {at}: since then a checkpoint waits for a worker; all counts are of that time"
+            yield f"trouble      {at}: since then a worker does not answer; all counts are of that time"
         if self.broker_problem:
             yield f"trouble      {self.broker_problem}"
 
@@ -88,6 +101,13 @@ class StreamStatus:
         else:
             for topic, lag in sorted(self.lags().items()):
                 yield "lag", f"{topic}: {lag:,} records"
+        if not self.metrics:
+            yield "counts", "not known: no worker has reported since the tasks started"
+            return
+        if self.counted_ms:
+            age = max(self.details.now_ms - self.counted_ms, 0) / 1000
+            lost = "" if self.details.runs else ", before the tasks ended"
+            yield "counts", f"of {iso_time(self.counted_ms)}, {age:,.0f} s ago{lost}"
         for name in ("visits", "transfers", "pages"):
             yield name, f"{self.in_all_shards(name):,}"
         yield "since start", self._since_the_start()
@@ -152,21 +172,29 @@ class StreamStatus:
         return [Load(shard, *(int(column.get(shard, 0)) for column in columns)) for shard in sorted(columns[0])]
 
     def lags(self) -> dict[str, int]:
-        """Return the records of each topic that are not read yet."""
-        lags: dict[str, int] = {}
-        for name, value in self.metrics.items():
-            if name.startswith("lag_"):
-                topic = name.removeprefix("lag_").rpartition("_")[0]
-                lags[topic] = lags.get(topic, 0) + int(value)
-        return lags
+        """Return the records of each topic that are not read yet: by the ends that the brokers have, if known.
+
+        A partition that no worker has read yet counts as a whole. Otherwise the lags are those of the last reads.
+        """
+        lags: Counter[str] = Counter()
+        if self.logs is None:
+            for name, value in self._beginning_with("lag_").items():
+                lags[name.rpartition("_")[0]] += int(value)
+        for log in self.logs or ():
+            read_to = int(self.metrics.get(f"read_to_{log.topic_id}_{log.partition}", 0))
+            lags[log.topic] += max(log.end - max(read_to, log.start), 0)
+        return dict(lags)
 
     def count(self, name: str) -> int:
         """Return a metric of the whole stream; 0 if there is none."""
         return int(self.metrics.get(name, 0))
 
     def _of_shards(self, name: str) -> dict[int, float]:
-        start = f"{name}_shard_"
-        return {int(one.removeprefix(start)): value for one, value in self.metrics.items() if one.startswith(start)}
+        return {int(shard): value for shard, value in self._beginning_with(f"{name}_shard_").items()}
+
+    def _beginning_with(self, start: str) -> dict[str, float]:
+        """Return the metrics whose names begin so, by the rest of their names."""
+        return {name.removeprefix(start): value for name, value in self.metrics.items() if name.startswith(start)}
 
     def in_all_shards(self, name: str) -> int:
         """Return the sum of a metric over all shards."""

@@ -26,8 +26,9 @@ from opicflow.connectors.flink.rest import (
     Trouble,
     Vertex,
 )
-from opicflow.connectors.kafka import connection
-from opicflow.connectors.kafka.connection import KafkaRefused
+from opicflow.connectors.kafka import connection, partitions
+from opicflow.connectors.kafka.connection import Connection, KafkaRefused
+from opicflow.connectors.kafka.partitions import PartitionRange
 from opicflow.connectors.kafka.record_reader import STREAMS
 from opicflow.pipelines.cli.commands import stream as cli_stream
 from opicflow.pipelines.cli.main import parse
@@ -173,7 +174,7 @@ def test_a_worker_that_hangs_is_trouble_and_its_earlier_values_are_not_shown_as_
     result = command("stream", "status")
     assert result.code == 2 and result.err.endswith("see its log; Flink replaces one that is killed\n"), result
     assert "lag          not known while a worker does not answer: see the trouble below" in result.out
-    since = "trouble      2025-12-31T23:59:59Z: since then a checkpoint waits for a worker; all counts are of that time"
+    since = "trouble      2025-12-31T23:59:59Z: since then a worker does not answer; all counts are of that time"
     assert result.out.splitlines()[-1] == since
     found = json.loads(command("stream", "status", "--json").out)
     assert (found["lag"], found["checkpoints"]["waiting_since"]) == (None, "2025-12-31T23:59:59Z")
@@ -190,6 +191,70 @@ def test_brokers_that_do_not_answer_are_named_with_exit_code_2(stream: Stream, m
     assert len(result.err.splitlines()) == 1 and "its brokers do not answer: start them" in result.err
     found = json.loads(command("stream", "status", "--brokers", NOBODY, "--json").out)
     assert NOBODY in found["brokers"] and found["lag"] is None
+
+
+def of_brokers(topic: str, topic_id: str, *ends: int, start: int = 0) -> list[PartitionRange]:
+    return [
+        PartitionRange(f"kafka/{topic_id}/{number}", Connection(NOBODY), topic, topic_id, number, start, end)
+        for number, end in enumerate(ends)
+    ]
+
+
+@pytest.fixture
+def on_brokers(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[PartitionRange]]:
+    """The topics that the brokers have, by their names."""
+    found = {"crawl-events": of_brokers("crawl-events", "e1", 10, 20), "policies": of_brokers("policies", "p1", 0)}
+    found["page-ledger"] = of_brokers("page-ledger", "l1", 100, 100, start=40)
+    monkeypatch.setattr(partitions, "resolve", lambda connection, topic: found[topic])
+    return found
+
+
+def test_lags_are_what_the_brokers_have_beyond_what_was_read(
+    stream: Stream, on_brokers: dict[str, list[PartitionRange]]
+) -> None:
+    def lags() -> dict[str, int]:
+        return json.loads("\n".join(status("--brokers", NOBODY, "--json")))["lag"]
+
+    read = {"read_to_e1_0": 10.0, "read_to_e1_1": 17.0, "read_to_l1_0": 100.0, "read_to_l1_1": 100.0}
+    stream.metrics |= read
+    assert lags() == {"crawl-events": 3, "policies": 0, "page-ledger": 0}
+    assert "lag          crawl-events: 3 records" in status("--brokers", NOBODY)
+    on_brokers["crawl-events"] = of_brokers("crawl-events", "e1", 10, 20, 500)
+    assert lags()["crawl-events"] == 3 + 500, "nothing of the new partition was read"
+    on_brokers["crawl-events"] = of_brokers("crawl-events", "e2", 12, 20, 500)
+    assert lags()["crawl-events"] == 532, "the topic was created again: what was read was of another one"
+    on_brokers["page-ledger"] = of_brokers("page-ledger", "l2", 100, 100, start=40)
+    assert lags()["page-ledger"] == 120, "records that were deleted are not counted"
+    on_brokers["page-ledger"] = of_brokers("page-ledger", "l1", 99, 100)
+    assert lags()["page-ledger"] == 0, "what was read since the ends were found"
+
+
+def test_lags_are_those_of_the_logs_that_the_stream_was_started_with(
+    stream: Stream, on_brokers: dict[str, list[PartitionRange]]
+) -> None:
+    on_brokers["page-ledger-6"] = of_brokers("page-ledger-6", "l6", 7)
+    stream.beam_options["opicflowStartedWith"] = json.dumps({"ledger": "page-ledger-6"})
+    assert "lag          page-ledger-6: 7 records" in status("--brokers", NOBODY)
+
+
+def test_counts_have_their_age_and_those_of_a_worker_that_is_paused_are_not_shown_as_present(stream: Stream) -> None:
+    second = stream.now_ms // 1000
+    stream.metrics |= {"read_second_e1_0": second - 7.0, "read_second_l1_1": second - 59.0}
+    assert "counts       of 2026-01-01T00:00:01Z, 59 s ago" in status()
+    stream.metrics["read_second_l1_1"] = second - 61.0
+    result = command("stream", "status")
+    assert result.code == 2 and "lag          not known while a worker does not answer" in result.out, result
+    since = "trouble      2025-12-31T23:59:59Z: since then a worker does not answer; all counts are of that time"
+    assert result.out.splitlines()[-1] == since
+    found = json.loads(command("stream", "status", "--json").out)
+    assert (found["lag"], found["counted_at"]) == (None, "2025-12-31T23:59:59Z")
+    stream.subtasks = {"RUNNING": 1}
+    shown = command("stream", "status").out
+    assert "counts       of 2025-12-31T23:59:59Z, 61 s ago, before the tasks ended" in shown
+    stream.metrics.clear()
+    shown = command("stream", "status").out
+    assert "counts       not known: no worker has reported since the tasks started" in shown
+    assert "visits       0" not in shown
 
 
 def test_brokers_that_the_command_does_not_know_are_not_shown_as_answering(stream: Stream) -> None:

@@ -39,6 +39,7 @@ from opicflow.pipelines.stream.status import StreamStatus
 if TYPE_CHECKING:
     from opicflow.connectors.flink.rest import Job
     from opicflow.connectors.kafka.connection import Connection
+    from opicflow.connectors.kafka.partitions import PartitionRange
     from opicflow.pipelines.stages.log_settings import Origin
     from opicflow.pipelines.stream.snapshot_store import Snapshots
     from opicflow.pipelines.stream.submit import FlinkJob
@@ -413,15 +414,15 @@ def _reshard(options: argparse.Namespace) -> int:
 
 def _status(options: argparse.Namespace) -> int:
     from opicflow.connectors.flink.rest import FlinkRefused
+    from opicflow.pipelines.stream.submit import started_job
 
     job = flink_job_of(options)
     found = job.cluster.find(job.name)
-    status = StreamStatus(
-        job.cluster.details(found.id),
-        job.cluster.checkpoints(found.id),
-        job.cluster.beam_metrics(found.id),
-        _broker_problem(options),
-    )
+    started = started_job(job, found.id).options
+    metrics = job.cluster.beam_metrics(found.id)  # before the ends of the topics: lags are not negative
+    problem, logs = _logs_on_brokers(options, started)
+    details, checkpoints = job.cluster.details(found.id), job.cluster.checkpoints(found.id)
+    status = StreamStatus(details, checkpoints, metrics, problem, logs)
     print_json(options, status.values())
     if not options.json:
         print_lines(*status.lines(with_table=options.shard_table))
@@ -434,15 +435,25 @@ def _status(options: argparse.Namespace) -> int:
     return 0
 
 
-def _broker_problem(options: argparse.Namespace) -> str | None:
-    """Return why the brokers cannot be read from, empty if they can; None if the command does not know them."""
+def _logs_on_brokers(
+    options: argparse.Namespace, started: Mapping[str, object]
+) -> tuple[str | None, list[PartitionRange] | None]:
+    """Return why the brokers cannot be read from, empty if they can, and the partitions of the topics that a job reads.
+
+    None if the command does not know the brokers. `started` are the options that the job was started with.
+    """
     from opicflow.connectors.kafka.connection import KafkaRefused
-    from opicflow.connectors.kafka.partitions import partitions_of_topic
+    from opicflow.connectors.kafka.partitions import resolve
+    from opicflow.connectors.kafka.topics import names
 
     if not (options.brokers or options.properties):
-        return None
+        return None, None
+    given = argparse.Namespace(
+        prefix=options.prefix or started.get("prefix"), ledger=options.ledger or started.get("ledger")
+    )
+    topics = names(given.prefix or "")
     try:
-        partitions_of_topic(connection_of(options), ledger_topic_of(options))
+        read = (topics.crawl_events, topics.policies, ledger_topic_of(given))
+        return "", [one for topic in read for one in resolve(connection_of(options), topic)]
     except KafkaRefused as problem:
-        return str(problem)
-    return ""
+        return str(problem), None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -243,6 +244,26 @@ def test_a_consumer_is_kept_from_read_to_read_until_the_reader_is_closed() -> No
     assert cluster.closed == before + 1
     reading.poll()
     assert len(made) == 2
+
+
+def test_gauges_have_up_to_where_a_topic_was_read_and_when_it_was_polled(monkeypatch: pytest.MonkeyPatch) -> None:
+    gauges: dict[str, int] = {}
+
+    class Metrics:
+        @staticmethod
+        def gauge(namespace: str, name: str) -> SimpleNamespace:
+            return SimpleNamespace(set=lambda value: gauges.update({name: value}))
+
+    now = [100.5]
+    monkeypatch.setattr(module, "_metrics", Metrics)
+    monkeypatch.setattr(module, "wall_seconds", lambda: now[0])
+    reading = Reading(endless(filled([0.0] * 10)))
+    reading.poll_until(10)
+    assert gauges == {"lag_events_0": 0, "read_to_id-1_0": 10, "read_second_id-1_0": 100}
+    for sent_at in (101.0, 1.0):  # it has nothing to read; the poll is outdated
+        now[0] += 7.0
+        assert reading.poll(sent_at, end=10) == []
+        assert gauges["read_second_id-1_0"] == int(now[0]) and gauges["read_to_id-1_0"] == 10
 
 
 def test_a_reader_that_is_closed_leaves_the_consumers_of_others_open() -> None:
