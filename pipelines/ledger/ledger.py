@@ -403,6 +403,7 @@ class Ledger:
         check_policy(entry, self.config.categories, self.is_certified)
         mark = self._marks.get(entry.source, Mark())
         if check_range(entry.source, entry.start, entry.end, mark.position):
+            stated = self._policies.stated
             if entry.start < mark.position:
                 raise EntryRefused(f"{entry.source}: a policy entry overlaps the one before; send it whole")
             change_rules(self._room, entry.damping, entry.class_weights, entry.link_bonus_per_1024)
@@ -413,6 +414,7 @@ class Ledger:
                     self._policies.accept(policy, max(self._times.tick_second, 0), self._planner.refresh_per_day)
                 except PolicyRefused as problem:
                     self._refused.append((policy, str(problem)))
+            self._times.policies_changed |= self._policies.stated is not stated
             self._marks[entry.source] = Mark(entry.end, mark.total)
         return []
 
@@ -427,7 +429,9 @@ class Ledger:
         if times.first_tick_second < 0:
             times.first_tick_second = entry.second
         self._set_window(entry.second)
+        stated = self._policies.stated
         self._policies.expire(entry.second)
+        times.policies_changed |= self._policies.stated is not stated
         self._busy.expire(entry.second)
         self._removal.readmit(entry.second)
         self._removal.drop_gone()

@@ -100,6 +100,8 @@ class Times:
     """The turn clock when visits were last ahead of the transfers of other shards; None if they never were."""
     first_planned_second: int = -1
     """Noted only where the first cycles are short."""
+    policies_changed: bool = False
+    """Whether policies came or ended since the last plan: the next one does not wait for the end of the cycle."""
 
 
 @dataclass

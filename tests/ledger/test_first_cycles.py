@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 
 from opicflow.pipelines.cli.stream_options import default_origin, for_new_logs
-from opicflow.pipelines.ledger import LedgerConfig, RefreshConfig
+from opicflow.pipelines.ledger import LedgerConfig, Plan, RefreshConfig
+from opicflow.schemas.records import Policy
 from support.written_crawls import DAY, T0, Crawl, url_of, with_refresh
 
 STEP = 10
@@ -115,6 +117,67 @@ def test_a_ledger_that_is_restored_goes_on_with_the_same_cycles() -> None:
             assert one.ledger.is_plan_due(second) and not one.ledger.is_plan_due(second - 30)
         assert np.array_equal(crawl.plan().orders.rows, other.plan().orders.rows)
     assert crawl.bytes() == other.bytes()
+
+
+# -- cycles that policies end
+
+
+def planned_at(crawl: Crawl, seconds: Iterable[int]) -> dict[int, Plan]:
+    """Tick at these seconds, and plan when it is due, with no budget of records. Returns the plans by their seconds."""
+    plans = {}
+    for second in seconds:
+        crawl.tick(T0 + DAY + second)
+        if crawl.ledger.is_plan_due(T0 + DAY + second):
+            plans[second] = crawl.ledger.plan(0, 0.01)
+    return plans
+
+
+def read_yesterday(cycle_hours: float) -> Crawl:
+    """Return a crawl of 50 pages that were all read, and planned at second 0."""
+    crawl = Crawl(with_refresh(bandwidth_per_day=500.0, cycle_hours=cycle_hours)).read(range(50), T0)
+    assert list(planned_at(crawl, [0])) == [0]
+    return crawl
+
+
+@pytest.mark.parametrize("given", [1, 59, 60, 1000, 3599])
+def test_a_policy_shows_in_the_schedule_a_minute_after_the_plan_before_at_most(given: int) -> None:
+    crawl = read_yesterday(cycle_hours=1.0)
+    assert not planned_at(crawl, [given])
+    crawl.publish(Policy(url=url_of(7), refresh_interval_seconds=7200.0))
+    due = max(given + 1, 60)
+    plans = planned_at(crawl, [second for second in (given + 1, 59, 60, 61) if second > given])
+    assert list(plans) == [due], "at the next tick, and once"
+    rows = plans[due].publish
+    pages, intervals = plans[due].survey.pages[rows].tolist(), plans[due].schedule.intervals[rows].tolist()
+    assert dict(zip(pages, intervals, strict=True))[crawl.id(7)] == 7200.0, "although no page was visited since"
+    assert list(planned_at(crawl, [due + 3599, due + 3600])) == [due + 3600], "and then hourly again"
+
+
+def test_a_policy_that_ends_or_is_withdrawn_ends_the_cycle_and_a_refused_one_does_not() -> None:
+    pin = Policy(url=url_of(7), refresh_interval_seconds=7200.0, expires_at_ms=1000 * (T0 + DAY + 1800))
+    crawl = read_yesterday(cycle_hours=24.0)
+    crawl.publish(pin)
+    assert list(planned_at(crawl, [59, 60, 200, 1799, 1800, 1900])) == [60, 1800]
+    crawl.publish(replace(pin, expires_at_ms=None))
+    assert list(planned_at(crawl, [2000, 3000])) == [2000]
+    crawl.publish(Policy(url=url_of(7)))
+    assert list(planned_at(crawl, [3001, 4000])) == [3001]
+    assert crawl.publish(Policy(url=url_of(7), refresh_interval_seconds=1.0)).refused
+    assert not planned_at(crawl, [5000])
+
+
+@pytest.mark.parametrize("options", [SOON, {"cycle_hours": 1.0}])
+def test_policies_that_come_all_the_time_do_not_raise_the_bandwidth(options: dict[str, float]) -> None:
+    per_day, hours = 2000.0, 6
+    crawl, orders = Crawl(with_refresh(bandwidth_per_day=per_day, **options)).read(range(1000), T0), 0
+    for second in range(T0 + DAY, T0 + DAY + hours * 3600, 30):
+        if second % 210 < 30:
+            crawl.publish(Policy(url=url_of(second % 50), importance_factor=2.0 + second % 3))
+        crawl.tick(second)
+        if crawl.ledger.is_plan_due(second):
+            orders += len(crawl.plan().orders.rows)
+            crawl = crawl.restored()
+    assert per_day * hours / 24 <= orders + 1 and orders <= per_day * (hours + 1) / 24 + 1
 
 
 def test_logs_of_streams_have_short_first_cycles() -> None:

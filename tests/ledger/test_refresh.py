@@ -32,6 +32,7 @@ from opicflow.pipelines.ledger import (
     TickEntry,
 )
 from opicflow.pipelines.ledger.pages import layout as at
+from opicflow.pipelines.ledger.plan import planner
 from opicflow.pipelines.ledger.plan.planner import Plan
 from opicflow.pipelines.ledger.plan.survey import DECIDED_BY, KNOWN_FROM
 from opicflow.pipelines.refresh.rates import change_rates
@@ -1476,7 +1477,11 @@ def test_a_schedule_too_long_to_be_stored_is_published_once() -> None:
     assert len(crawl.plan().publish) == 0
 
 
-def test_only_schedules_that_moved_are_published_the_most_moved_first() -> None:
+@pytest.mark.parametrize(("least", "budget"), [(5, 0), (0, 5), (0, 0)])  # or a tenth of the pages: 5
+def test_only_schedules_that_moved_are_published_the_most_moved_first(
+    least: int, budget: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planner, "_LEAST_BY_POLICY", least)
     crawl = Crawl(with_refresh(bandwidth_per_day=20.0, discovery_share=0.0)).read(range(50), T0)
     crawl.tick(T0 + DAY)
     first = crawl.plan()
@@ -1485,7 +1490,7 @@ def test_only_schedules_that_moved_are_published_the_most_moved_first() -> None:
     assert len(crawl.plan().publish) == 0
     crawl.publish(Policy(host="host1.example", importance_factor=50.0), Policy(url=url_of(2), importance_factor=1e5))
     before = dict(zip(first.survey.pages.tolist(), first.schedule.intervals.tolist(), strict=True))
-    few = crawl.ledger.plan(5, 0.1)
+    few = crawl.ledger.plan(budget, 0.1)
     pages = few.survey.pages[few.publish].tolist()
     assert len(pages) == 5
     moves = {

@@ -876,7 +876,7 @@ SAYINGS: dict[str, Callable[[Forgery], None]] = {
     "a peer is missing": lambda f: f.state["peers"].pop(),
     **{
         f"{key} is {value!r}": say("state", "times", key, value=value)
-        for key in ("tick_second", "sweep_second", "sweep_rate_sum", "days")
+        for key in ("tick_second", "sweep_second", "sweep_rate_sum", "days", "policies_changed")
         for value in (
             None,
             -2,

@@ -30,6 +30,10 @@ from opicflow.schemas.ranking import highest
 from opicflow.schemas.records import Policy
 
 _ROUNDING = 1e-6  # of a fetch
+_POLICY_SECONDS, _POLICY_PAGES = 60, 1_000_000
+"""Policies have an effect a minute after the plan before; two minutes after it from a million pages on, and so on."""
+_LEAST_BY_POLICY, _PART_BY_POLICY = 10_000, 10
+"""A plan after new policies may publish as many schedules that moved, or a tenth of all, whatever the budget is."""
 _MOST_U32 = (1 << 32) - 1
 
 LEAST_PACE = 100.0
@@ -133,9 +137,12 @@ class Planner:
     # -- cycles ----------------------------------------------------------------------------------------------------
 
     def is_due(self, second: int) -> bool:
-        """Whether the last cycle is over."""
+        """Whether the last cycle is over. New policies end it: it lasts for a minute, or longer with many pages."""
         planned = self._times.planned_second
-        return planned < 0 or second - planned >= self._cycle_seconds(planned)
+        seconds = self._cycle_seconds(planned)
+        if self._times.policies_changed:
+            seconds = min(_POLICY_SECONDS * (1 + int(self._room.book.counts[0].pages) // _POLICY_PAGES), seconds)
+        return planned < 0 or second - planned >= seconds
 
     def _cycle_seconds(self, second: int) -> int:
         """The length of a cycle that begins at a second."""
@@ -224,6 +231,9 @@ class Planner:
         overdrawn = min(both - len(orders.rows), 0.0)  # by requested pages
         credits.discovery = discovery % 1.0
         credits.refresh = (overdrawn or both % 1.0) - credits.discovery  # parts of a fetch are for the next cycle
+        if times.policies_changed:
+            most_moved = max(most_moved, _LEAST_BY_POLICY, len(surveyed) // _PART_BY_POLICY)
+            times.policies_changed = False
         publish = self._to_publish(surveyed, schedule, most_moved, least_move)
         rows = self._room.give_refresh_rows(surveyed.slots[orders.rows])
         table = self._room.table

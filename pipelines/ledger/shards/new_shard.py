@@ -351,6 +351,7 @@ class NewShard:
             first_tick_second=_earliest(one.first_tick_second for one in times),
             planned_second=min(one.planned_second for one in times),
             first_planned_second=_earliest(one.first_planned_second for one in times),
+            policies_changed=any(one.policies_changed for one in times),
             visits_by=[(second, self._divided["visits"])] if second >= 0 else [],
             ahead_theta=max(ahead, key=lambda theta: (theta - start) % (1 << 64), default=None),
         )

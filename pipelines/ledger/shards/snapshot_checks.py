@@ -229,6 +229,8 @@ def _is_stored_gossip(gossip: object, shards: int, is_certified: bool) -> bool:
 def _times_problem(times: object) -> str:
     if type(times) is not dict or set(times) != _TIMES:
         return "its times have other parts"
+    if type(times["policies_changed"]) is not bool:
+        return "whether policies changed is not said"
     if not is_whole(times["sweep_received"], 0, MOST_CASH):
         return "the cash received is out of bounds"
     readings, ahead = times["visits_by"], times["ahead_theta"]
