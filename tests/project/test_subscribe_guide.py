@@ -123,5 +123,5 @@ def test_keys_recognise_copies_as_the_table_says(topics: LocalKafka) -> None:
     assert all(key == record["url"] for key, record in of("refresh-schedule", "RefreshSchedule"))
     assert all(key == record["url"] for key, record in of("crawl-orders", "CrawlOrder"))
     rejects = of("rejects", "Reject")
-    assert len(rejects) == 11
+    assert len(dict(rejects)) == 11
     assert [key for key, _ in rejects] == [f"{record['source']}:{record['offset']}" for _, record in rejects]
