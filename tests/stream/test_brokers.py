@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -27,13 +26,10 @@ from support.chaos import events_with_faults
 from support.local_stream import NEARLY_EXACT, LocalStream
 from support.logs import WebLog, url
 from support.services import LocalCluster, raw_records, running_cluster
-from support.waiting import Pending
 
 MINUTES = float(os.environ.get("OPICFLOW_SOAK_MINUTES", "30"))
 FAULTS = ("broker", "leaders", "paused_broker", "slow_broker", "tasks", "worker")
 PAGES, PER_SECOND = 2000, 60.0
-LEAST_MOVE = 0.01
-"""A page is published again when its score has moved by this share."""
 
 
 @pytest.fixture
@@ -62,20 +58,7 @@ def test_nothing_is_lost_and_topics_are_right_when_any_one_of_them_goes(
     urls = list(exact)
     expected, kept = np.array(list(exact.values())), ledgers.importance(urls)
     assert np.abs(kept - expected).sum() <= NEARLY_EXACT
-
-    def right() -> Any:
-        newest = stream.newest_importance()
-        off = np.abs(np.array([newest.get(page, 0.0) for page in urls]) / kept - 1.0)
-        wrong, worst = int((off > 1.1 * LEAST_MOVE).sum()), int(off.argmax())
-        said = f"{wrong} pages off, {urls[worst]} by {off[worst]:.2g} of {kept[worst]:.4g}"
-        return (set(newest) == set(urls) and not wrong) or Pending(said)
-
-    try:
-        stream.wait_for("the newest record of every page is right", right, limit_seconds=120.0)
-    except AssertionError as problem:
-        (worst,) = re.findall(r"pages off, (\S+) by", str(problem))
-        print(*stream.history_of(worst), sep="\n")
-        raise
+    stream.wait_for_truth(ledgers, urls)
     stream.cancel()
 
 

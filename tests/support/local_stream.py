@@ -33,12 +33,11 @@ from opicflow.pipelines.stream.origin import new_page_ids, reserve_logs
 from opicflow.pipelines.stream.prove import Proof, prove
 from opicflow.pipelines.stream.snapshot_store import Snapshots
 from opicflow.schemas.crawl_events import CrawlEvent, Reject
-from opicflow.schemas.framing import Decoder
 from support.commands import CommandResult, command
 from support.logs import json_line
 from support.paths import TOP
 from support.ranges import any_ranges
-from support.services import LocalCluster, raw_records
+from support.services import LocalCluster
 from support.waiting import PATIENCE_SECONDS, Pending, wait_for
 
 NEARLY_EXACT = 2e-4
@@ -228,20 +227,6 @@ class LocalStream:
         """The number of records in crawl-events. After a crash of the broker some may be duplicates."""
         return sum(one.end for one in resolve(self.connection, f"{self.prefix}crawl-events"))
 
-    def newest_importance(self) -> dict[str, float]:
-        """Return the importance of each page as its newest record in the topic has it."""
-        newest = {one.key: one.record for one in records(self.connection, "importance", prefix=self.prefix)}
-        return {record.url: record.importance for record in newest.values() if record is not None}
-
-    def history_of(self, url: str) -> list[tuple[int, int, float]]:
-        """Return the offset, the time and the importance of each record of a page, late ones too."""
-        decoder = Decoder("Importance")
-        return [
-            (one.offset, one.timestamp, decoder.decode(one.value)["importance"])
-            for one in raw_records(self.cluster.brokers, f"{self.prefix}importance")
-            if one.key == url.encode() and one.value
-        ]
-
     def rejects(self) -> list[Reject]:
         """Return the rejects, each once: a repeated one has the same key."""
         return list({one.key: one.record for one in records(self.connection, "rejects", prefix=self.prefix)}.values())
@@ -329,7 +314,8 @@ class LocalStream:
         def is_true() -> Any:
             published = self.published_importance(urls)
             is_off = (importance > 0) & ~(np.abs(published - importance) <= 0.0102 * published)
-            return Pending(f"{is_off.sum()} of {len(urls)} records are off") if is_off.any() else True
+            some = ", ".join(f"{urls[row]}: {published[row]:.4g}" for row in np.flatnonzero(is_off)[:3])
+            return Pending(f"{is_off.sum()} of {len(urls)} records are off: {some}") if is_off.any() else True
 
         self.wait_for("every newest record is true", is_true)
 
