@@ -8,7 +8,6 @@ setting `kafka_client`; `NetworkClient` is one.
 
 from __future__ import annotations
 
-import selectors
 import socket
 import ssl
 import time
@@ -194,23 +193,11 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
         return transport
 
 
-class _Selector(selectors.DefaultSelector):
-    """Raises `KeyError` for an unregistered socket without formatting it, which took longer than the wait itself."""
-
-    _fd_to_key: dict[int, selectors.SelectorKey]
-
-    def get_key(self, fileobj: Any) -> selectors.SelectorKey:
-        key = self._fd_to_key.get(fileobj.fileno())
-        if key is None:
-            raise KeyError(fileobj)
-        return key
-
-
 class NetworkClient(KafkaNetClient):  # type: ignore[misc]
     """The value of the setting `kafka_client`. `failures` holds the last failure of each unreachable broker."""
 
     def __init__(self, **configs: object) -> None:
-        net = NetworkSelector(**{**configs, "selector": _Selector})
+        net = NetworkSelector(**configs)
         super().__init__(net=net, manager=_Manager(net, **configs))
 
     @property
