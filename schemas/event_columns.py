@@ -68,6 +68,10 @@ _FAILING = re.compile(
 )
 
 
+OF_URLS = ("begins", "ends", "weights", "nofollow")
+"""The columns of `CrawlEvents` with a value for each URL."""
+
+
 @dataclass(frozen=True)
 class CrawlEvents:
     """Events in the order of their source, a row each; their URLs in a column of parts of `text`.
@@ -113,10 +117,9 @@ class CrawlEvents:
         starts = np.zeros(len(rows) + 1, np.int64)
         np.cumsum(sizes, out=starts[1:])
         urls = np.arange(starts[-1]) + np.repeat(self.url_starts[rows] - starts[:-1], sizes)
-        of_urls = ("begins", "ends", "weights", "nofollow")
-        of_rows = [f.name for f in fields(self) if f.name not in (*of_urls, "url_starts", "text")]
+        of_rows = [f.name for f in fields(self) if f.name not in (*OF_URLS, "url_starts", "text")]
         kept = {name: getattr(self, name)[rows] for name in of_rows}
-        kept |= {name: getattr(self, name)[urls] for name in of_urls}
+        kept |= {name: getattr(self, name)[urls] for name in OF_URLS}
         return CrawlEvents(**kept, url_starts=starts, text=self.text)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from opicflow.schemas.arrays import Bytes, ColumnTuple, Hashes, Ints
-from opicflow.schemas.event_columns import CrawlEvents
+from opicflow.schemas.event_columns import OF_URLS, CrawlEvents
 
 
 @ColumnTuple.register
@@ -43,25 +44,9 @@ class Scan(NamedTuple):
     def events(self, text: Bytes) -> CrawlEvents:
         """The events that were read."""
         rows, urls = self.counts[:2].tolist()
-        return CrawlEvents(
-            offset=self.offset[:rows],
-            announce=self.announce[:rows],
-            time_ms=self.time_ms[:rows],
-            modified_ms=self.modified_ms[:rows],
-            status=self.status[:rows],
-            digest=self.digest[:rows],
-            media=self.media[:rows],
-            links_known=self.links_known[:rows],
-            hops=self.hops[:rows],
-            url_starts=self.url_starts[: rows + 1],
-            begins=self.begins[:urls],
-            ends=self.ends[:urls],
-            weights=self.weights[:urls],
-            nofollow=self.nofollow[:urls],
-            retry_seconds=self.retry_seconds[:rows],
-            quality=self.quality[:rows],
-            text=text,
-        )
+        sizes = _sizes(rows, urls)
+        names = [one.name for one in fields(CrawlEvents) if one.name != "text"]
+        return CrawlEvents(**{name: getattr(self, name)[: sizes.get(name, rows)] for name in names}, text=text)
 
     def odd(self) -> Iterator[tuple[int, int, int]]:
         """The records that were left to others: offset, begin, end."""
@@ -70,27 +55,27 @@ class Scan(NamedTuple):
         return zip(*(column[left].tolist() for column in columns), strict=True)
 
 
+_TYPES: dict[str, type[np.generic]] = {
+    "announce": np.uint8,
+    "status": np.int16,
+    "digest": np.uint64,
+    "media": np.uint8,
+    "links_known": np.uint8,
+    "weights": np.uint16,
+    "nofollow": np.uint8,
+    "quality": np.int16,
+}
+"""The types of columns that are not int64."""
+
+
 def new_scan(rows: int, urls: int) -> Scan:
     """Make room for a number of records, and of URLs of all records together."""
-    return Scan(
-        offset=np.empty(rows, np.int64),
-        announce=np.empty(rows, np.uint8),
-        time_ms=np.empty(rows, np.int64),
-        modified_ms=np.empty(rows, np.int64),
-        status=np.empty(rows, np.int16),
-        digest=np.empty(rows, np.uint64),
-        media=np.empty(rows, np.uint8),
-        links_known=np.empty(rows, np.uint8),
-        hops=np.empty(rows, np.int64),
-        url_starts=np.zeros(rows + 1, np.int64),
-        begins=np.empty(urls, np.int64),
-        ends=np.empty(urls, np.int64),
-        weights=np.empty(urls, np.uint16),
-        nofollow=np.empty(urls, np.uint8),
-        retry_seconds=np.empty(rows, np.int64),
-        quality=np.empty(rows, np.int16),
-        odd_offsets=np.empty(rows, np.int64),
-        odd_begins=np.empty(rows, np.int64),
-        odd_ends=np.empty(rows, np.int64),
-        counts=np.zeros(4, np.int64),
-    )
+    sizes = {**_sizes(rows, urls), "counts": 4}
+    columns = {name: np.empty(sizes.get(name, rows), _TYPES.get(name, np.int64)) for name in Scan._fields}
+    columns["url_starts"][:] = columns["counts"][:] = 0
+    return Scan(**columns)
+
+
+def _sizes(rows: int, urls: int) -> dict[str, int]:
+    """Return the lengths of the columns that do not have a value for each row."""
+    return {"url_starts": rows + 1, **dict.fromkeys(OF_URLS, urls)}
