@@ -38,8 +38,11 @@ class AvroWriter:
 
     def write(self, columns: Columns) -> None:
         """Write a record for each row."""
-        rows = encode_rows(self._schema, columns)
-        for block in self._threads.map(_packed, _blocks(rows)):
+        self.write_encoded(encode_rows(self._schema, columns))
+
+    def write_encoded(self, records: Texts) -> None:
+        """Write records that are encoded already, one after the other in their text."""
+        for block in self._threads.map(_packed, _blocks(records)):
             self._file.write(block)
 
     def __enter__(self) -> AvroWriter:

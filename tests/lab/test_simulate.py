@@ -67,7 +67,7 @@ def ledger_of(events: Sequence[CrawlEvent]) -> Ledger:
     return ledger
 
 
-def crawled(site: Site, **how: Any) -> tuple[SimulatedCrawl, list[simulated_log.SimulatedEvent]]:
+def crawled(site: Site, **how: Any) -> tuple[SimulatedCrawl, list[CrawlEvent]]:
     crawl = SimulatedCrawl(site, Scenario(**{"visits": 3000, **how}))
     return crawl, list(crawl.events())
 
@@ -110,14 +110,14 @@ def test_a_greedy_crawl_reads_the_page_with_the_most_waiting_cash(site: Site) ->
     """With batches of one page, before each visit: by a ledger that applied the log so far."""
     web = site_named("power-law", 200, seed=3, links=5, dangling=0.1)
     _, simulated = crawled(web, strategy="greedy", visits=300, blocked=0.1, failing=0.1)
-    announced = [event.event for event in (one for one in simulated if one.event.announce)]
+    announced = [event for event in simulated if event.announce]
     ids = np.array([page_id(url) for url in web.urls], np.uint64)
     ledger = ledger_of(announced)
     position = LogPosition(len(announced), 0)
-    for event, links in simulated[len(announced) :]:
+    for event in simulated[len(announced) :]:
         assert web.urls[int(np.argmax(ledger.waiting_cash(ids)))] == event.url
         writer = ItemWriter(position)
-        targets = None if links is None else [int(ids[link]) for link in links]
+        targets = None if event.links is None else [page_id(link.url) for link in event.links]
         writer.visit(page_id(event.url), targets, outcome(event), event.fetched_at_ms or 0)
         ledger.apply(writer.entry(start=position))
         position = writer.next_position
@@ -180,7 +180,7 @@ def test_visits_are_evenly_spaced_from_the_start(tmp_path: Path) -> None:
 
 def test_shares_of_failures_follow_the_options(site: Site) -> None:
     crawl, simulated = crawled(site, visits=20_000, blocked=0.2, failing=0.1, never_read=0.25)
-    visits = [one.event for one in simulated if not one.event.announce]
+    visits = visits_of(simulated)
     ended = Counter(map(outcome, visits))
     assert ended == crawl.outcomes and sum(ended.values()) == 20_000
     blocked = {event.url for event in visits if outcome(event) == Outcome.BLOCKED}
@@ -189,9 +189,9 @@ def test_shares_of_failures_follow_the_options(site: Site) -> None:
     assert len(blocked) == pytest.approx(0.2 * 450, abs=25)
     assert ended[Outcome.FAILED] / (20_000 - ended[Outcome.BLOCKED]) == pytest.approx(0.1, abs=0.01)
     assert {event.failure or event.status for event in visits} == {200, 500, 503, "robots", "timeout"}
-    for event, links in simulated:
+    for event in simulated:
         read = outcome(event) == Outcome.FETCHED and not event.announce
-        assert (links is not None) == (event.digest is not None) == read
+        assert (event.links is not None) == (event.digest is not None) == read
 
 
 def test_a_server_answers_not_modified_for_an_unchanged_page(site: Site) -> None:
@@ -199,16 +199,16 @@ def test_a_server_answers_not_modified_for_an_unchanged_page(site: Site) -> None
         return {event.url.split("/")[2] for event in events if outcome(event) == end}
 
     options = {"visits": 12_000, "failing": 0.1, "visits_per_day": 600.0}
-    always = [one.event for one in crawled(site, **options, not_modified=1.0)[1] if not one.event.announce]
-    never = [one.event for one in crawled(site, **options)[1] if not one.event.announce]
-    half = [one.event for one in crawled(site, **options, not_modified=0.5)[1] if not one.event.announce]
+    always = visits_of(crawled(site, **options, not_modified=1.0)[1])
+    never = visits_of(crawled(site, **options)[1])
+    half = visits_of(crawled(site, **options, not_modified=0.5)[1])
     digests: dict[str, str | None] = {}
     for event, plain in zip(always, never, strict=True):
         assert (event.url, event.fetched_at_ms) == (plain.url, plain.fetched_at_ms)
         if plain.digest is not None:
             same = digests.get(plain.url) == plain.digest
             assert outcome(event) == (Outcome.UNCHANGED if same else Outcome.FETCHED)
-            assert event.links is None and event.digest == (None if same else plain.digest)
+            assert (event.links, event.digest) == ((None, None) if same else (plain.links, plain.digest))
             digests[plain.url] = plain.digest
     assert hosts(never, Outcome.UNCHANGED) == set()
     assert len(hosts(half, Outcome.UNCHANGED)) == 6  # of 12 hosts
@@ -217,7 +217,7 @@ def test_a_server_answers_not_modified_for_an_unchanged_page(site: Site) -> None
 
 def test_a_date_of_change_is_between_the_visits_around_it(site: Site) -> None:
     last: dict[str, tuple[int, str | None]] = {}
-    for event, _ in crawled(site, visits=10_000, visits_per_day=600.0)[1]:
+    for event in crawled(site, visits=10_000, visits_per_day=600.0)[1]:
         if event.digest is None or event.fetched_at_ms is None or event.last_modified_ms is None:
             continue
         assert event.last_modified_ms <= event.fetched_at_ms
@@ -236,28 +236,28 @@ def test_a_crawl_from_seeds_visits_only_what_was_announced_or_linked(strategy: s
         site, strategy=strategy, seeds=3, blocked=0.1, failing=0.1, not_modified=0.3, never_read=0.2
     )
     known = set[str]()
-    for event, links in simulated:
+    for event in simulated:
         if event.announce:
             known.add(event.url)
             assert re.fullmatch(r"https://host-\d+\.example/", event.url)  # a front page
             continue
         assert event.url in known
-        known.update(site.urls[link] for link in links or ())
-    assert sum(event.announce for event, _ in simulated) == 3
+        known.update(link.url for link in event.links or ())
+    assert sum(event.announce for event in simulated) == 3
     assert {site.urls[page] for page in crawl.found.tolist()} == known
     assert 500 < len(crawl.found) <= 600
-    visited = {event.url for event, _ in simulated if not event.announce}
+    visited = {event.url for event in simulated if not event.announce}
     assert len(visited) == pytest.approx(0.8 * len(crawl.found), rel=0.1)
 
 
 def test_a_breadth_first_crawl_visits_pages_in_the_order_in_which_they_were_found(site: Site) -> None:
     _, simulated = crawled(site, strategy="breadth-first", seeds=2, failing=0.1, visits=1500)
-    known = list(dict.fromkeys(url for event, _ in simulated if event.announce for url in [event.url]))
+    known = list(dict.fromkeys(url for event in simulated if event.announce for url in [event.url]))
     at = 0
-    for event, links in simulated[2:]:
+    for event in simulated[2:]:
         at = at if at < len(known) else 0
         assert event.url == known[at]
-        known = list(dict.fromkeys(known + [site.urls[link] for link in links or ()]))
+        known = list(dict.fromkeys(known + [link.url for link in event.links or ()]))
         at += 1
     assert at < 1490  # it started again from the first page
 
@@ -350,7 +350,7 @@ def test_a_log_is_written_completely_or_not_at_all(tmp_path: Path, monkeypatch: 
     for name in ("log.jsonl", "log.jsonl.gz", "log.avro"):
         (tmp_path / name).write_bytes(b"an older one")
     monkeypatch.setattr(simulated_log, "_line", broken)
-    monkeypatch.setattr(simulated_log, "_write_block", broken)
+    monkeypatch.setattr(simulated_log, "encode_event", broken)
     for name in ("log.jsonl", "log.jsonl.gz", "log.avro"):
         code, out, err = command("simulate", "--out", tmp_path / name, *SMALL)
         assert (code, out, err.count("\n")) == (2, "", 1) and "No space left" in err

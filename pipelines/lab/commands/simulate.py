@@ -17,7 +17,8 @@ from opicflow.pipelines.cli.text import counted, print_lines
 from opicflow.pipelines.cli.values import natural, share, whole
 
 if TYPE_CHECKING:
-    from opicflow.pipelines.lab.experiments.simulated_log import Scenario, SimulatedCrawl, SimulatedEvent, Site
+    from opicflow.pipelines.lab.experiments.simulated_log import Scenario, SimulatedCrawl, Site
+    from opicflow.schemas.crawl_events import CrawlEvent
 
 EXAMPLES = """examples:
   opicflow simulate --out crawl.avro                   100,000 visits of a web of 10,000 pages
@@ -104,7 +105,7 @@ def run(options: argparse.Namespace) -> int:
         raise InputRefused(_by_options(str(problem), options.links is None)) from None
     display = ProgressDisplay(options.quiet)
 
-    def events() -> Iterator[SimulatedEvent]:
+    def events() -> Iterator[CrawlEvent]:
         for event in crawl.events():
             yield event
             if crawl.written % _EVENTS_BETWEEN_PROGRESS == 0:
@@ -113,7 +114,7 @@ def run(options: argparse.Namespace) -> int:
                 display.show(Progress(crawl.written, found, crawl.visited, options.visits, "visits", seconds))
 
     try:
-        write_log(options.out, site.urls, events())
+        write_log(options.out, events())
     finally:
         display.close()
     if options.ranks is not None:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
-import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
 from urllib.parse import quote
 
-import fastavro
 import numpy as np
 import numpy.typing as npt
 import orjson
 
+from opicflow.connectors.files.avro_writer import AvroWriter
 from opicflow.connectors.files.event_encoding import encode_event
 from opicflow.connectors.files.opening import InputRefused
+from opicflow.connectors.files.rank_writer import write_table
 from opicflow.connectors.files.whole_file import whole_file
 from opicflow.pipelines.lab.experiments.edge_lists import web_of_file
 from opicflow.pipelines.lab.web.contents import Contents
@@ -41,6 +38,7 @@ from opicflow.pipelines.ledger import Certified, Ledger, LedgerConfig, Outcome
 from opicflow.pipelines.ranks.graph.csr import Graph
 from opicflow.pipelines.ranks.graph.oracle import pagerank
 from opicflow.schemas.arrays import Bools, Floats, Ids, Ints
+from opicflow.schemas.columns import Texts
 from opicflow.schemas.crawl_events import EARLIEST_MS, LATEST_MS, CrawlEvent, Link
 from opicflow.schemas.pages import page_ids
 from opicflow.schemas.published_schemas import schema
@@ -59,15 +57,8 @@ _SERVERS = 23
 _SHARE_FOUND = 8
 _BATCH = 1 << 10
 
-_LINES_AT_ONCE = 1 << 10
+_RECORDS_AT_ONCE = 1 << 10
 _LEVEL = 3
-_AVRO_BLOCK_BYTES = 64 << 10
-_SYNC_MARKER = b"opicflow-crawlog"
-"""The same log is the same bytes: a marker drawn by chance would be another one every time."""
-_NOTHING_MORE = b"\x00\x00"
-"""An event ends with its links, but for its `retry_after` and `quality`: two nulls."""
-_NO_LINKS, _SOME_LINKS, _ONE_LINK, _END = b"\x00" + _NOTHING_MORE, b"\x02", b"\x02\x02", b"\x00" + _NOTHING_MORE
-"""The Avro bytes of null, a list, a list of one, and the end of a list, each up to the end of an event."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,13 +159,6 @@ class Scenario:
         return self.first_ms + self.visits * (MS_PER_DAY / self.visits_per_day)
 
 
-class SimulatedEvent(NamedTuple):
-    """An event, and the numbers of the pages that it links to; None = unknown links."""
-
-    event: CrawlEvent
-    links: list[int] | None
-
-
 class SimulatedCrawl:
     """A crawl of a site, event by event: first the announcements, then visits at even intervals.
 
@@ -188,6 +172,7 @@ class SimulatedCrawl:
             raise ValueError(f"seeds must be from 1 to {pages}, the number of pages, not {scenario.seeds}")
         chances = np.random.SeedSequence(scenario.seed).generate_state(4, np.uint64).tolist()
         self._site, self.scenario = site, scenario
+        self._links = list(map(Link, site.urls))
         self._failures = VisitFailures(pages, chances[0], scenario.blocked, scenario.failing)
         self._contents = Contents(pages, chances[1])
         random = np.random.Generator(np.random.PCG64(chances[2]))
@@ -209,7 +194,7 @@ class SimulatedCrawl:
         """The pages known, first found first."""
         return self._found.numbers
 
-    def events(self) -> Iterator[SimulatedEvent]:
+    def events(self) -> Iterator[CrawlEvent]:
         """All events, once."""
         graph, scenario, by_cash = self._site.graph, self.scenario, len(self._ids) > 0
         announced = self.found
@@ -217,7 +202,7 @@ class SimulatedCrawl:
             self._ledger.apply(announcements(self._ids[announced]))
         for number in announced.tolist():
             self.written += 1
-            yield SimulatedEvent(CrawlEvent(self._site.urls[number], announce=True), None)
+            yield CrawlEvent(self._site.urls[number], announce=True)
         while self.visited < scenario.visits:
             numbers = self._next_pages()[: scenario.visits - self.visited]
             steps = np.arange(self.visited, self.visited + len(numbers))
@@ -277,23 +262,25 @@ class SimulatedCrawl:
             self._choice = np.concatenate((self._choice, new[~self._never_read[new]]))
             set_page_count(self._order, len(self._choice))
 
-    def _event(self, number: int, time_ms: int, outcome: int, digest: int, modified_ms: int) -> SimulatedEvent:
+    def _event(self, number: int, time_ms: int, outcome: int, digest: int, modified_ms: int) -> CrawlEvent:
         url, graph = self._site.urls[number], self._site.graph
         if outcome == Outcome.FETCHED:
-            changed_ms = modified_ms if modified_ms >= EARLIEST_MS else None
-            event = CrawlEvent(
-                url, fetched_at_ms=time_ms, status=200, digest=f"{digest:016x}", last_modified_ms=changed_ms
+            targets = graph.targets[graph.starts[number] : graph.starts[number + 1]].tolist()
+            return CrawlEvent(
+                url,
+                fetched_at_ms=time_ms,
+                status=200,
+                digest=f"{digest:016x}",
+                last_modified_ms=modified_ms if modified_ms >= EARLIEST_MS else None,
+                links=tuple([self._links[target] for target in targets]),
             )
-            return SimulatedEvent(event, graph.targets[graph.starts[number] : graph.starts[number + 1]].tolist())
         if outcome == Outcome.UNCHANGED:
-            return SimulatedEvent(CrawlEvent(url, fetched_at_ms=time_ms, status=304), None)
+            return CrawlEvent(url, fetched_at_ms=time_ms, status=304)
         if outcome == Outcome.BLOCKED:
-            return SimulatedEvent(CrawlEvent(url, fetched_at_ms=time_ms, failure="robots"), None)
+            return CrawlEvent(url, fetched_at_ms=time_ms, failure="robots")
         if self.visited % 3 == 0:
-            return SimulatedEvent(CrawlEvent(url, fetched_at_ms=time_ms, failure="timeout"), None)
-        return SimulatedEvent(
-            CrawlEvent(url, fetched_at_ms=time_ms, status=503 if self.visited % 3 == 1 else 500), None
-        )
+            return CrawlEvent(url, fetched_at_ms=time_ms, failure="timeout")
+        return CrawlEvent(url, fetched_at_ms=time_ms, status=503 if self.visited % 3 == 1 else 500)
 
 
 def usual_rate(visits: int, pages: int) -> float:
@@ -304,27 +291,24 @@ def usual_rate(visits: int, pages: int) -> float:
 # -- output ------------------------------------------------------------------------------------------------------------
 
 
-def write_log(path: Path, urls: Sequence[str], events: Iterable[SimulatedEvent]) -> None:
-    """Write a crawl log of pages that have these URLs, in the format that its name ends in: whole, or not at all."""
+def write_log(path: Path, events: Iterable[CrawlEvent]) -> None:
+    """Write a crawl log, in the format that its name ends in: whole, or not at all."""
+    encode = encode_event if path.name.endswith(".avro") else _line
+    records = map(encode, events)
+    batches = iter(lambda: list(islice(records, _RECORDS_AT_ONCE)), [])
     with whole_file(path) as file:
         if path.name.endswith(".avro"):
-            _write_avro(file, urls, events)
-        elif path.name.endswith(".gz"):
-            with gzip.GzipFile("", "wb", _LEVEL, file, mtime=0) as packed:
-                _write_lines(packed, urls, events)
-        else:
-            _write_lines(file, urls, events)
+            with AvroWriter(file, schema("CrawlEvent")) as writer:
+                for some in batches:
+                    writer.write_encoded(Texts.of(some))
+            return
+        packed = gzip.GzipFile("", "wb", _LEVEL, file, mtime=0) if path.name.endswith(".gz") else nullcontext(file)
+        with packed as out:
+            for some in batches:
+                out.write(b"".join(some))
 
 
-def _write_lines(file: BinaryIO | gzip.GzipFile, urls: Sequence[str], events: Iterable[SimulatedEvent]) -> None:
-    """JSON lines. Links are most of a log, so the bytes of each are made once."""
-    link = [orjson.dumps(url) for url in urls]
-    lines = (_line(event, None if links is None else [link[number] for number in links]) for event, links in events)
-    while some := b"".join(islice(lines, _LINES_AT_ONCE)):
-        file.write(some)
-
-
-def _line(event: CrawlEvent, links: list[bytes] | None) -> bytes:
+def _line(event: CrawlEvent) -> bytes:
     values = {
         "kind": "announce" if event.announce else None,
         "url": event.url,
@@ -333,56 +317,13 @@ def _line(event: CrawlEvent, links: list[bytes] | None) -> bytes:
         "failure": event.failure,
         "digest": event.digest,
         "last_modified": event.last_modified_ms,
+        "links": None if event.links is None else [link.url for link in event.links],
     }
-    known = orjson.dumps({name: value for name, value in values.items() if value is not None})
-    return known + b"\n" if links is None else known[:-1] + b',"links":[' + b",".join(links) + b"]}\n"
-
-
-def _write_avro(file: BinaryIO, urls: Sequence[str], events: Iterable[SimulatedEvent]) -> None:
-    """A container file of the published schema: its head by fastavro, its blocks of records that are encoded already.
-
-    Links are most of a log, so the bytes of each are made once.
-    """
-    fastavro.writer(file, schema("CrawlEvent"), [], codec="deflate", sync_marker=_SYNC_MARKER)
-    bare = len(encode_event(CrawlEvent(""))) - len(_NO_LINKS)
-    link = [encode_event(CrawlEvent("", links=(Link(url),)))[bare + len(_ONE_LINK) : -len(_END)] for url in urls]
-    records: list[bytes] = []
-    size = 0
-    for event, links in events:
-        record = encode_event(event)
-        if links is not None:
-            count = _avro_long(len(links)) if links else b""
-            targets = b"".join([link[number] for number in links])
-            record = b"".join((record[: -len(_NO_LINKS)], _SOME_LINKS, count, targets, _END))
-        records.append(record)
-        size += len(record)
-        if size >= _AVRO_BLOCK_BYTES:
-            _write_block(file, records)
-            records, size = [], 0
-    if records:
-        _write_block(file, records)
-
-
-def _write_block(file: BinaryIO, records: list[bytes]) -> None:
-    deflate = zlib.compressobj(_LEVEL, wbits=-zlib.MAX_WBITS)
-    packed = deflate.compress(b"".join(records)) + deflate.flush()
-    file.write(_avro_long(len(records)) + _avro_long(len(packed)) + packed + _SYNC_MARKER)
-
-
-@cache
-def _avro_long(number: int) -> bytes:
-    out = io.BytesIO()
-    fastavro.schemaless_writer(out, "long", number)
-    return out.getvalue()
+    return orjson.dumps({name: value for name, value in values.items() if value is not None}) + b"\n"
 
 
 def write_exact_ranks(path: Path, site: Site, unreadable: Bools) -> None:
-    """The exact importance of all pages, the most important first. Pages that cannot be read have no links."""
+    """Write the exact importance of all pages, the most important first. Pages that cannot be read have no links."""
     ranks = pagerank(site.graph.without_links(unreadable)).values
-    with whole_file(path) as file:
-        text = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
-        rows = csv.writer(text)
-        rows.writerow(("url", "importance"))
-        for page in np.argsort(-ranks, kind="stable").tolist():
-            rows.writerow((site.urls[page], repr(float(ranks[page]))))
-        text.detach()
+    order = np.argsort(-ranks, kind="stable")
+    write_table(path, [{"url": [site.urls[page] for page in order.tolist()], "importance": ranks[order]}])
