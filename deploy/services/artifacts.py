@@ -56,7 +56,7 @@ def artifact(name: str, title: str, report: Callable[[str], None]) -> Path:
         report(f"fetching {title}: the first time takes a minute")
         part = whole.with_suffix(".part")
         shutil.rmtree(part, ignore_errors=True)
-        fetch = [maven, "-q", "-B", "-f", str(pom), "generate-resources", f"-Ddestination={part}"]
+        fetch = [maven, "-q", "-B", "-f", str(pom), "generate-resources", f"-Ddestination={part}", "--strict-checksums"]
         done = subprocess.run(fetch, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         if done.returncode or not part.is_dir() or not any(part.iterdir()):
             output = [line for line in done.stdout.splitlines() if line.strip()][:3]

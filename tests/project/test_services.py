@@ -348,7 +348,8 @@ def poms(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     for folder in ("poms", "bin"):
         (tmp_path / folder).mkdir()
     (tmp_path / "poms" / "thing.pom.xml").write_text("thing 1")
-    script = '#!/bin/sh\necho called >> "$CALLS"\nmkdir "${6#-Ddestination=}"\ncp "$4" "${6#-Ddestination=}/jar"\n'
+    script = '#!/bin/sh\n[ "$7" = --strict-checksums ] || exit 1\necho called >> "$CALLS"\n'
+    script += 'mkdir "${6#-Ddestination=}"\ncp "$4" "${6#-Ddestination=}/jar"\n'
     (tmp_path / "bin" / "mvn").write_text(script)
     (tmp_path / "bin" / "mvn").chmod(0o755)
     monkeypatch.setattr(artifacts, "POMS", tmp_path / "poms")
