@@ -272,9 +272,6 @@ MUTATIONS: dict[str, Mutation] = {
         "at_once if self.is_at_rest else min(at_once, int(self.allowance))",
         "int(self.allowance)",
     ),
-    "a tick that publishes all it may is followed by no other": lambda patch: rewrite(
-        patch, MoverPace, "note", "published == self._at_once(pages)", "False"
-    ),
     "the newest record of a page may be off by more than it says at rest": lambda patch: rewrite(
         patch, LedgerKeeper, "_publish_movers", "if not pace.is_at_rest:", "if True:"
     ),
