@@ -29,22 +29,22 @@ from opicflow.pipelines.ledger.entries import ResidualSums
 from opicflow.schemas.records import Policy
 
 SNAPSHOTS = {
-    "all-1-links": "ce7f0433b7a76f28f5b6327ca22309df",
-    "fixed-1-links": "af1aefd53ebf5068cb2f8b8a53dcd563",
-    "improved-fixed-1-links": "fdae0933f54730ab63917aaab40e318f",
-    "variable-1-links": "4cce767dcecd18e4e63ccddd9f5e7a64",
-    "paper-interpolation-1-links": "edb63314dca1713986d8352298219962",
-    "interpolation-1-links": "485711b5b8bf15b27e4a9ac17b18560e",
-    "absorbing-1-links": "114fe1b19427af63e2ec112c114541c2",
-    "all-4-plain": "fc82bc6b76eeb7d8a6bb1dfd4f304efb",
-    "fixed-4-plain": "4e06cd4f8dbe778dc7756465df1db55e",
-    "improved-fixed-4-plain": "ff8fcaa12ca80088be65c2b53ee2fa21",
-    "variable-4-plain": "e9a4a7be55cf754b5f150e13ce88396c",
-    "paper-interpolation-4-plain": "7876af8adaee08e5fede7fe795e72b29",
-    "interpolation-4-plain": "c92008006d5e396fb490bca582d0122a",
-    "absorbing-4-plain": "23316c1f701e0337101f511983aed3ed",
-    "interpolation-3-links": "a586da3b0930ecad22827b21f3b17f19",
-    "interpolation-1-plain": "53ecb05fad6b310e5c7e52f0e403d4d8",
+    "all-1-links": "e8690072e292093dceb46f8edf662dac",
+    "fixed-1-links": "5dee7a3c6d772f8ff02a157161792d74",
+    "improved-fixed-1-links": "b9ffc38d00708f871126be8c90459485",
+    "variable-1-links": "ae15fb3a7fa7c2880d83677bca8a51b9",
+    "paper-interpolation-1-links": "4a622a0fc6f08b721e9dcd139d5e1d5d",
+    "interpolation-1-links": "48b66850fd5a24253daf56b28076f8eb",
+    "absorbing-1-links": "089f730dd452622abb47e0dfbdf9d776",
+    "all-4-plain": "e4c2de38c53efc0195bfc21ae212ac29",
+    "fixed-4-plain": "fdb88083b153d9f42a0d6af4b7b72ca7",
+    "improved-fixed-4-plain": "2f09fcd3b5160884c2a4e65a4f045623",
+    "variable-4-plain": "114e82049ed564ade3fd92e34d1700f4",
+    "paper-interpolation-4-plain": "346624aa5fda8b3a2247e97369e09959",
+    "interpolation-4-plain": "13c25f8535f5b7ffc91139ab0dfd7815",
+    "absorbing-4-plain": "0dcf984d6f3f449b6477a9d8af662c12",
+    "interpolation-3-links": "599a6ce81223238dcc3aaf346774ac1d",
+    "interpolation-1-plain": "24030cb8a3b121c5fe7957daa6f99aef",
 }
 ENTRIES = {
     "crawl": "a1e3cb0b74aaf71f4983aded3c9525e7",
@@ -55,8 +55,8 @@ ENTRIES = {
     "tick": "b147d741ae5888ec93ce3476e4a49366",
     "control": "25c51c9a28d818d762528eeb7583c235",
 }
-CERTIFIED = {1: "af64952750250e2f57a98c8302fd2a66", 3: "0550b4785efaf9e5991d7e60d2825fa6"}
-PLANNED = "897cf41905378f1b6be8a2e4f403ff99"
+CERTIFIED = {1: "3e2878cc03d629a0d05fb293e779b6b5", 3: "954b56bb8aa731f3bd60f597cf71d142"}
+PLANNED = "6218a349f31f5629fd3962174ec65737"
 
 
 def digest_of(chunks: Iterable[bytes]) -> str:
