@@ -39,7 +39,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Figures:
-    """What was measured, of events with 30 links, 8 of 10 within their site, under `certified`."""
+    """Measured figures, of events with 30 links, 8 of 10 within their site, under `certified`."""
 
     cpu_us: float = 18.0
     """An event, on the whole machine: `stream.cpu_vs_replay` (docs/guides/operations.md, "How fast it is")."""
@@ -78,7 +78,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Capacity:
-    """What so many machines hold and do. Rates are events a second."""
+    """The capacity of so many machines. Rates are events a second."""
 
     machines: int
     cores: int
@@ -190,7 +190,7 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.machines", description="what several machines hold")
     parser.add_argument("--machines", type=int, nargs="+", default=list(MACHINES), metavar="N", help="%(default)s")
-    parser.add_argument("--figures", type=Path, help="figures of `make bench`, instead of those of the documents")
+    parser.add_argument("--figures", type=Path, help="figures of `make bench`, instead of the documented ones")
     for field in fields(Machine):
         parser.add_argument(f"--{field.name.replace('_', '-')}", type=type(field.default), default=field.default)
     chosen = parser.parse_args()

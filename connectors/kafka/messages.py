@@ -259,7 +259,7 @@ class Framer:
 
 
 def register_schemas(connection: Connection, schemas: Mapping[str, str]) -> None:
-    """Register the schema of each of these topics, by its name, if there is a registry. Workers then only look it up.
+    """Register the schema of each of these topics, by its name, if there is a registry. Workers then only request it.
 
     Workers that all begin at once would all register the same, and a registry may refuse that.
     """

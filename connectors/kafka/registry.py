@@ -27,7 +27,7 @@ _CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 _MOST_WORDS = 300
 _MOST_KEPT = 10_000
 COMPATIBILITY = "FULL_TRANSITIVE"
-"""What a new subject requires of later versions: each can be read as each other one. That is what we promise."""
+"""The requirement of a new subject on later versions: each can be read as each other one. That is what we promise."""
 MOST_UNKNOWN = 60
 """Ids that the registry does not know, and that are requested within `UNKNOWN_SECONDS`; further ones are not."""
 UNKNOWN_SECONDS = 60.0
@@ -159,7 +159,7 @@ class SchemaRegistry:
         """Register one of our schemas, and return its id.
 
         If another process registers it at the same time, Confluent's registry and Karapace return its id to both, and
-        Apicurio returns 409 to one of them. All three return 409 for an incompatible schema too: then it is not there.
+        Apicurio returns 409 to one client. All three return 409 for an incompatible schema too: then it is not there.
         """
         path, body = f"/subjects/{_quoted(subject)}/versions", _body(published.schema(name, version))
         for attempt in range(1, _TRIES + 1):

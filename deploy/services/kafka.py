@@ -125,7 +125,7 @@ class Kafka:
         }
 
     def check(self, instance: Instance) -> None:
-        """Check that each broker lists all of them, and that its other listener has a certificate of our authority."""
+        """Check that each broker lists all brokers, and that its other listener has a certificate of our authority."""
         nodes = _nodes(instance)
         trusting = ssl.create_default_context(cafile=str(instance.folder / "ca.pem"))
         for node in nodes:

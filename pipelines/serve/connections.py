@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from http import HTTPStatus
-from typing import Any
+from typing import cast
 
 import h11
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -27,14 +27,14 @@ class BoundedProtocol(H11Protocol):
 
     _deadline: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: Any) -> None:
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to wait for a request."""
-        super().connection_made(transport)
+        super().connection_made(cast(asyncio.Transport, transport))
         address = self._address
         of_address = [one for one in self.connections if isinstance(one, BoundedProtocol) and one._address == address]
         is_crowd = len(of_address) > MOST_OF_ADDRESS and not is_this_machine(address)
         if is_crowd or len(self.connections) > MOST_CONNECTIONS:
-            transport.abort()
+            self.transport.abort()
         self._watch()
 
     @property

@@ -74,7 +74,7 @@ class MoverPace:
         self.compared_second, self.off = self.tick_second, off
 
     def publish_all(self, pages: int) -> None:
-        """Let all pages be published again, as fast as at rest: none of them has a record any more."""
+        """Let all pages be published again, as fast as at rest: none has a record any more."""
         self.allowance, self.is_going_on, self.off = float(pages), True, pages
 
     def _at_once(self, pages: int) -> int:

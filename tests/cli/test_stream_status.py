@@ -222,11 +222,11 @@ def test_lags_are_what_the_brokers_have_beyond_what_was_read(
     on_brokers["crawl-events"] = of_brokers("crawl-events", "e1", 10, 20, 500)
     assert lags()["crawl-events"] == 3 + 500, "nothing of the new partition was read"
     on_brokers["crawl-events"] = of_brokers("crawl-events", "e2", 12, 20, 500)
-    assert lags()["crawl-events"] == 532, "the topic was created again: what was read was of another one"
+    assert lags()["crawl-events"] == 532, "the topic was created again: the records read were of another one"
     on_brokers["page-ledger"] = of_brokers("page-ledger", "l2", 100, 100, start=40)
     assert lags()["page-ledger"] == 120, "records that were deleted are not counted"
     on_brokers["page-ledger"] = of_brokers("page-ledger", "l1", 99, 100)
-    assert lags()["page-ledger"] == 0, "what was read since the ends were found"
+    assert lags()["page-ledger"] == 0, "records read since the ends were found"
 
 
 def test_lags_are_those_of_the_logs_that_the_stream_was_started_with(
@@ -455,7 +455,7 @@ def test_an_upgrade_that_finds_all_it_needs_stops_the_stream(
 
     def submit_stream(*arguments: Any) -> Job:
         given.append(arguments)
-        assert sorted(registry.subjects) == sorted(f"t-{topic}-value" for topic in STREAMS), "workers only look them up"
+        assert sorted(registry.subjects) == sorted(f"t-{topic}-value" for topic in STREAMS), "workers only request them"
         return running
 
     monkeypatch.setattr(cli_stream, "submit_stream", submit_stream)

@@ -51,7 +51,7 @@ class Visit(NamedTuple):
 
 
 class Page(NamedTuple):
-    """What a ledger keeps of a page, whatever the order of its visits."""
+    """The facts that a ledger keeps of a page, whatever the order of its visits."""
 
     visits: int
     last_visit_ms: int

@@ -120,7 +120,7 @@ def test_pages_off_are_those_that_a_lower_share_would_publish() -> None:
 
 
 def test_a_record_that_says_unsettled_is_published_again_once_when_importance_has_settled() -> None:
-    """Nothing moves meanwhile: pages are pushed by nobody, and the certificate falls by visits alone."""
+    """Nothing moves meanwhile: no page is pushed, and the certificate falls by visits alone."""
     ledger = Ledger(LedgerConfig(history=Certified(pushes_per_visit=0)))
     ids = [page_id(url) for url in urls(2)]
     log = ItemWriter()
@@ -151,7 +151,7 @@ def test_when_what_was_published_is_forgotten_all_pages_are_published_again() ->
 
 
 def visit_some(ledger: Ledger, pages: list[int], links_to: list[int] | None = None) -> None:
-    """Visit each of these pages, which all link to one other."""
+    """Visit each page, all of which link to one other."""
     start = ledger.mark("crawl")
     log = ItemWriter(LogPosition(start.offset + 10**6, 0))
     for page, target in zip(pages, links_to or [page_id(urls(1)[0])] * len(pages), strict=True):

@@ -25,7 +25,7 @@ GUIDE = (TOP / "docs" / "guides" / "subscribe.md").read_text(encoding="utf-8")
 PYTHON, LIBRDKAFKA = python_blocks("docs/guides/subscribe.md")
 (JAVA,), (GO,) = (re.findall(rf"```{language}\n(.*?)```", GUIDE, re.DOTALL) for language in ("java", "go"))
 FOUND = "1904 1.000000 https://docs.tern.example/\n"
-"""What the programs print for the log of the examples."""
+"""The output of the programs for the log of the examples."""
 GO_MODULES = ("hamba/avro/v2@v2.31.0", "twmb/franz-go@v1.19.5", "twmb/franz-go/pkg/kadm@v1.16.1")
 PREFIXES = ("plain-", "registered-")
 """Of topics that were written without a registry, and with it."""

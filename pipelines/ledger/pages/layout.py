@@ -70,7 +70,7 @@ LINKS_KNOWN = np.uint8(8)  # it was read, and its links are known: the round doe
 EXPLORED = np.uint8(16)  # it was read to explore, or may be (discovery.py)
 IN_URL_ORDER = np.uint8(32)
 READ_BEFORE = np.uint8(64)  # it was read before the last review of discovery
-UNSETTLED_RECORD = np.uint8(128)  # its newest record says that importance has not settled
+UNSETTLED_RECORD = np.uint8(128)  # importance had not settled when its newest record was made
 OF_THE_LEDGER = np.uint8(15 | 128)  # the flags that do not belong to discovery
 
 

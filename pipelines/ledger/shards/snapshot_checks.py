@@ -230,7 +230,7 @@ def _times_problem(times: object) -> str:
     if type(times) is not dict or set(times) != _TIMES:
         return "its times have other parts"
     if type(times["policies_changed"]) is not bool:
-        return "whether policies changed is not said"
+        return "it is not known whether policies changed"
     if not is_whole(times["sweep_received"], 0, MOST_CASH):
         return "the cash received is out of bounds"
     readings, ahead = times["visits_by"], times["ahead_theta"]
