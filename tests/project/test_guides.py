@@ -28,6 +28,7 @@ from opicflow.connectors.files.crawlers.dispatch import FORMATS as CRAWLERS
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES
 from opicflow.connectors.files.formats import INPUT_FORMATS
 from opicflow.connectors.files.jsonl import decode_jsonl
+from opicflow.connectors.files.zip_members import MOST_MEMBERS
 from opicflow.pipelines.cli.commands.replay import _request
 from opicflow.pipelines.cli.main import parse
 from opicflow.pipelines.ledger import HISTORIES, Outcome
@@ -245,7 +246,7 @@ def test_outcomes_are_those_of_the_code() -> None:
 def test_limits_are_those_of_the_code() -> None:
     said = [int(most.replace(",", "")) for _, most, _ in table(FORMATS, "what")]
     most = [limits.MOST_LINKS, limits.MOST_REDIRECTS, limits.MOST_EVENT_BYTES, LONGEST_URL, MOST_REJECTED_BYTES]
-    assert said == [*most, MOST_LISTED, _MOST_AHEAD_BYTES]
+    assert said == [*most, MOST_LISTED, _MOST_AHEAD_BYTES, MOST_MEMBERS]
 
 
 def test_segments_of_the_command_are_as_long_as_the_documents_say() -> None:
