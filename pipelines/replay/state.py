@@ -24,7 +24,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from shlex import quote
 from typing import Any, BinaryIO, NamedTuple
 
 import xxhash
@@ -53,10 +52,6 @@ _TAIL_BYTES = 1 << 12
 
 class StateRefused(UserError, ValueError):
     """A state folder cannot be used. One line: what, where, and what to do."""
-
-
-def _command(path: Path) -> str:
-    return f"opicflow replay LOG --state {quote(str(path))}"
 
 
 class FolderInUse(StateRefused):
@@ -198,7 +193,7 @@ class StateFolder:
             except OSError as problem:
                 raise StateRefused(f"{path}: cannot be made ({problem.strerror}): name another folder") from None
         elif not (path / "state.json").exists():
-            raise StateRefused(f"{path}: no state of a replay: make one with {_command(path)}")
+            raise StateRefused(f"{path}: no state of a replay: make one with opicflow replay LOG --state DIR")
         with locked_folder(path, "another replay or frontier: wait for it", StateRefused, FolderInUse):
             remove_leftovers(path, r"state\.json")
             remove_leftovers(path / "work", ".*")
@@ -240,11 +235,12 @@ class StateFolder:
             return state
         log = self.path / FRONTIER_LOG_NAME
         if log.exists():
-            advice = f"wait a minute, or use opicflow replay {quote(str(log))}"
-            raise StateRefused(f"{self.path}: its crawl has not saved a ledger yet: {advice}")
+            raise StateRefused(
+                f"{self.path}: its crawl has not saved a ledger yet: wait a minute, or use opicflow replay with its {log.name}"
+            )
         if (self.path / "state.json").exists():
             raise StateRefused(f"{self.path}: no ledger yet: the first replay into it did not reach a checkpoint")
-        advice = f"make one with {_command(self.path)}"
+        advice = "make one with opicflow replay LOG --state DIR"
         if (self.path / "summary.json").exists():
             advice = "it has results: name the folder that replay --state wrote"
         raise StateRefused(f"{self.path}: no state of a replay: {advice}")

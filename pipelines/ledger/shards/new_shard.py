@@ -31,10 +31,10 @@ from opicflow.pipelines.ledger.ledger_state import (
 from opicflow.pipelines.ledger.pages import layout as at
 from opicflow.pipelines.ledger.pages.announcements import IN_USE, MOST_COUNTED
 from opicflow.pipelines.ledger.pages.layout import Book
+from opicflow.pipelines.ledger.pages.links import copy_spans
 from opicflow.pipelines.ledger.pages.refresh_rows import field_of, rows_of
 from opicflow.pipelines.ledger.pages.room import new_book, new_table, recent_visits, set_rules
 from opicflow.pipelines.ledger.pages.space import in_memory
-from opicflow.pipelines.ledger.pages.spans import copy_spans
 from opicflow.pipelines.ledger.shards.snapshot import (
     NO_QUALITIES,
     SnapshotContent,

@@ -28,7 +28,6 @@ from opicflow.pipelines.ledger.pages.layout import Book, Table
 from opicflow.pipelines.ledger.pages.refresh_rows import stored_rows
 from opicflow.pipelines.ledger.pages.room import new_book, new_table, recent_visits
 from opicflow.pipelines.ledger.pages.space import LongColumn, Space, in_memory
-from opicflow.pipelines.ledger.pages.spans import copy_spans
 from opicflow.schemas.arrays import Array, Ints
 
 SNAPSHOT_VERSION = 1
@@ -333,7 +332,7 @@ def links_of(table: Table, book: Book, slots: Ints) -> tuple[Array, Array]:
             of_block = np.zeros(block.words, np.int64)
             links.store_links(table, book, block.first, block.last, block.end, block.starts, of_block)
             begins = block.starts[slots[here] - block.first] - block.end
-            copy_spans(of_block, begins, sizes[here], stored, done)
+            links.copy_spans(of_block, begins, sizes[here], stored, done)
         done += words
     return np.where(sizes > 0, ends - sizes, 0), stored
 
