@@ -235,9 +235,8 @@ class StateFolder:
             return state
         log = self.path / FRONTIER_LOG_NAME
         if log.exists():
-            raise StateRefused(
-                f"{self.path}: its crawl has not saved a ledger yet: wait a minute, or use opicflow replay with its {log.name}"
-            )
+            advice = f"wait a minute, or use opicflow replay with its {log.name}"
+            raise StateRefused(f"{self.path}: its crawl has not saved a ledger yet: {advice}")
         if (self.path / "state.json").exists():
             raise StateRefused(f"{self.path}: no ledger yet: the first replay into it did not reach a checkpoint")
         advice = "make one with opicflow replay LOG --state DIR"
