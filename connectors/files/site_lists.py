@@ -7,9 +7,7 @@ the domain.
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
 import itertools
 import re
 import sys
@@ -19,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from opicflow.connectors.files.csv_cells import harmless_cell
+from opicflow.connectors.files.csv_cells import csv_text
 from opicflow.connectors.files.whole_file import whole_file
 
 SiteListForm = Literal["commoncrawl", "tranco"]
@@ -78,10 +76,7 @@ def _written(rows: Iterable[Sequence[object]], divider: str) -> Iterator[str]:
     """Yield the lines of rows, some at a time. A host may have commas and quotes in it."""
     rest = iter(rows)
     while some := list(itertools.islice(rest, _ROWS_AT_ONCE)):
-        text = io.StringIO(newline="")
-        cells = (map(harmless_cell, row) for row in some)
-        csv.writer(text, delimiter=divider, lineterminator="\n").writerows(cells)
-        yield text.getvalue()
+        yield csv_text(some, divider, "\n")
 
 
 def _common_crawl(listed: SiteList) -> Iterator[Sequence[object]]:

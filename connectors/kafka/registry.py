@@ -39,7 +39,7 @@ _PART_BYTES = 1 << 16
 
 
 class _RegistryRefused(KafkaRefused):
-    """The registry refuses a request, with this HTTP status."""
+    """The registry cannot be used: it refuses a request with this HTTP status, or 0: there is another reason."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
@@ -258,9 +258,8 @@ class SchemaRegistry:
         if parts.scheme != "https" and not is_this_machine(parts.hostname or ""):
             warn_once(f"schema registry {self._shown}: the password is sent without encryption: use https")
 
-    def _refused(self, reason: str, status: int | None = None) -> KafkaRefused:
-        message = f"schema registry {self._shown}: {reason}"
-        return KafkaRefused(message) if status is None else _RegistryRefused(message, status)
+    def _refused(self, reason: str, status: int = 0) -> _RegistryRefused:
+        return _RegistryRefused(f"schema registry {self._shown}: {reason}", status)
 
 
 def _quoted(subject: str) -> str:

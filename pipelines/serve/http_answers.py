@@ -17,12 +17,11 @@ from opicflow.pipelines.serve.renderer import render
 from opicflow.pipelines.serve.sources import LiveSource, PageSource
 from opicflow.pipelines.serve.view import View
 from opicflow.schemas.errors import UserError
+from opicflow.schemas.url_patterns import MOST_STARS
+from opicflow.schemas.urls import LONGEST_URL
 
 HTML = "text/html; charset=utf-8"
 MOST_ROWS = 1000
-MOST_SEARCH_CHARACTERS = 8_192
-MOST_SEARCH_STARS = 8
-"""Each star of a pattern is one more search in every URL that is compared."""
 
 
 def page_answer(template: str, status: int = HTTPStatus.OK, **values: object) -> Response:
@@ -57,10 +56,10 @@ def filter_of(given: Mapping[str, str]) -> Filter:
 def searched(given: Mapping[str, str], name: str) -> str:
     """The words or the pattern that a request searches for. Raises a 400 for a long one or one with many stars."""
     words = given.get(name, "").strip()
-    if len(words) > MOST_SEARCH_CHARACTERS or words.count("*") > MOST_SEARCH_STARS:
+    if len(words) > LONGEST_URL or words.count("*") > MOST_STARS:
         raise HTTPException(
             HTTPStatus.BAD_REQUEST,
-            f"a search has at most {MOST_SEARCH_CHARACTERS:,} characters and {MOST_SEARCH_STARS} stars: shorten it",
+            f"a search has at most {LONGEST_URL:,} characters and {MOST_STARS} stars: shorten it",
         )
     return words
 

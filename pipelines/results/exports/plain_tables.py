@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import orjson
 
-from opicflow.connectors.files.csv_cells import harmless_cell
+from opicflow.connectors.files.csv_cells import csv_text
 from opicflow.pipelines.results.exports.export_job import ExportJob, text_of_time
 from opicflow.pipelines.results.exports.result_rows import COLUMN_TYPES
 
 
 def csv_table(job: ExportJob) -> Iterator[bytes]:
     """Yield a line of names, and a line of CSV for each row. Missing values are empty."""
-    yield _csv([job.rows.columns])
+    yield csv_text([job.rows.columns]).encode()
     for some in _with_times(job):
-        yield _csv(some)
+        yield csv_text(some).encode()
 
 
 def json_table(job: ExportJob) -> Iterator[bytes]:
@@ -42,10 +40,3 @@ def _with_texts(row: Sequence[Any], times: Sequence[int]) -> list[object]:
     for number in times:
         values[number] = text_of_time(values[number])
     return values
-
-
-def _csv(rows: Sequence[Sequence[object]]) -> bytes:
-    text = io.StringIO(newline="")
-    cells = (map(harmless_cell, row) for row in rows)
-    csv.writer(text).writerows(cells)
-    return text.getvalue().encode()

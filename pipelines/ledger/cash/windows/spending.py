@@ -256,8 +256,9 @@ def spend_visit(
 
     remembers = book.modes[0].remember != 0 and had_links
     pays: Int = np.int64(-1)  # the number of links to pay along; -1: the visit moves nothing by itself
-    is_fresh = has_links(items, i) and (brings_links or book.modes[0].remember == 0)
-    if has_links(items, i) and not is_fresh:
+    found_links = has_links(items, i)
+    is_fresh = found_links and (brings_links or book.modes[0].remember == 0)
+    if found_links and not is_fresh:
         learn_linked(table, book, scratch, slot, gather_links(book, scratch, items, i))
     if brings_links and outcome == GONE:
         row.flags &= ~LINKS_KNOWN
@@ -267,7 +268,7 @@ def spend_visit(
         if brings_links:
             row.flags |= LINKS_KNOWN
         pays = gather_links(book, scratch, items, i)
-    elif remembers and (outcome == UNCHANGED or has_links(items, i)):
+    elif remembers and (outcome == UNCHANGED or found_links):
         pays = recall_links(table, book, scratch, slot)
     elif not (remembers or is_late) and (
         outcome == BLOCKED or (outcome >= FAILED and failed_before) or outcome <= ALIASED
