@@ -119,7 +119,7 @@ def has_links(items: KernelItems, i: Int) -> bool | np.bool_:
     return items.links_known[i] != 0 and items.outcome[i] < FAILED and items.outcome[i] != GONE
 
 
-@lean_kernel
+@inlined_kernel
 def learn_linked(table: Table, book: Book, scratch: Scratch, slot: Int, links: Int) -> None:
     """Find the slots of the first `links` links in `scratch`, of a visit of the page at `slot`, and enter new pages."""
     if not find_slots(table, book, scratch, links):
