@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from deploy.services import processes
 from support.paths import TOP
 from support.prometheus import (
     MONITORING,
+    AlertCase,
     check_rules,
     promtool,
     require_prometheus,
@@ -152,28 +151,36 @@ def beside_what_runs(series: Series) -> Series:
     return {**{name: values for name, values in RUNS.items() if not has_ticks or "tick_second" not in name}, **series}
 
 
-@pytest.mark.parametrize(("alert", "series"), FIRES, ids=[name for name, _ in FIRES])
-def test_an_alert_fires_for_a_stream_that_is_broken_in_its_way_and_no_other_does(
-    alert: str, series: Series, tmp_path: Path
-) -> None:
+NONE = dict.fromkeys(NAMES, 0)
+
+
+def only(alert: str) -> dict[str, int]:
+    """Return how many alerts of each name fire when this one does, once, and no other."""
+    return {**NONE, alert: 1}
+
+
+def test_an_alert_fires_for_a_stream_that_is_broken_in_its_way_and_no_other_does(tmp_path: Path) -> None:
     require_prometheus()
-    check_rules(ALERTS, beside_what_runs(series), {name: int(name == alert) for name in NAMES}, AT, tmp_path)
+    cases = (
+        AlertCase(f"{alert} {number}", beside_what_runs(series), {AT: only(alert)})
+        for number, (alert, series) in enumerate(FIRES)
+    )
+    check_rules(ALERTS, cases, tmp_path)
 
 
-@pytest.mark.parametrize(("alert", "series"), ENDS, ids=[name for name, _ in ENDS])
-def test_an_alert_ends_within_five_minutes_after_what_it_describes_is_over(
-    alert: str, series: Series, tmp_path: Path
-) -> None:
+def test_an_alert_ends_within_five_minutes_after_what_it_describes_is_over(tmp_path: Path) -> None:
     require_prometheus()
-    whole = beside_what_runs(series)
-    check_rules(ALERTS, whole, {name: int(name == alert) for name in NAMES}, AT, tmp_path)
-    check_rules(ALERTS, whole, dict.fromkeys(NAMES, 0), OVER, tmp_path)
+    cases = (
+        AlertCase(f"{alert} {number}", beside_what_runs(series), {AT: only(alert), OVER: NONE})
+        for number, (alert, series) in enumerate(ENDS)
+    )
+    check_rules(ALERTS, cases, tmp_path)
 
 
-@pytest.mark.parametrize("more", HEALTHY)
-def test_no_alert_fires_for_a_healthy_stream(more: Series, tmp_path: Path) -> None:
+def test_no_alert_fires_for_a_healthy_stream(tmp_path: Path) -> None:
     require_prometheus()
-    check_rules(ALERTS, {**RUNS, **more}, dict.fromkeys(NAMES, 0), AT, tmp_path)
+    cases = (AlertCase(f"healthy {number}", {**RUNS, **more}, {AT: NONE}) for number, more in enumerate(HEALTHY))
+    check_rules(ALERTS, cases, tmp_path)
 
 
 def test_every_alert_is_tried() -> None:

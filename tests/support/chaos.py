@@ -23,6 +23,7 @@ from opicflow.connectors.kafka.partitions import resolve
 from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.source import read_range
 from opicflow.pipelines.lab.web.webs import power_law_web
+from opicflow.pipelines.ranks.graph.csr import Graph
 from opicflow.schemas.crawl_events import CrawlEvent
 from support.local_stream import PATIENCE_SECONDS, Ledgers, LocalStream, Pending, wait_for
 from support.logs import WebLog, url
@@ -267,11 +268,16 @@ class Chaos:
         stream.wait_for("a restart of the job", restarted)
 
 
+def crawled_web(pages: int, seed: int) -> Graph:
+    """Return the web whose visits a run with faults publishes."""
+    return power_law_web(pages, 3 + seed % 1000, dangling=0.1)
+
+
 def run_with_faults(
     stream: LocalStream, faults: Iterable[str], seed: int, pages: int = 500, per_second: float = 60.0
 ) -> Ledgers:
     """Cause all these faults while events flow, and check that nothing is lost or counted twice."""
-    web = power_law_web(pages, 3 + seed % 1000, dangling=0.1)
+    web = crawled_web(pages, seed)
     log = WebLog(web, seconds_between=None).crawl("random", 20 * pages, seed)  # without times no event is late
     stream.start()
     events_with_faults(stream, cycle(log.events), faults, seed, per_second)

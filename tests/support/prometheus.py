@@ -6,8 +6,9 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -40,20 +41,34 @@ def promtool(*arguments: object) -> str:
     return done.stdout
 
 
-def check_rules(rules: Path, series: Mapping[str, str], expected: Mapping[str, int], at: str, folder: Path) -> None:
-    """Check, at a time, how many alerts of each name fire for these series, which have a sample every 15 seconds."""
-    queries = [
-        {
-            "expr": f'count(ALERTS{{alertname="{name}",alertstate="firing"}})',
-            "eval_time": at,
-            "exp_samples": [{"labels": "{}", "value": number}] if number else [],
-        }
-        for name, number in expected.items()
-    ]
-    inputs = [{"series": name, "values": values} for name, values in series.items()]
-    case = {"interval": "15s", "input_series": inputs, "promql_expr_test": queries}
-    file = folder / "case.yml"  # JSON is YAML
-    file.write_text(json.dumps({"rule_files": [str(rules)], "evaluation_interval": "15s", "tests": [case]}))
+@dataclass(frozen=True)
+class AlertCase:
+    """Series with a sample every 15 seconds, and at each time how many alerts of each name fire for them."""
+
+    name: str
+    series: Mapping[str, str]
+    expected: Mapping[str, Mapping[str, int]]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the case as a test of promtool."""
+        queries = [
+            {
+                "expr": f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})',
+                "eval_time": at,
+                "exp_samples": [{"labels": "{}", "value": number}] if number else [],
+            }
+            for at, firing in self.expected.items()
+            for alert, number in firing.items()
+        ]
+        inputs = [{"series": name, "values": values} for name, values in self.series.items()]
+        return {"name": self.name, "interval": "15s", "input_series": inputs, "promql_expr_test": queries}
+
+
+def check_rules(rules: Path, cases: Iterable[AlertCase], folder: Path) -> None:
+    """Check all these cases in one run of promtool, which names those that fail."""
+    tests = [case.to_json() for case in cases]
+    file = folder / "cases.yml"  # JSON is YAML
+    file.write_text(json.dumps({"rule_files": [str(rules)], "evaluation_interval": "30s", "tests": tests}))
     promtool("test", "rules", file)
 
 
