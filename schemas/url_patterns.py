@@ -15,7 +15,8 @@ from opicflow.schemas.arrays import Bytes, ColumnTuple, Int, Ints, Word, Words
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.hashing import byte_at, word_at
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel, trailing_zeros
-from opicflow.schemas.urls import PAGE, CanonicalUrls, NotAPage, canonical
+from opicflow.schemas.url_forms import PAGE
+from opicflow.schemas.urls import CanonicalUrls, NotAPage, canonical
 
 MOST_PATTERNS = 64
 MOST_PATTERN_BYTES = 512

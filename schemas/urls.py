@@ -4,8 +4,8 @@ A canonical URL is the WHATWG's normal form (by the library ada) of an http or h
 user name and password, all ASCII. Rules may fold more; they are off by default. A URL has at most `LONGEST_URL` bytes,
 without its fragment: as it is given, in normal form, and folded. So a URL costs no more than its first bytes do.
 
-Most URLs of a crawl log are canonical already. A kernel recognises the plain ones among them and hashes them where
-they are; all others go to the library. The kernel is careful rather than clever: it leaves every doubtful URL.
+Most URLs of a crawl log are canonical already, or are links as people write them: kernels decide these (url_forms.py).
+All others go to the library.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ from typing import NamedTuple
 import ada_url
 import numpy as np
 
-from opicflow.schemas.arrays import Bytes, ColumnTuple, Hashes, Ids, Int, Ints, Word
+from opicflow.schemas.arrays import Bytes, Hashes, Ids, Ints
 from opicflow.schemas.errors import UserError
-from opicflow.schemas.hashing import HIGHS, ONES, byte_at, find_byte, word_at
-from opicflow.schemas.kernel import inlined_kernel, lean_kernel, prefetch
-from opicflow.schemas.pages import (
-    HostMemo,
-    IdRules,
-    PageIds,
-    find_site_hash,
-    hash_pages,
-    id_of,
-    is_remembered,
-    memo_line,
-    remembered_site,
+from opicflow.schemas.pages import HostMemo, PageIds, hash_pages
+from opicflow.schemas.url_forms import (
+    ASK,
+    DROP_IN_PATH,
+    DROP_IN_QUERY,
+    FOLD_HTTPS,
+    FOLD_WWW,
+    LONGEST_URL,
+    NO_PAGE,
+    PAGE,
+    DroppedNames,
+    HostsAhead,
+    recognise,
+    write_forms,
 )
 
-LONGEST_URL = 8192
 CANONICAL_VERSION = 1
 """Raise it with any change of the canonical form of any URL: page ids follow from it (tests/schemas/test_urls.py)."""
 TRACKING_PARAMETERS = ("utm_*", "gclid", "dclid", "fbclid", "msclkid", "yclid", "mc_cid", "mc_eid", "igshid", "_ga")
@@ -47,8 +48,8 @@ _SAFE = r"-\w~!$&()*+,;=:@"
 PLAIN_PATH = re.compile(rf"(?!//)(?:/(?:[{_SAFE}][{_SAFE}.]*)?)+(?:\?[{_SAFE}./?%]*)?", re.ASCII)
 """A path with a query in normal form. No segment begins with a dot, nothing is encoded: there are others."""
 _SESSION_IN_PATH = re.compile(r";jsessionid=[^/?]*", re.IGNORECASE)
-_WITH_AUTHORITY = re.compile(rb"https?://", re.IGNORECASE)
-_MOST_REMEMBERED = 1 << 18
+_MOST_ROOM = 1 << 16
+"""More bytes than the kernel of forms may write for one URL."""
 
 
 class NotAPage(UserError, ValueError):
@@ -183,16 +184,9 @@ def _is_one_of(part: str, exact: frozenset[str], prefixes: tuple[str, ...]) -> b
 
 # -- whole batches -----------------------------------------------------------------------------------------------------
 
-PAGE = 0
-ASK = 1
-"""The library has to decide."""
-NO_PAGE = 2
-ABSENT = 3
-"""The row has no URL."""
-
 
 class _Memos(NamedTuple):
-    """What a thread keeps: plain hosts, others (with a port one may be canonical behind http://, not https://)."""
+    """What a thread keeps: plain hosts; those of other canonical URLs, with their ports."""
 
     plain: HostMemo
     others: HostMemo
@@ -205,8 +199,6 @@ class Canonicaliser:
 
     rules: UrlRules = NO_RULES
     page_ids: PageIds = field(default_factory=PageIds)
-    _remembered: dict[bytes, bytes | None] = field(default_factory=dict)
-    """The forms that the library found."""
     _of_threads: local = field(default_factory=local, repr=False, compare=False)
 
     def canonicalise(self, text: Bytes, begins: Ints, ends: Ints, base_of: Ints) -> CanonicalUrls:
@@ -228,32 +220,7 @@ class Canonicaliser:
         if len(undecided) == 0:
             return CanonicalUrls(text, begins, ends, states, ids, sites)
         begins = begins.copy()
-        raw = text.tobytes() if len(undecided) > 64 else None  # slices of bytes are faster than slices of arrays
-        added: dict[int, bytes] = {}
-        size = len(text)
-        for row, begin, end, base in zip(
-            undecided.tolist(),
-            begins[undecided].tolist(),
-            ends[undecided].tolist(),
-            base_of[undecided].tolist(),
-            strict=True,
-        ):
-            given = raw[begin:end] if raw is not None else text[begin:end].tobytes()
-            form = self._absolute(given)
-            may_be_relative = form is None or (form and not _WITH_AUTHORITY.match(given))  # http:x is, on http pages
-            if may_be_relative and base != row and states[base] == PAGE:
-                at = int(begins[base])
-                page = added[at] if at in added else text[at : ends[base]].tobytes()
-                form = self._ask(given, page.decode("ascii"))
-            if not form:
-                states[row] = NO_PAGE
-                begins[row] = ends[row] = 0
-                continue
-            states[row] = PAGE
-            begins[row], ends[row] = size, size + len(form)
-            added[size] = form
-            size += len(form)
-        text = np.concatenate((text, np.frombuffer(b"".join(added.values()), np.uint8)))
+        text = self._decide(text, begins, ends, base_of, states, undecided)
         rows = undecided[states[undecided] == PAGE]
         hash_pages(id_rules, memos.others, text, begins, ends, rows, ids, sites)
         return CanonicalUrls(text, begins, ends, states, ids, sites)
@@ -265,28 +232,56 @@ class Canonicaliser:
         memos: _Memos = self._of_threads.memos
         return memos
 
-    def _absolute(self, given: bytes) -> bytes | None:
-        """The canonical form of an absolute URL; None if it is none, empty if it is that of something else."""
-        if len(given) > LONGEST_URL:  # an image within a link, mostly: not worth remembering
-            return self._ask(given, None)
-        try:
-            return self._remembered[given]
-        except KeyError:
-            if len(self._remembered) >= _MOST_REMEMBERED:
-                self._remembered.clear()
-            form = self._remembered[given] = self._ask(given, None)
-            return form
+    def _decide(self, text: Bytes, begins: Ints, ends: Ints, base_of: Ints, states: Bytes, rows: Ints) -> Bytes:
+        """Write the canonical forms of these rows behind the text, which is returned. The library has the last word."""
+        hosts, rules, dropped = self._memos().others, _rule_bits(self.rules), _dropped_columns(self.rules)
+        progress = np.array([0, len(text)])
+        text = _with_room(text, len(text), len(text) + _MOST_ROOM)
+        while len(rows):
+            progress[0] = 0
+            while True:
+                write_forms(text, begins, ends, base_of, rows, rules, dropped, hosts, states, progress)
+                if progress[0] == len(rows):
+                    break
+                text = _with_room(text, int(progress[1]), int(progress[1]) + _MOST_ROOM)
+            rows = rows[states[rows] == ASK]
+            bases = base_of[rows]
+            given, size = rows[(bases == rows) | (states[bases] != ASK)], int(progress[1])
+            for row, base in zip(given.tolist(), base_of[given].tolist(), strict=True):
+                page = text[begins[base] : ends[base]].tobytes() if base != row and states[base] == PAGE else None
+                form = self._ask(text[begins[row] : ends[row]].tobytes(), page)
+                states[row] = PAGE if form else NO_PAGE
+                begins[row], ends[row] = (size, size + len(form)) if form else (0, 0)
+                text = _with_room(text, size, size + len(form))
+                text[size : size + len(form)] = np.frombuffer(form, np.uint8)
+                size += len(form)
+            progress[1] = size
+            rows = rows[states[rows] == ASK]
+        return text[: progress[1]]
 
-    def _ask(self, given: bytes, base: str | None) -> bytes | None:
+    def _ask(self, given: bytes, base: bytes | None) -> bytes:
+        """The canonical form that the library finds, which is asked once; empty if there is none."""
         plain = given.partition(b"#")[0]
         if len(plain) > LONGEST_URL:
             return b""
         try:
-            return canonical(plain.decode("utf-8"), base, self.rules)
-        except NotAPage as problem:
-            return None if problem.is_no_url else b""
-        except UnicodeError:
+            return canonical(plain.decode("utf-8"), None if base is None else base.decode("ascii"), self.rules)
+        except (NotAPage, UnicodeError):
             return b""
+
+
+def _with_room(text: Bytes, size: int, wanted: int) -> Bytes:
+    """Return a text with room for so many bytes, of which the first `size` are those of this text."""
+    if wanted <= len(text):
+        return text
+    larger = np.empty(max(wanted, 2 * size), np.uint8)
+    larger[:size] = text[:size]
+    return larger
+
+
+@lru_cache(16)
+def _dropped_columns(rules: UrlRules) -> DroppedNames:
+    return DroppedNames.of(*_dropped_names(rules.drop_parameters))
 
 
 @dataclass(frozen=True)
@@ -302,207 +297,10 @@ class CanonicalUrls:
     """A hash of the site of each page."""
 
 
-_FOLD_WWW, _FOLD_HTTPS, _DROP_IN_QUERY, _DROP_IN_PATH = 1, 2, 4, 8
-
-
 def _rule_bits(rules: UrlRules) -> int:
     return (
-        _FOLD_WWW * rules.fold_www
-        + _FOLD_HTTPS * rules.fold_https
-        + _DROP_IN_QUERY * bool(rules.drop_parameters)
-        + _DROP_IN_PATH * rules.drops_session_in_path
+        FOLD_WWW * rules.fold_www
+        + FOLD_HTTPS * rules.fold_https
+        + DROP_IN_QUERY * bool(rules.drop_parameters)
+        + DROP_IN_PATH * rules.drops_session_in_path
     )
-
-
-def _table(allowed: str) -> Bytes:
-    table = np.zeros(256, np.uint8)
-    table[np.frombuffer(allowed.encode(), np.uint8)] = 1
-    return table
-
-
-_LETTERS_AND_DIGITS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-_PLAIN = _table(_LETTERS_AND_DIGITS + "-_~!$&()*+,;=:@|[]")
-"""Bytes that mean nothing special, and stay as they are, in a path and in a query."""
-_SLASH = 47
-_HTTPS = np.uint64(int.from_bytes(b"https://", "little"))
-_HTTP, _SEVEN_BYTES = np.uint64(int.from_bytes(b"http://", "little")), np.uint64((1 << 56) - 1)
-
-
-_URLS_AHEAD = 16
-"""The memo of so many hosts is on its way from memory while the first of these URLs is hashed."""
-
-
-@ColumnTuple.register
-class HostsAhead(NamedTuple):
-    """The hosts of the next URLs, a row each, for kernels; begin -1 = the library has to decide."""
-
-    begins: Ints
-    ends: Ints
-    lines: Ints
-    """The lines of the memo."""
-
-    @classmethod
-    def empty(cls) -> HostsAhead:
-        """Make room for them."""
-        return cls(*(np.zeros(_URLS_AHEAD, np.int64) for _ in cls._fields))
-
-
-@lean_kernel
-def recognise(
-    text: Bytes,
-    begins: Ints,
-    ends: Ints,
-    rules: Int,
-    id_rules: IdRules,
-    memo: HostMemo,
-    ahead: HostsAhead,
-    states: Bytes,
-    ids: Ids,
-    sites: Hashes,
-) -> None:
-    """Hash every URL that is plainly canonical, its fragment cut off (`ends`); leave the others to the library."""
-    for first in range(0, begins.shape[0], _URLS_AHEAD):
-        last = min(first + _URLS_AHEAD, begins.shape[0])
-        for i in range(first, last):
-            _find_host(text, begins[i], ends[i], rules, memo, ahead, i - first)
-        for i in range(first, last):
-            host, host_end, line = ahead.begins[i - first], ahead.ends[i - first], ahead.lines[i - first]
-            is_known = host >= 0 and is_remembered(memo, line, text, host, host_end)  # then it is a plain one
-            end: Int = np.int64(-1)
-            if is_known or (host >= 0 and _end_of_host(text, host, ends[i], rules) == host_end):
-                end = _end_of_path(text, host_end, ends[i], rules)
-            if end < 0:
-                states[i], ids[i], sites[i] = ABSENT if begins[i] < 0 else ASK, 0, 0
-                continue
-            site = remembered_site(memo, line)
-            if not is_known:
-                site = find_site_hash(id_rules, memo, line, text, host, host_end)
-            states[i], ends[i], sites[i] = PAGE, end, site
-            ids[i] = id_of(id_rules, text, begins[i], end, site)
-
-
-@inlined_kernel
-def _find_host(text: Bytes, begin: Int, end: Int, rules: Int, memo: HostMemo, ahead: HostsAhead, row: Int) -> None:
-    """Note where the host of a URL that may be plain begins and ends, and the line of the memo, which is requested."""
-    ahead.begins[row] = -1
-    host = _begin_of_host(text, begin, end, rules) if begin >= 0 else np.int64(-1)
-    if host < 0:
-        return
-    host_end = find_byte(text, host, end, _SLASH)
-    if host_end in (host, end):  # no host, or no path: the library adds one
-        return
-    line = memo_line(text, host, host_end)
-    prefetch(memo.lines, line)
-    ahead.begins[row], ahead.ends[row], ahead.lines[row] = host, host_end, line
-
-
-@inlined_kernel
-def _begin_of_host(text: Bytes, begin: Int, end: Int, rules: Int) -> Int:
-    """Return where the host begins, behind http:// or https://; -1 for other schemes, and for a wrong length."""
-    if end - begin > LONGEST_URL or end - begin < 10:
-        return np.int64(-1)
-    scheme = word_at(text, begin)
-    if scheme == _HTTPS:
-        return begin + 8
-    return begin + 7 if scheme & _SEVEN_BYTES == _HTTP and not rules & _FOLD_HTTPS else np.int64(-1)
-
-
-@inlined_kernel
-def _end_of_host(text: Bytes, begin: Int, end: Int, rules: Int) -> Int:
-    """The beginning of the path; -1 for hosts with ports, of numbers, in Punycode, with empty labels."""
-    label = begin
-    at = begin
-    while at < end:
-        c = byte_at(text, at)
-        if (97 <= c <= 122) or (48 <= c <= 57) or c == 45:  # a-z 0-9 -
-            if c == 45 and at == label + 3 and byte_at(text, at - 1) == 45:  # xn-- and its like
-                return -1
-            at += 1
-        elif c == 46 or c == 47:  # . /
-            if at == label:
-                return -1
-            if c == 47:
-                if 48 <= byte_at(text, label) <= 57:  # may be a number: an IPv4 address
-                    return -1
-                return at
-            if (rules & _FOLD_WWW) and label == begin and at == begin + 3:
-                return -1
-            at += 1
-            label = at
-        else:
-            return -1
-    return -1
-
-
-@inlined_kernel
-def _has(word: Word, byte: Int) -> Word:
-    """Return the high bit of every byte that is this one; all bytes of the word are ASCII."""
-    return ~((word ^ (np.uint64(byte) * ONES)) + np.uint64(127) * ONES) & HIGHS
-
-
-@inlined_kernel
-def _ordinary(word: Word) -> Word:
-    """Return the high bit of every byte that is a letter, a digit, or one of -./_; 0 if a byte is not ASCII."""
-    if word & HIGHS:
-        return np.uint64(0)
-    lower = word | (np.uint64(32) * ONES)
-    letters = (lower + np.uint64(128 - 97) * ONES) & ~(lower + np.uint64(127 - 122) * ONES)
-    others = (word + np.uint64(128 - 45) * ONES) & ~(word + np.uint64(127 - 57) * ONES)
-    return (letters | others | _has(word, 95)) & HIGHS
-
-
-@inlined_kernel
-def _end_of_path(text: Bytes, begin: Int, end: Int, rules: Int) -> Int:
-    """Return the end of a URL whose path begins at `begin`; -1 if the library might change it."""
-    at = begin + 1
-    while at < end:
-        if at + 8 <= end:  # most paths are nothing but such words
-            word = word_at(text, at)
-            behind = _has(word, 47) << np.uint64(8) | np.uint64(byte_at(text, at - 1) == 47) << np.uint64(7)
-            if _ordinary(word) == HIGHS and not _has(word, 46) & behind:
-                at += 8
-                continue
-        stop, is_path = min(at + 8, end), True
-        while at < stop and is_path:
-            c = byte_at(text, at)
-            if _PLAIN[c]:
-                if c == 59 and rules & _DROP_IN_PATH:  # ;
-                    return np.int64(-1)
-            elif c == 46:  # . at the start of a segment may be a dot segment
-                if byte_at(text, at - 1) == 47:
-                    return np.int64(-1)
-            elif c == 37:  # %2e is a dot too
-                if at + 2 >= end or (
-                    byte_at(text, at + 1) == 50 and (byte_at(text, at + 2) == 69 or byte_at(text, at + 2) == 101)
-                ):
-                    return np.int64(-1)
-            elif c != 47:  # /
-                is_path = False
-            at += is_path
-        if not is_path:
-            break
-    if at < end and byte_at(text, at) == 63:  # ?
-        if rules & _DROP_IN_QUERY:
-            return np.int64(-1)
-        at = _end_of_query(text, at + 1, end)
-    if at < 0 or (at < end and byte_at(text, at) != 35):  # whatever a fragment holds is dropped
-        return np.int64(-1)
-    return at
-
-
-@inlined_kernel
-def _end_of_query(text: Bytes, begin: Int, end: Int) -> Int:
-    """Return where the plain bytes of a query end; -1 if it is empty."""
-    at = begin
-    while at < end:
-        if at + 8 <= end:
-            word = word_at(text, at)
-            is_ascii = not word & HIGHS
-            if is_ascii and _ordinary(word) | _has(word, 61) | _has(word, 38) | _has(word, 37) == HIGHS:  # = & %
-                at += 8
-                continue
-        c = byte_at(text, at)
-        if not (_PLAIN[c] or c == 46 or c == 47 or c == 37 or c == 63):
-            break
-        at += 1
-    return np.int64(-1) if at == begin else at

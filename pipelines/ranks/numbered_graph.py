@@ -18,7 +18,8 @@ from opicflow.pipelines.ranks.graph.store import NO_CATEGORY, StoredGraph
 from opicflow.pipelines.ranks.link_graph import BuildProgress, estimate_size, planned
 from opicflow.pipelines.stages.rules import Categories, LinkWeights, Rules
 from opicflow.schemas.arrays import Ids, Ints
-from opicflow.schemas.urls import PAGE, Canonicaliser
+from opicflow.schemas.url_forms import PAGE
+from opicflow.schemas.urls import Canonicaliser
 
 
 def graph_of_numbered_edges(

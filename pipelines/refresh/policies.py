@@ -30,7 +30,8 @@ from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.policy_json import PolicyRefused, policy_from_json, policy_to_json
 from opicflow.schemas.records import Policy
-from opicflow.schemas.urls import LONGEST_URL, NotAPage, canonical, host
+from opicflow.schemas.url_forms import LONGEST_URL
+from opicflow.schemas.urls import NotAPage, canonical, host
 
 RULES_VERSION = 1
 """The version of the rules that this code can read."""

@@ -17,8 +17,8 @@ from opicflow.pipelines.serve.renderer import render
 from opicflow.pipelines.serve.sources import LiveSource, PageSource
 from opicflow.pipelines.serve.view import View
 from opicflow.schemas.errors import UserError
+from opicflow.schemas.url_forms import LONGEST_URL
 from opicflow.schemas.url_patterns import MOST_STARS
-from opicflow.schemas.urls import LONGEST_URL
 
 HTML = "text/html; charset=utf-8"
 MOST_ROWS = 1000

@@ -40,8 +40,9 @@ from opicflow.schemas.event_columns import (
 )
 from opicflow.schemas.hashing import byte_at, hash_bytes
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel, prefetch
+from opicflow.schemas.url_forms import NO_PAGE, PAGE
 from opicflow.schemas.url_patterns import NO_PATTERN, first_patterns
-from opicflow.schemas.urls import NO_PAGE, PAGE, CanonicalUrls, NotAPage, UrlRules, canonical
+from opicflow.schemas.urls import CanonicalUrls, NotAPage, UrlRules, canonical
 
 _SEEN_BITS = 22
 _FIRST_SEEN_BITS = 13

@@ -24,6 +24,7 @@ WITHOUT_SERVICES = [
     "scrapy",
     "serve",
     "shard",
+    "urls",
     "web",
 ]
 

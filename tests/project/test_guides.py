@@ -42,8 +42,8 @@ from opicflow.schemas.crawl_events import MOST_LISTED, CrawlEvent, Link, Reason
 from opicflow.schemas.event_columns import EventWriter
 from opicflow.schemas.json_events import FIELD_NAMES, LINK_FIELD_NAMES, event_of
 from opicflow.schemas.published_schemas import schema
+from opicflow.schemas.url_forms import LONGEST_URL
 from opicflow.schemas.urls import (
-    LONGEST_URL,
     NO_RULES,
     SESSION_PARAMETERS,
     TRACKING_PARAMETERS,

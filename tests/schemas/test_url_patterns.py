@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from opicflow.schemas.url_forms import LONGEST_URL, NO_PAGE, PAGE
 from opicflow.schemas.url_patterns import (
     MOST_PATTERN_BYTES,
     MOST_PATTERNS,
@@ -18,7 +19,7 @@ from opicflow.schemas.url_patterns import (
     check_patterns,
     first_patterns,
 )
-from opicflow.schemas.urls import LONGEST_URL, NO_PAGE, PAGE, Canonicaliser, CanonicalUrls
+from opicflow.schemas.urls import Canonicaliser, CanonicalUrls
 from support.thorough import examples
 
 

@@ -14,20 +14,16 @@ from hypothesis import strategies as st
 from opicflow.schemas.hashing import hash_bytes
 from opicflow.schemas.pages import HostMemo, PageIds
 from opicflow.schemas.public_suffixes import installed_suffixes
+from opicflow.schemas.url_forms import ASK, LONGEST_URL, PAGE, HostsAhead, recognise
 from opicflow.schemas.urls import (
-    ASK,
     CANONICAL_VERSION,
-    LONGEST_URL,
     NO_RULES,
-    PAGE,
     Canonicaliser,
-    HostsAhead,
     NotAPage,
     UrlRules,
     _rule_bits,
     canonical,
     host,
-    recognise,
 )
 from support.canonical_urls import PLAIN, RULES, columns, form_of, in_a_batch
 from support.page_ids import reference_page_id

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from opicflow.schemas.url_forms import ABSENT, NO_PAGE, PAGE
 from opicflow.schemas.urls import (
-    ABSENT,
-    NO_PAGE,
     NO_RULES,
-    PAGE,
     SESSION_PARAMETERS,
     TRACKING_PARAMETERS,
     Canonicaliser,
