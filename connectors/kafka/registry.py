@@ -207,6 +207,7 @@ class SchemaRegistry:
                 headers=headers,
                 timeout=self._timeout_seconds,
                 stream=True,
+                allow_redirects=False,
                 verify=self._ca,  # that of the session would be replaced by REQUESTS_CA_BUNDLE
             )
         except requests.exceptions.SSLError:
@@ -220,6 +221,11 @@ class SchemaRegistry:
         if answer.status_code in (401, 403):
             answer.close()
             reason = "it refuses the login: check user name and password in the properties file"
+            raise self._refused(reason, answer.status_code)
+        if answer.is_redirect:
+            answer.close()
+            to = urlsplit(answer.headers["Location"]).netloc.rpartition("@")[2] or "another path"
+            reason = f"it redirects to {_words(to)}, which is not followed: if the registry is there, give that address"
             raise self._refused(reason, answer.status_code)
         data = self._read_bytes(answer)
         try:

@@ -293,6 +293,26 @@ def test_an_invalid_answer_gives_one_line_of_error(fake: FakeRegistry, answer: A
     assert fake.url in str(refused.value)
 
 
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_no_redirect_is_followed_whoever_is_there(fake: FakeRegistry, status: int) -> None:
+    """A registry, or whoever has taken its place, could send requests, and passwords, to any service within reach."""
+    other = FakeRegistry()
+    try:
+        place = other.url.removeprefix("http://")
+        fake.instead = lambda method, path: (status, f"text/html\r\nLocation: http://ada:sesame@{place}{path}", b"")
+        message = rf"it redirects to {place}, which is not followed: if the registry is there, give that address"
+        for request in (client(fake).subjects, lambda: client(fake).publish("Policy", "a-value")):
+            with pytest.raises(KafkaRefused, match=message) as refused:
+                request()
+            assert "\n" not in str(refused.value) and "sesame" not in str(refused.value)
+        assert other.requests == []
+        fake.instead = lambda method, path: (status, "text/html\r\nLocation: /elsewhere", b"")
+        with pytest.raises(KafkaRefused, match="it redirects to another path"):
+            client(fake).subjects()
+    finally:
+        other.close()
+
+
 def test_an_unreachable_registry_is_refused_without_secrets(fake: FakeRegistry) -> None:
     fake.close()
     address = fake.url.replace("http://", "http://ada:sesame@")
