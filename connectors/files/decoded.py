@@ -16,6 +16,9 @@ from opicflow.schemas.event_columns import CrawlEvents
 MOST_REJECTED_BYTES = 64 << 10
 """Longer rejects are truncated: the rejects of a broken file must not be as large as the file."""
 
+_SHORT_BYTES = 16
+_MOST_SHORT = 4096
+
 Item = tuple[int, CrawlEvent | Reject]
 """An offset in the source, and the event or the reject there."""
 
@@ -57,6 +60,21 @@ class RejectWriter:
     rejects: list[Reject] = field(default_factory=list)
     unlisted: Counter[Reason] = field(default_factory=Counter)
     _listed: Counter[Reason] = field(default_factory=Counter)
+    _of_short: dict[bytes, Reason] = field(default_factory=dict)
+    """The reasons of short records that were rejected: a file may consist of them, a million in two megabytes."""
+
+    def repeats(self, record: bytes) -> bool:
+        """Whether this record was rejected before, and need not be read again: it is counted."""
+        reason = self._of_short.get(record)
+        if reason is None or self._listed[reason] < MOST_LISTED:
+            return False
+        self.unlisted[reason] += 1
+        return True
+
+    def remember(self, record: bytes, reason: Reason) -> None:
+        """Remember the reason of a record, if it is short, for `repeats`."""
+        if len(record) <= _SHORT_BYTES and len(self._of_short) < _MOST_SHORT:
+            self._of_short[record] = reason
 
     def add(self, reason: Reason, detail: str, offset: int, original: bytes) -> None:
         """Add a reject. `detail` is one line for people."""

@@ -50,12 +50,15 @@ def take_line(
 
     `called` is how people call it: a line, a message.
     """
+    if rejects.repeats(value):
+        return
     try:
         event = event_of_line(value, called, reading)
         if event is not None:
             others.add(offset, event)
     except EventRefused as problem:
         rejects.add(problem.reason, str(problem), offset, value)
+        rejects.remember(value, problem.reason)
 
 
 def line_at(block: bytes, first_offset: int, offset: int) -> bytes:

@@ -29,6 +29,8 @@ _BEGIN = re.compile(rb"WARC/[01]\.\d{1,2}\r?\n")
 _SURE_BEGIN = re.compile(rb"\n\r?\nWARC/[01]\.\d{1,2}\r?\n[A-Za-z-]+:")
 _END = re.compile(rb"\r?\n\r?\nWARC/[01]\.\d{1,2}\r?\n[A-Za-z-]+:")
 _MOST_BEGIN_BYTES = 16
+_LEAST_VISIT_BYTES = 64
+"""A record with a type, a URL and a length is longer. Shorter pieces behind a broken record belong to it."""
 _MOST_END_BYTES = 64
 MOST_SEARCHED_BYTES = 4 << 30
 """A longer record is believed to have a wrong length if another one seems to begin in it."""
@@ -279,6 +281,19 @@ def _length_problem(cursor: Cursor, head_bytes: int, size_bytes: int, ends: EndF
     return "the record does not end at its Content-Length"
 
 
+def _pass_short_pieces(cursor: Cursor) -> None:
+    """Advance from the beginning of a record to that of the first one that has room for a visit.
+
+    Otherwise every line `WARC/1.0` of many would be a reject, which costs a thousand times as much as its bytes.
+    """
+    while True:
+        cursor.has(_LEAST_VISIT_BYTES + _MOST_BEGIN_BYTES)
+        following = cursor.search(_BEGIN, cursor.at + 1, cursor.at + _LEAST_VISIT_BYTES + _MOST_BEGIN_BYTES)
+        if following is None or following - cursor.at >= _LEAST_VISIT_BYTES:
+            return
+        cursor.at = following
+
+
 def _skip_broken(cursor: Cursor, source: str, detail: str, good_bytes: int) -> Item:
     """Advance to the next record, at least `good_bytes` further, and return the reject for the bytes in between."""
     offset = cursor.at
@@ -289,6 +304,7 @@ def _skip_broken(cursor: Cursor, source: str, detail: str, good_bytes: int) -> I
         found = cursor.search(_BEGIN, cursor.at, cursor.loaded_to)
         if found is not None:
             cursor.at = found
+            _pass_short_pieces(cursor)
             break
         cursor.at = max(cursor.at, cursor.loaded_to - _MOST_BEGIN_BYTES)
         if not cursor.has(_MOST_BEGIN_BYTES + 1):

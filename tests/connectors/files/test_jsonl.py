@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from opicflow.connectors.files import decoded as decoded_files
 from opicflow.connectors.files import json_scan, json_text, jsonl
+from opicflow.connectors.files.crawlers.dispatch import event_of_line
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Decoded
 from opicflow.connectors.files.event_encoding import encode_event
 from opicflow.connectors.files.event_messages import messages_of_lines
@@ -25,6 +26,7 @@ from opicflow.schemas.crawl_events import (
     LONGEST_RETRY_SECONDS,
     MOST_EVENT_BYTES,
     MOST_LINKS,
+    MOST_LISTED,
     MOST_REDIRECTS,
     CrawlEvent,
     EventRefused,
@@ -425,6 +427,23 @@ def test_the_kernel_and_the_library_agree_on_damaged_lines(line: str, data: st.D
         )
         damaged[at : at + data.draw(st.integers(0, 2))] = more
     check(bytes(damaged[: data.draw(st.integers(0, len(damaged)) | st.just(len(damaged)))]))
+
+
+@pytest.mark.parametrize("line", [b"{", b"{}", b"[]", b"x", b"\xff"])
+def test_very_many_equal_short_lines_are_read_as_often_as_they_are_listed(
+    line: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of 16 MiB may have eight million of them: to read each would take a minute."""
+    reads = []
+    monkeypatch.setattr(jsonl, "event_of_line", lambda *given: reads.append(1) or event_of_line(*given))
+    event = b'{"url": "https://a.example/"}\n'
+    block = 20 * (event + 1_000 * (line + b"\n"))
+    found = decode_jsonl(block, "log", 7)
+    assert len(reads) == len(found.rejects) == MOST_LISTED
+    monkeypatch.setattr(decoded_files, "_MOST_SHORT", 0)
+    each = decode_jsonl(block, "log", 7)
+    assert len(reads) == MOST_LISTED + 20_000
+    assert (found.rejects, found.unlisted) == (each.rejects, each.unlisted) and len(found.events) == 20
 
 
 def test_the_kernel_and_the_library_agree_on_thousands_of_damaged_lines(
