@@ -300,11 +300,11 @@ def replay_once(log: str, out: str, history: str) -> dict[str, Any]:
     if not few.exists():
         write_log(few, 10, 10, 5)
     for file, folder in ((str(few), None), (log, Path(out))):
-        begun, used = time.perf_counter(), _used_seconds()
+        begun, used = time.perf_counter(), used_seconds()
         request = ReplayRequest(logs=(file,), out=folder, counting=counting)
         with replayed(request, lambda progress: None) as result:
             summary = result.summary
-        seconds, cpu_seconds = time.perf_counter() - begun, _used_seconds() - used
+        seconds, cpu_seconds = time.perf_counter() - begun, used_seconds() - used
     return {
         "seconds": seconds,
         "cpu_seconds": cpu_seconds,
@@ -315,7 +315,7 @@ def replay_once(log: str, out: str, history: str) -> dict[str, Any]:
     }
 
 
-def _used_seconds() -> float:
+def used_seconds() -> float:
     """Return the processor time of this process and of its ended child processes."""
     return sum(os.times()[:4])
 

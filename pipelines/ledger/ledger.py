@@ -353,6 +353,7 @@ class Ledger:
             else:
                 break
         self._busy.note(items, fates)
+        self._removal.note_gone(items)
         self._qualities.note(items, fates)
         room.move_index(8 * (len(items) + len(items.link_pages)))
         return sealed

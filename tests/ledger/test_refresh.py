@@ -904,6 +904,37 @@ def test_a_page_that_was_not_seen_for_long_does_not_go_at_once() -> None:
     assert crawl.tick(T0 + 507 * DAY).removed
 
 
+def test_a_tick_reads_no_pages_but_those_that_were_found_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many are known: gone ones are visited daily for months before they are dropped."""
+    crawl = Crawl().read(range(30), T0)
+    crawl.tick(T0 + 60)
+    removal = crawl.ledger._removal
+    dropped: list[list[int]] = []
+    monkeypatch.setattr(removal._reader, "live", None)
+    monkeypatch.setattr(removal, "drop", lambda pages, reason: dropped.append(pages.tolist()))
+    for day in range(1, 107):
+        crawl.visit(1, T0 + DAY * day, Outcome.GONE)
+        removal.drop_gone()
+    assert dropped[-1] == [crawl.id(1)] and not any(dropped[:-1])
+
+
+@pytest.mark.parametrize("since_the_tick", [0, 1, 2])
+def test_a_restored_ledger_drops_the_gone_pages_that_the_first_one_does(since_the_tick: int) -> None:
+    crawl = Crawl().read(range(30), T0)
+    for day in (1, 100, 200, 300):
+        crawl.tick(T0 + DAY * day - 60)
+        other = crawl.restored() if since_the_tick == 0 else crawl
+        for number, page in enumerate((7, 3, 5), 1):
+            for one in {id(crawl): crawl, id(other): other}.values():
+                one.visit(page, T0 + DAY * day + number, Outcome.GONE)
+            if since_the_tick == number:
+                other = crawl.restored()
+        removed = [one.tick(T0 + DAY * day + 60).removed for one in (crawl, other)]
+        assert [len(pages) for _, pages in removed[0]] == [len(pages) for _, pages in removed[1]]
+        assert other.bytes() == crawl.bytes()
+    assert removed[0]
+
+
 def test_a_page_that_came_back_is_not_removed() -> None:
     crawl = Crawl().read(range(3), T0)
     for day in (1, 100, 200):

@@ -373,19 +373,19 @@ HOSTILE = [
 
 @pytest.mark.parametrize("rules", RULES[::4], ids=["none", "all"])
 def test_no_byte_of_a_hostile_url_takes_long(rules: UrlRules) -> None:
-    """At most 0.3 µs, by the library, too: the square of a size would be ten times as much and more."""
+    """At most 1 µs, by the library, too: a loop over all bytes for each of them would take several."""
     canonicaliser = Canonicaliser(rules)
     page = b"http://a.example/b/c?d"
     for link in HOSTILE:
         for base in (page, b"http://a.example/" + b"x/" * 4_000):
-            given = [base, *[link] * 200]
+            given = [base, *[link] * 20]
             expected = [form_of(base, None, rules)]
-            expected += [form_of(link, expected[0], rules)] * 200
+            expected += [form_of(link, expected[0], rules)] * 20
             begun = time.process_time()
             found = forms_of(canonicaliser, given, np.zeros(len(given), np.int64))
             seconds = time.process_time() - begun
             assert found == expected, link[:30]
-            assert seconds < 200 * (len(link) + len(base)) * 300e-9, (link[:30], seconds)
+            assert seconds < 20 * (len(link) + len(base)) * 1e-6, (link[:30], seconds)
 
 
 def test_a_small_link_on_a_long_page_needs_room_for_its_form_only() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from opicflow.pipelines.ledger.cash import births
 from opicflow.pipelines.ledger.cash.reader import Reader
 from opicflow.pipelines.ledger.config import LedgerConfig
-from opicflow.pipelines.ledger.entries import CrawlItems, RemovalReason
+from opicflow.pipelines.ledger.entries import CrawlItems, Kind, Outcome, RemovalReason
 from opicflow.pipelines.ledger.ledger_state import Reviews
 from opicflow.pipelines.ledger.pages import layout as at
 from opicflow.pipelines.ledger.pages import observations, url_arena
@@ -40,6 +40,8 @@ class Removal:
         qualities: Qualities,
     ) -> None:
         self.url_generation = url_generation
+        self._gone: list[Ids] | None = None
+        """Pages that visits found gone since the last tick; None before the first one of this object."""
         self.removed: list[tuple[RemovalReason, Ids]] = []
         self.removed_urls: list[tuple[Ints, Bytes]] = []
         self._config = config
@@ -147,18 +149,33 @@ class Removal:
 
     # -- at ticks --------------------------------------------------------------------------------------------------
 
+    def note_gone(self, items: CrawlItems) -> None:
+        """Note which pages these visits found gone, if any page was found gone often enough since the last tick."""
+        if self._gone is not None and self._room.book.counts[0].long_gone > 0:
+            self._gone.append(items.page[(items.kind == Kind.VISIT) & (items.outcome == Outcome.GONE)])
+
     def drop_gone(self) -> None:
-        """Drop pages that were found gone in `gone_visits` visits in a row, over the time that these take by plan."""
+        """Drop pages that were found gone in `gone_visits` visits in a row, over the time that these take by plan.
+
+        Only visits make a page one of them: none but those noted since the last tick are read. After a restart all are.
+        """
         counts, table, config = self._room.book.counts[0], self._room.table, self._config.refresh
+        gone, self._gone = self._gone, []
         if counts.long_gone == 0:
             return
         counts.long_gone = 0
-        ids, slots = self._reader.live()
+        ids, slots = self._reader.live() if gone is None else self._known(np.concatenate(gone))
         notes, failures, checked = (field_of(table, name, slots) for name in ("notes", "failures", "checked"))
         is_gone = ((notes & observations.WAS_GONE) != 0) & (failures >= config.gone_visits)
         since = table.pages["last_visit_ms"][slots] // 1000 - checked
         is_long = (checked != 0) & (since >= config.seconds_to_be_gone)
         self.drop(ids[is_gone & is_long], RemovalReason.GONE)
+
+    def _known(self, pages: Ids) -> tuple[Ids, Ints]:
+        """Ids and slots of those of these pages that are known, in slot order, each once."""
+        slots = np.unique(self._reader.slots_of(pages))
+        slots = slots[slots >= 0]
+        return self._room.table.hot[slots, 0].view(np.uint64), slots
 
     def evict(self) -> None:
         """Drop the unread pages with the least waiting cash where the ledger, or a host, has too many pages."""

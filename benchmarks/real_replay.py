@@ -1,0 +1,166 @@
+"""Group `real_replay`: the whole replay of a log as crawlers write it, beside fastavro that only decodes its events.
+
+The log is that of tests/support/real_log.py: a gzip file a day, of a web with relative links, fragments, upper case,
+user names, default ports, letters that are not ASCII, redirects, "not modified", and pages that are gone. A replay has
+the options that it has by default, and its time includes everything: no process has read the log or a page before.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import Figure, Scale, check, say, versus
+from benchmarks.replay import peak_mb, read_rate, used_seconds
+
+SEED = 1
+_TESTS = Path(__file__).parent.parent / "tests"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much of everything."""
+
+    pages: int = 200_000
+    hosts: int = 3_000
+    events: int = 446_000
+    days: int = 60
+    links: float = 8.0
+    rounds: int = 2
+
+
+TINY = Sizes(600, 40, 900, 6, rounds=1)
+USUAL = Sizes(50_000, 1_000, 110_000, 15)
+
+
+def measure(scale: Scale) -> Iterator[Figure]:
+    """Yield all figures of the group."""
+    sizes = scale.pick(TINY, USUAL, Sizes())
+    with tempfile.TemporaryDirectory(prefix="opicflow-bench-") as folder:
+        work = Path(folder)
+        say("real_replay: making the log")
+        logs = write_logs(work / "logs", sizes)
+        avro = work / "events.avro"
+        events = write_events(avro, logs)
+        rates = {"replay": 0.0, "cpu": 0.0, "fastavro": 0.0}
+        for number in range(sizes.rounds + 1):
+            say(f"real_replay: beside fastavro, round {number}")
+            done = replay(logs, work)
+            check(0.9 * events < done["visits"] <= events, f"{done['visits']} visits of {events} events were made")
+            found = {"replay": events / done["seconds"], "cpu": events / done["cpu_seconds"], "fastavro": read_rate(avro)}
+            rates = {name: max(rate, rates[name]) if number else 0.0 for name, rate in found.items()}
+    yield versus(
+        "real.jsonl_vs_fastavro_decode",
+        rates["replay"],
+        "events/s",
+        rates["fastavro"],
+        f"whole replay of {sizes.events:,} events, {sizes.links:g} links each, in {sizes.days} files; fastavro decoding them",
+    )
+    yield versus(
+        "real.jsonl_vs_fastavro_decode_cpu",
+        rates["cpu"],
+        "events/CPU s",
+        rates["fastavro"],
+        "the same by CPU seconds of all threads: other jobs on the machine matter less",
+    )
+
+
+def write_logs(folder: Path, sizes: Sizes, seed: int = SEED) -> list[Path]:
+    """Write the log, a file a day; return the files."""
+    sys.path.append(str(_TESTS))  # it is made for the tests, too
+    web = import_module("support.real_web").RealWeb(sizes.pages, sizes.hosts, sizes.links, seed)
+    folder.mkdir()
+    paths = []
+    for file in import_module("support.real_log").RealLog(web, sizes.events, sizes.days).files():
+        paths.append(folder / file.name)
+        paths[-1].write_bytes(file.data)
+    return paths
+
+
+def write_events(path: Path, logs: list[Path]) -> int:
+    """Write the events of logs as Avro with the texts that they have; return their number."""
+    import fastavro
+
+    texts = ("fetched_at", "content_type", "digest", "title", "text", "canonical", "failure", "kind")
+    nullable = [{"name": name, "type": ["null", "string"]} for name in texts]
+    links = {"type": "array", "items": "string"}
+    fields: list[Any] = [{"name": "url", "type": "string"}, *nullable, {"name": "status", "type": ["null", "int"]}]
+    schema = {"type": "record", "name": "Event", "fields": [*fields, {"name": "links", "type": links}]}
+    with open(path, "wb") as file:
+        writer = fastavro.write.Writer(file, schema, sync_interval=1 << 18)
+        events = 0
+        for log in logs:
+            for line in _lines(log):
+                row = _event(line)
+                if row is not None:
+                    given = {name: None if row.get(name) is None else str(row[name]) for name in texts}
+                    targets = [one.get("url") if isinstance(one, dict) else one for one in row.get("links") or ()]
+                    writer.write(
+                        {
+                            "url": row["url"],
+                            **given,
+                            "status": row.get("status"),
+                            "links": [target for target in targets if target is not None],
+                        }
+                    )
+                    events += 1
+        writer.flush()
+    return events
+
+
+def _lines(log: Path) -> Iterator[bytes]:
+    """Yield the lines of a file, up to where it is broken."""
+    try:
+        with gzip.open(log) as file:
+            yield from file
+    except (EOFError, OSError, zlib.error):
+        return
+
+
+def _event(line: bytes) -> dict[str, Any] | None:
+    """Return a line that is a visit; None for others."""
+    try:
+        row = json.loads(line.removeprefix(b"\xef\xbb\xbf"))
+    except ValueError:
+        return None
+    is_visit = isinstance(row, dict) and isinstance(row.get("url"), str) and ("status" in row or "failure" in row)
+    return row if is_visit else None
+
+
+def replay(logs: list[Path], work: Path) -> dict[str, Any]:
+    """Replay logs in a process of its own, which has loaded the kernels before."""
+    command = [sys.executable, "-m", "benchmarks.real_replay", str(work), *map(str, logs)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    check(done.returncode == 0, f"the replay succeeds: {done.stderr[-500:]}")
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def main() -> None:
+    """Run one replay for the parent process."""
+    from opicflow.pipelines.replay.runner import ReplayRequest, replayed
+
+    work, *logs = sys.argv[1:]
+    few = Path(work) / "few.jsonl"
+    with gzip.open(logs[0]) as file:
+        few.write_bytes(b"".join(line for _, line in zip(range(50), file, strict=False)))
+    for given, folder in (((str(few),), None), (tuple(logs), Path(work) / "out")):
+        begun, used = time.perf_counter(), used_seconds()
+        with replayed(ReplayRequest(logs=given, out=folder), lambda progress: None) as result:
+            summary = result.summary
+        times = {"seconds": time.perf_counter() - begun, "cpu_seconds": used_seconds() - used}
+    print(json.dumps({**times, "visits": summary["visits"], "pages": summary["pages"], "peak_mb": peak_mb()}))
+
+
+if __name__ == "__main__":
+    main()
