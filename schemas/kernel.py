@@ -12,6 +12,7 @@ import os
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -19,6 +20,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from opicflow.schemas.arrays import Array, Int, Word
+from opicflow.schemas.errors import UserError
 from opicflow.schemas.kernel_cache import SUFFIX, compile_once, is_private
 
 if TYPE_CHECKING:  # numba takes longer to import than many commands need
@@ -86,6 +88,10 @@ def is_compiled(modules: str) -> bool:
     """
     folder = _cache_folder(modules.partition(".")[0])
     return folder is not None and any(folder.glob(f"opicflow.{modules}.*{SUFFIX}"))
+
+
+class KernelsRefused(UserError):
+    """The folder of compiled kernels cannot be used. The message is one line."""
 
 
 class Deferred(ABC):
@@ -262,17 +268,30 @@ def _cache_folder(root: str) -> Path | None:
     """The folder for the machine code of exactly these sources; None: kernels are compiled in every process.
 
     It is in NUMBA_CACHE_DIR, where it may be read-only; or in the cache of the user, which all installations share; or
-    beside the sources.
+    beside the sources. Raises `KernelsRefused` if NUMBA_CACHE_DIR is a folder that other users can write to.
     """
     digest = hashlib.blake2b(digest_size=8)
     for path in sorted(file for folder in _MADE_OF[root] for file in (_TOP / folder).glob("*.py")):
         digest.update(str(path.relative_to(_TOP)).encode() + b"\0" + path.read_bytes() + b"\0")
     name = f"opicflow-{root}-{digest.hexdigest()}"
     if chosen := os.environ.get("NUMBA_CACHE_DIR"):
-        folder = Path(chosen) / name
-        return folder if folder.is_dir() or _can_be_written(folder) else None
+        return _folder_in(Path(chosen), name)
     beside = _TOP / root / "__pycache__" / name
     return _folder_of_user(name) or (beside if _can_be_written(beside) else None)
+
+
+def _folder_in(chosen: Path, name: str) -> Path | None:
+    """Return a folder in the one that the user has chosen; None if it is not there, and cannot be made."""
+    folder = chosen / name
+    with suppress(OSError):
+        chosen.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for one in (chosen, folder):
+        if one.is_dir() and not is_private(one):
+            raise KernelsRefused(
+                f"NUMBA_CACHE_DIR: {one}: other users can write there, and the code in it is run: name a folder that "
+                "only you can write to"
+            )
+    return folder if folder.is_dir() or _can_be_written(folder) else None
 
 
 def _folder_of_user(name: str) -> Path | None:

@@ -16,7 +16,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from opicflow.schemas import kernel, kernel_cache, kernel_parts
+from opicflow.schemas import errors, kernel, kernel_cache, kernel_parts
 from opicflow.schemas.kernel_cache import CompiledElsewhere, KernelCache, without_waiting
 
 CALLEE = """
@@ -194,6 +194,7 @@ class Project:
         shutil.copy(kernel.__file__, schemas)
         shutil.copy(kernel_cache.__file__, schemas)
         shutil.copy(kernel_parts.__file__, schemas)
+        shutil.copy(errors.__file__, schemas)
         (self.callee.parent / "__init__.py").touch()
         self.callee.write_text(CALLEE)
         (self.callee.parent / "caller.py").write_text(CALLER)
@@ -346,6 +347,42 @@ def test_code_that_others_may_write_is_not_run(project: Project, mode: int) -> N
         shutil.rmtree(project.package / "__pycache__")
         one.chmod(0o700)
     assert project.run()[:2] == ["3", "from disk"]
+
+
+@pytest.mark.parametrize("mode", [0o702, 0o720, 0o1777])
+@pytest.mark.parametrize("is_kernels", [False, True])
+def test_a_chosen_folder_that_others_may_write_is_refused(
+    project: Project, tmp_path: Path, mode: int, is_kernels: bool
+) -> None:
+    chosen = tmp_path / "chosen"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NUMBA_CACHE_DIR", str(chosen))
+        kernel._cache_folder.cache_clear()
+        folder = kernel._cache_folder("schemas")
+        assert folder is not None and folder.parent == chosen and kernel_cache.is_private(chosen)
+        (folder if is_kernels else chosen).chmod(mode)
+        for _ in range(2):
+            kernel._cache_folder.cache_clear()
+            with pytest.raises(
+                kernel.KernelsRefused, match=r"NUMBA_CACHE_DIR: .*: other users can write there"
+            ) as found:
+                kernel.is_compiled("schemas")
+            assert len(str(found.value).splitlines()) == 1
+    kernel._cache_folder.cache_clear()
+
+
+def test_a_command_ends_in_one_line_where_others_may_write_its_kernels(tmp_path: Path) -> None:
+    chosen = tmp_path / "chosen"
+    chosen.mkdir()
+    chosen.chmod(0o777)
+    log = tmp_path / "log.jsonl"
+    log.write_text('{"url": "https://a.example/", "links": []}\n')
+    command = [sys.executable, "-m", "opicflow.pipelines.cli", "replay", str(log), "--runner", "local"]
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(chosen)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=False)
+    assert (done.returncode, done.stdout, list(chosen.iterdir())) == (2, "", [])
+    assert done.stderr.startswith(f"opicflow: NUMBA_CACHE_DIR: {chosen}: other users can write there")
+    assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.slow
