@@ -45,6 +45,9 @@ SITE_BITS = 16
 KEY_BYTES = 16
 FEWEST_SECRET_BYTES = 16
 
+PUBLIC = "public"
+"""The word for the public key, where users name a key or read which one there is."""
+
 _VERSION = 1
 """The version of the rules: page ids of another version are other ids."""
 _PUBLIC_KEY = b"opicflow replays"
@@ -95,7 +98,8 @@ class HostMemo(NamedTuple):
 class PageIds:
     """The rules by which pages get their ids.
 
-    The default has a public key: the same log gives the same bytes on every machine. A stream has a secret one.
+    The default has a public key: the same URL has the same id on every machine. Streams, and the folders of replays and
+    frontiers, have a secret one.
 
     >>> ids = PageIds()
     >>> a, b = ids.of("https://example.org/"), ids.of("https://www.example.org/about")
@@ -123,6 +127,13 @@ class PageIds:
     def is_public(self) -> bool:
         """Whether the key is public."""
         return self.key == _PUBLIC_KEY
+
+    @property
+    def fingerprint(self) -> str:
+        """A text by which two keys can be told apart, and from which none can be found: "public", or 16 digits."""
+        if self.is_public:
+            return PUBLIC
+        return hashlib.blake2b(self.key, digest_size=8, person=b"fingerprint").hexdigest()
 
     @property
     def multiplier(self) -> int:
@@ -201,7 +212,7 @@ def _rules_of(page_ids: PageIds) -> IdRules:
 
 
 def page_id(url: bytes | str) -> int:
-    """Return the page id of a canonical URL by the default rules, which replays have."""
+    """Return the page id of a canonical URL by the default rules, whose key is public."""
     return PageIds().of(url)
 
 

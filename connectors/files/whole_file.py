@@ -16,16 +16,14 @@ def whole_file(path: Path, is_secret: bool = False) -> Iterator[BinaryIO]:
 
     `is_secret`: only its owner may read it.
     """
-    with _renamed_at_the_end(path) as partial, synced_file(partial) as file:
-        if is_secret:
-            os.fchmod(file.fileno(), 0o600)
+    with _renamed_at_the_end(path) as partial, synced_file(partial, is_secret) as file:
         yield file
 
 
 @contextmanager
-def synced_file(path: Path) -> Iterator[BinaryIO]:
+def synced_file(path: Path, is_secret: bool = False) -> Iterator[BinaryIO]:
     """A new file to write to, all of which is on the disk at the end. An earlier one at this path is removed."""
-    with _new_file(path) as file:
+    with _new_file(path, 0o600 if is_secret else 0o666) as file:
         yield file
         file.flush()
         os.fsync(file.fileno())
@@ -37,10 +35,10 @@ def write_atomically(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-def _new_file(path: Path) -> BinaryIO:
+def _new_file(path: Path, mode: int = 0o666) -> BinaryIO:
     """Open a new file: a link that others have put at its path is removed, and never followed."""
     path.unlink(missing_ok=True)
-    return open(path, "xb")
+    return open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode))
 
 
 @contextmanager

@@ -133,7 +133,7 @@ def _values_of(path: Path) -> dict[str, Value]:
             raise ConfigurationRefused(f"{path}: unknown setting {name[:60]}: {advice}")
         texts = _texts_of(SETTINGS[name], f"{path}: {name}", value)
         if SETTINGS[name].is_path:
-            texts = [str(path.parent / text) for text in texts]
+            texts = [text if text in SETTINGS[name].words else str(path.parent / text) for text in texts]
         values[name] = Value(tuple(texts), f"file {path}", f"{path}: {name}")
     return values
 

@@ -46,6 +46,8 @@ class Setting:
     """It may be given several times; in the file it is a list."""
     is_path: bool = False
     """In the file it is relative to the folder of the file."""
+    words: tuple[str, ...] = ()
+    """Values that are no path."""
 
 
 KAFKA = {
@@ -146,7 +148,14 @@ SITES = {
     ),
 }
 REPLAY = {
-    "id-key": Setting("FILE", "make page ids with the key in this file: 16 bytes or more, secret", Path, is_path=True),
+    "id-key": Setting(
+        "FILE",
+        "make page ids with the key in this file, 16 bytes or more, instead of a random one; public: with the key that "
+        "everybody knows",
+        Path,
+        is_path=True,
+        words=("public",),
+    ),
     "urls-on-disk": Setting(
         "true",
         "keep URLs and remembered links in files, and all pages while results are made: for very many pages; done by "

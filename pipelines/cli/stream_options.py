@@ -219,7 +219,7 @@ def default_origin(shards: int) -> Origin:
     from opicflow.pipelines.ledger import Certified, LedgerConfig
     from opicflow.pipelines.stages.log_settings import Origin
     from opicflow.pipelines.stages.rules import Rules
-    from opicflow.pipelines.stream.origin import new_page_ids
+    from opicflow.pipelines.stages.settings import new_page_ids
     from opicflow.schemas.shards import ShardRanges
 
     ledger = for_new_logs(LedgerConfig(history=Certified()))

@@ -782,11 +782,11 @@ class Ledger:
         return self._reader.importance()
 
     def top(self, k: int) -> Estimates:
-        """Estimates of the `k` most important pages, most important first; equal ones by page id."""
+        """Estimates of the `k` most important pages, most important first; equal ones in slot order."""
         return self._reader.top(k)
 
     def ranked(self) -> Ids:
-        """All pages, the most important first; equal ones by page id."""
+        """All pages, the most important first; equal ones in slot order."""
         return self._reader.ranked()
 
     def payers(self, pages: Ids, importance: Floats, most: int) -> tuple[Ids, npt.NDArray[np.float32]]:

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -22,7 +23,7 @@ from typing import Any, BinaryIO, NamedTuple
 from opicflow.connectors.files.divided_files import divided_file, existing_paths
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.temporary_folder import temporary_folder
-from opicflow.connectors.files.whole_file import remove_leftovers, sync_folder, synced_file
+from opicflow.connectors.files.whole_file import remove_leftovers, sync_folder, synced_file, whole_file
 from opicflow.pipelines.replay.state import FolderInUse
 from opicflow.pipelines.results.files import (
     FORMATS,
@@ -38,6 +39,7 @@ from opicflow.pipelines.results.files import (
 )
 from opicflow.pipelines.results.part_files import ArrivingParts, Stopped, arriving_parts
 from opicflow.pipelines.stages import outputs
+from opicflow.schemas.pages import KEY_BYTES, PageIds
 
 _WORK = ".opicflow-"
 """What the names of work folders in folders of results begin with."""
@@ -66,7 +68,9 @@ _PUBLICATIONS = (
 _REJECTS, _TOMBSTONES = "rejects", "tombstones"
 _SUMMARY = "summary"
 _NAMES = (*(one.name for one in (*_ALWAYS, _SITES, *_PUBLICATIONS)), _REJECTS, _TOMBSTONES)
-_FILES = rf"({'|'.join(_NAMES)})(-\d{{5}}-of-\d{{5}})?\.({'|'.join(FORMATS)})|{_SUMMARY}\.json"
+_KEY = ".page-id-key"
+"""The file with the key of page ids, in a folder of results whose replay has no state. Readers of results skip it."""
+_FILES = rf"({'|'.join(_NAMES)})(-\d{{5}}-of-\d{{5}})?\.({'|'.join(FORMATS)})|{_SUMMARY}\.json|{re.escape(_KEY)}"
 
 _LONGEST_END_SECONDS = 10
 
@@ -208,6 +212,30 @@ def results_folder(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(folder)
+
+
+def kept_page_ids(out: Path) -> PageIds | None:
+    """Return rules of page ids with the key that a folder of results keeps; None if it keeps none."""
+    path = out / _KEY
+    if not path.exists():
+        return None
+    try:
+        with open(path, "rb") as file:
+            text = file.read(4 * KEY_BYTES) if path.is_file() else b""
+        return PageIds(key=bytes.fromhex(text.decode("ascii")))
+    except OSError as problem:
+        raise InputRefused(f"{path}: cannot be read ({problem.strerror}): name another folder with --out") from None
+    except ValueError:
+        raise InputRefused(
+            f"{path}: it is no key of page ids: restore it, or remove it, and pages get other ids"
+        ) from None
+
+
+def keep_key(out: Path, page_ids: PageIds) -> None:
+    """Keep the key of page ids in a folder of results, for the next replay into it. A public one is not kept."""
+    if not page_ids.is_public:
+        with path_in_errors(out / _KEY), whole_file(out / _KEY, is_secret=True) as file:
+            file.write(page_ids.key.hex().encode() + b"\n")
 
 
 @contextmanager

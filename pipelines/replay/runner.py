@@ -28,6 +28,8 @@ from opicflow.pipelines.replay.reports import Counts, Report, Sample
 from opicflow.pipelines.replay.result_files import (
     FileKinds,
     ResultFiles,
+    keep_key,
+    kept_page_ids,
     path_in_errors,
     result_files,
     results_folder,
@@ -67,11 +69,11 @@ from opicflow.pipelines.stages.outputs import (
 from opicflow.pipelines.stages.rejects import reject_line
 from opicflow.pipelines.stages.route import ANY_TIME
 from opicflow.pipelines.stages.rules import Rules
-from opicflow.pipelines.stages.settings import CashFocus, LedgerOptions, default_ledger
+from opicflow.pipelines.stages.settings import CashFocus, LedgerOptions, default_ledger, new_page_ids
 from opicflow.schemas.crawl_events import Reason, Reject
 from opicflow.schemas.dates import iso_time
 from opicflow.schemas.errors import interrupted_after
-from opicflow.schemas.pages import PageIds
+from opicflow.schemas.pages import PUBLIC, PageIds
 from opicflow.schemas.records import Policy
 from opicflow.schemas.sites import SiteKind
 
@@ -99,7 +101,7 @@ class ReplayRequest:
     policies: tuple[Policy, ...] = ()
     rules: Rules | None = None
     page_ids: PageIds | None = None
-    """Rules that give pages their ids. None: those of the state, or the default."""
+    """Rules that give pages their ids. None: those of the state or of the folder `out`, or with a new key."""
     now_second: int | None = None
     """The time at the end of the input. None: that of the latest visit."""
     latest_ms: int = ANY_TIME
@@ -185,6 +187,11 @@ def replayed(request: ReplayRequest, progress: Callable[[Progress], None]) -> It
             is_large = None in sizes or sum(size or 0 for size in sizes) > _MANY_ROWS_BYTES
             kinds = FileKinds(request.format, request.parts, request.sites is not None, request.publications, is_large)
             replay.files = stack.enter_context(result_files(request.out, work, kinds))
+        if request.page_ids is None and request.runner not in IN_PROCESS:
+            replay.notes.append(
+                "Page ids are made with the public key: of another runner the key would be a part of its job "
+                "(docs/decisions/page-ids.md)."
+            )
         replay.run(found, log)
         del log  # its ledger takes more memory than anything else
         return_freed_memory()
@@ -401,6 +408,8 @@ class _Replay:
 
         Final parts have been written elsewhere: they become answers, or are removed.
         """
+        if self.request.out is not None and self.folder is None:
+            keep_key(self.request.out, self.config.page_ids)
         if self.files is not None:
             self.files.finish()
         if self.folder:
@@ -473,7 +482,9 @@ def _check_runner(request: ReplayRequest) -> None:
         return
     here = " or ".join(IN_PROCESS)
     if request.page_ids is not None and not request.page_ids.is_public:
-        raise StateRefused(f"id-key needs --runner {here}: with others the key would be part of a job")
+        raise StateRefused(
+            f"id-key needs --runner {here}: with others the key would be part of a job; or give --set id-key={PUBLIC}"
+        )
     if request.urls_on_disk:
         raise ConfigRefused(f"urls-on-disk needs --runner {here}: the ledger is kept by this process")
     if request.state is not None:
@@ -489,7 +500,7 @@ def _check_runner(request: ReplayRequest) -> None:
 def _settings(request: ReplayRequest, state: State | None) -> tuple[ReplayConfig, Rules]:
     """Return the settings of the request and the state; refused where they contradict each other."""
     rules = request.rules or (state.last_rules if state else Rules())
-    page_ids = state.rules_of_page_ids if state else request.page_ids or PageIds()
+    page_ids = state.rules_of_page_ids if state else _new_page_ids(request)
     if request.page_ids not in (None, page_ids):
         raise StateRefused(f"{request.state}: its pages have ids by another key: omit id-key, or name another folder")
     rules = replace(rules, page_ids=page_ids)
@@ -527,6 +538,19 @@ def _settings(request: ReplayRequest, state: State | None) -> tuple[ReplayConfig
         now_second=request.now_second,
     )
     return replay_config, rules
+
+
+def _new_page_ids(request: ReplayRequest) -> PageIds:
+    """Return the rules of page ids of a ledger that begins now.
+
+    Without a request they have the key of the folder of results, or a new one. Other runners get no secret.
+    """
+    if request.page_ids is not None:
+        return request.page_ids
+    if request.runner not in IN_PROCESS:
+        return PageIds()
+    kept = kept_page_ids(request.out) if request.out is not None and request.state is None else None
+    return kept or new_page_ids()
 
 
 def _new_ledger(request: ReplayRequest, rules: Rules) -> LedgerConfig:

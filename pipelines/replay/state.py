@@ -211,6 +211,11 @@ class StateFolder:
                     "another one"
                 ) from None
             return None
+        except PermissionError:
+            raise StateRefused(
+                f"{self.path}: only the owner of its state.json can read it, as it holds the key of page ids: run this "
+                "as that user"
+            ) from None
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             raise self._unreadable() from None
         if version != STATE_VERSION:

@@ -53,6 +53,7 @@ def summary_of(
         "pages_removed": removed,
         "plan": last.plan,
         "history": state.ledger["history"]["policy"],
+        "page_id_key": state.rules_of_page_ids.fingerprint,
         **({} if last.certificate is None else {"certificate": last.certificate}),
         **({} if last.not_learnt is None else {"not_learnt": last.not_learnt}),
     }

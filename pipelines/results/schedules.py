@@ -96,7 +96,7 @@ def export(path: Path, ledger: Ledger, plan: Plan) -> int:
     """
     survey, schedule = plan.survey, plan.schedule
     rows = plan.publish[schedule.due[plan.publish] >= 0]
-    rows = rows[np.lexsort((survey.pages[rows], -survey.weights(rows), schedule.due[rows]))]
+    rows = rows[np.lexsort((-survey.weights(rows), schedule.due[rows]))]
     with whole_file(path) as file:
         as_csv = path.suffix.lower() == ".csv"
         if as_csv:

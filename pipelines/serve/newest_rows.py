@@ -37,6 +37,13 @@ class NewestRows:
     def __len__(self) -> int:
         return len(self._keys)
 
+    def rows_of(self, others: NewestRows) -> Ints:
+        """Return the row here with the same key as each row of `others`, -1 for none."""
+        if not len(self):
+            return np.full(len(others), -1)
+        at = np.minimum(np.searchsorted(self._keys, others._keys), len(self) - 1)
+        return np.where(self._keys[at] == others._keys, at, -1)
+
     @property
     def complete(self) -> int:
         """The number of rows from the highest rank on that have no gap between them."""

@@ -27,6 +27,7 @@ from opicflow.pipelines.serve.record_rows import (
 from opicflow.pipelines.serve.view import HISTORY_PAGES, Live, Moment, RejectExample, View
 from opicflow.pipelines.serve.wording import number
 from opicflow.pipelines.stream.audit import Auditor, AuditRefused, Verdict
+from opicflow.schemas.arrays import Array
 from opicflow.schemas.columns import Texts
 from opicflow.schemas.policy_json import PolicyRefused
 from opicflow.schemas.records import Audit, Policy, from_avro
@@ -222,16 +223,27 @@ class StreamIndex:
         second = max(self._event_second, self.verdict.newest_second)
         moment = {"second": second, "event_time_ms": 1000 * second}
         pages = Pages(rows.texts(order), rows.columns(order), moment)
-        schedules = self._tables["refresh-schedule"].rows
-        planned = [Pages(Texts.of([]), schedules.columns(), moment)] if len(schedules) else []
+        schedules = self._columns("refresh-schedule")
+        planned = [Pages(Texts.of([]), schedules, moment)] if len(schedules["pages"]) else []
         table = PageTable.of([pages], planned, [self._orders(pages, now_ms, moment)])
         published = {by: self._published_sites(by, table) for by in _BY}
         return replace(table, published_sites={by: sites for by, sites in published.items() if sites})
 
+    def _columns(self, stream: str) -> dict[str, Array]:
+        """Return the columns of records of pages, with the page ids that the kept pages of the same URLs have.
+
+        Records of several replays may have ids by several keys; the key of all is the URL.
+        """
+        rows, pages = self._tables[stream].rows, self.pages.rows
+        columns, at = rows.columns(), pages.rows_of(rows)
+        known = at >= 0
+        columns["pages"][known] = pages.columns(at[known])["pages"]
+        return columns
+
     def _orders(self, pages: Pages, now_ms: int, moment: dict[str, Any]) -> Pages:
         """Return the orders that wait: not expired, and their page was not visited since, as far as it is kept."""
         rows = self._tables["crawl-orders"].rows
-        columns = rows.columns()
+        columns = self._columns("crawl-orders")
         waits = (columns["expires_ms"] == 0) | (columns["expires_ms"] > now_ms)
         by_id = np.argsort(pages.columns["pages"])
         ids = pages.columns["pages"][by_id]

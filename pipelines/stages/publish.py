@@ -233,7 +233,7 @@ def everything(ledger: Ledger, settled: Settled | None, rows_per_part: int = ROW
         order = ledger.ranked()
     else:
         certificate = settled.certificate
-        rows = np.lexsort((settled.pages, -settled.importance))
+        rows = np.argsort(-settled.importance, kind="stable")  # equal ones in slot order, as those of `ranked`
         order, ranks = settled.pages[rows], settled.importance[rows]
         del rows
     payers: dict[str, Array] = {}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from opicflow.pipelines.ledger import HISTORIES, ORDINARY_CLASS_WEIGHT, ConfigRefused, LedgerConfig, history_name
 from opicflow.pipelines.stages.rules import Categories
+from opicflow.schemas.pages import KEY_BYTES, PageIds
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,11 @@ def default_ledger(
         with suppress(ConfigRefused):
             return (focus or CashFocus()).over(replace(given, history="certified").over(config), categories)
     return (focus or CashFocus()).over(given.over(config), categories)
+
+
+def new_page_ids() -> PageIds:
+    """Return rules of page ids with a new secret key: of a new stream, a new state, or a new folder of results."""
+    return PageIds(key=os.urandom(KEY_BYTES))
 
 
 def category_number(categories: Categories, option: str, name: str) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -17,7 +16,6 @@ from opicflow.pipelines.stages.log_settings import LogRefused, Origin, Placement
 from opicflow.pipelines.stream.snapshot_reader import origin_of_shard
 from opicflow.pipelines.stream.snapshot_store import Snapshots
 from opicflow.schemas.columns import ColumnsRefused
-from opicflow.schemas.pages import KEY_BYTES, PageIds
 
 
 def check_topics(
@@ -41,11 +39,6 @@ def ledger_spec(prefix: str, topic: str, shards: int, hosted: bool = False) -> T
         for one in specs(prefix, shards, hosted=hosted)
         if one.name == names(prefix).page_ledger
     )
-
-
-def new_page_ids() -> PageIds:
-    """Return rules of page ids with a new secret key. Only the start of a stream makes one, once."""
-    return PageIds(key=secrets.token_bytes(KEY_BYTES))
 
 
 def origin_of(connection: Connection, topic: str, snapshots: Snapshots | None = None) -> Origin | None:

@@ -29,9 +29,9 @@ def shell(folder: Path) -> Iterator[Run]:
         (programs / "redis-cli").write_text(f'#!/bin/sh\nexec /usr/bin/env PATH="$OLD_PATH" redis-cli -p {port} "$@"\n')
         (programs / "redis-cli").chmod(0o755)
         path = f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-        environment = {**os.environ, "OLD_PATH": os.environ["PATH"], "PATH": path}
 
         def run(folder: Path, line: str) -> str:
+            environment = {**os.environ, "OLD_PATH": os.environ["PATH"], "PATH": path}
             words = ["bash", "-o", "pipefail", "-c", line]
             return subprocess.run(
                 words, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=True

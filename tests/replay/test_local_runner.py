@@ -19,6 +19,7 @@ from opicflow.pipelines.replay.segment_steps import SHARD
 from opicflow.pipelines.replay.segments import DIRECT_RUNNER, LOCAL
 from opicflow.pipelines.stages.keep_ledger import KeepLedger
 from opicflow.pipelines.stages.settings import LedgerOptions
+from opicflow.schemas.pages import PageIds
 from support.logs import WebLog, jsonl, run, state_files, without_times
 from support.same_bytes import Kill, Killed
 
@@ -85,6 +86,7 @@ def test_what_one_way_began_the_other_one_ends(
     for runner, kill in zip(runners, (Kill(4), Kill(0)), strict=True):
         options: dict[str, Any] = {"segment_bytes": 60_000, "publications": True, "runner": runner}
         options["counting"] = LedgerOptions(history="interpolation")
+        options["page_ids"] = PageIds()
         request = ReplayRequest((str(log),), tmp_path / "out", state=tmp_path / "state", **options)
         with pytest.raises(Killed) if runner == runners[0] else nullcontext(), replayed(request, kill):
             pass

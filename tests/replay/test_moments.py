@@ -15,6 +15,7 @@ from opicflow.pipelines.replay.moments import Moments, PageMoment, keep_moments,
 from opicflow.pipelines.replay.runner import ReplayRequest, replayed
 from opicflow.pipelines.replay.state import read_ledger
 from opicflow.pipelines.stages.settings import LedgerOptions
+from opicflow.schemas.pages import PageIds
 from support.hostile_values import altered
 from support.logs import WebLog, json_line, run
 from support.same_bytes import Kill, Killed, bytes_of
@@ -92,6 +93,7 @@ def test_a_replay_that_was_stopped_and_goes_on_has_the_same_moments(tmp_path: Pa
         samples=True,
         segment_bytes=100_000,
         counting=LedgerOptions(history="interpolation"),
+        page_ids=PageIds(),
     )
 
     with pytest.raises(Killed), replayed(request, Kill(lambda *_: len(files(tmp_path / "stopped")) > 2)):

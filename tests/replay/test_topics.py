@@ -41,6 +41,7 @@ from opicflow.pipelines.stages.settings import LedgerOptions
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.framing import encode_single_object
 from opicflow.schemas.hashing import hash_text
+from opicflow.schemas.pages import PageIds
 from opicflow.schemas.published_schemas import fingerprint, schema
 from opicflow.schemas.records import Audit, CrawlOrder, Policy, RefreshSchedule, to_avro
 from support.commands import command, create_topics, output_of
@@ -114,6 +115,7 @@ def replay(
     """Replay a topic in this process; with a prefix the results go to topics too."""
     to = None if prefix is None else Destination(topic.connection, prefix)
     options.setdefault("counting", LedgerOptions(history="interpolation"))
+    options.setdefault("page_ids", PageIds())
     with replayed(ReplayRequest(topic=topic, out=out, to=to, **options), progress) as result:
         return result
 
@@ -322,6 +324,7 @@ from opicflow.connectors.kafka.connection import Connection
 from opicflow.pipelines.replay.topic_input import Topic
 from opicflow.pipelines.replay.runner import ReplayRequest, replayed
 from opicflow.pipelines.stages.settings import LedgerOptions
+from opicflow.schemas.pages import PageIds
 for name, value in {SMALL!r}.items():
     setattr(topic_log if name.startswith("BATCH") else partitions, name, value)
 left = 3
@@ -333,7 +336,7 @@ def progress(progress):
 brokers, topic, state = sys.argv[1:]
 counting = LedgerOptions(history="interpolation")
 log = Topic(Connection(brokers), topic)
-request = ReplayRequest(topic=log, state=Path(state), segment_bytes=50_000, counting=counting)
+request = ReplayRequest(topic=log, state=Path(state), segment_bytes=50_000, counting=counting, page_ids=PageIds())
 with replayed(request, progress):
     pass
 """

@@ -17,7 +17,7 @@ from opicflow.pipelines.serve.view import Live, View
 from opicflow.pipelines.stream.audit import Verdict
 from opicflow.pipelines.stream.status import StreamStatus
 from opicflow.schemas.crawl_events import Reason, Reject
-from opicflow.schemas.pages import page_id
+from opicflow.schemas.pages import PageIds, page_id
 from opicflow.schemas.records import Audit, CrawlOrder, Importance, Policy, RefreshSchedule, SiteImportance, to_avro
 from support.stream_job import details, no_checkpoints
 
@@ -96,6 +96,22 @@ def test_the_first_pages_are_shown_with_plan_and_order_whatever_topic_comes_firs
     assert view.table.order_of(1) == shown[0] and view.table.order_of(0) is None
     assert {one.name: one.orders for one in view.orders_by_reason} == {"read again": 1, "never read": 1}
     assert view.pages == 1_000
+
+
+def test_records_of_two_replays_with_two_keys_belong_together_by_url() -> None:
+    """The second replay has other page ids; what it did not send again is of the first one."""
+    index, other = StreamIndex(10), PageIds.with_secret(b"of the second replay")
+    take(index, "importance", page(1, 0.2), page(2, 0.1, last_visit_ms=NOON_MS), page(3, 0.3))
+    take(index, "refresh-schedule", due(1, NOON_MS - 60_000), due(3, NOON_MS - 60_000))
+    take(index, "crawl-orders", order(1, NOON_MS - 1), order(2, NOON_MS - 1))
+    again = [replace(page(number, 0.2, last_visit_ms=NOON_MS), page=other.of(url(number))) for number in (1, 2)]
+    take(index, "importance", *again, start=3)
+    table = view_of(index).table
+    records = {one["url"]: one for one in map(table.record, range(len(table)))}
+    ids = (other.of(url(1)), other.of(url(2)), page_id(url(3)))
+    assert [records[url(number)]["page"] for number in (1, 2, 3)] == [f"{page:016x}" for page in ids]
+    assert [records[url(number)].get("due") for number in (1, 2, 3)] == [NOON_MS - 60_000, None, NOON_MS - 60_000]
+    assert len(table.order_rows) == 0, "both pages were visited since"
 
 
 def test_orders_that_are_done_or_expired_do_not_wait() -> None:

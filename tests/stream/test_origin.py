@@ -30,8 +30,9 @@ from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper
 from opicflow.pipelines.stages.log_settings import LogRefused, Origin, Placement
 from opicflow.pipelines.stages.outputs import REJECTS
 from opicflow.pipelines.stages.rules import Rules
+from opicflow.pipelines.stages.settings import new_page_ids
 from opicflow.pipelines.stream import origin
-from opicflow.pipelines.stream.origin import begin_logs, new_page_ids, origin_of, placement_of, reserve_logs
+from opicflow.pipelines.stream.origin import begin_logs, origin_of, placement_of, reserve_logs
 from opicflow.pipelines.stream.pipeline import Stream, StreamConfig
 from opicflow.pipelines.stream.published_rules import control_record
 from opicflow.schemas.message_columns import MessageBatch

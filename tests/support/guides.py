@@ -8,6 +8,8 @@ import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import pytest
+
 from support.commands import CommandResult, command
 from support.paths import TOP
 
@@ -18,8 +20,8 @@ DOCUMENTS = [TOP / "README.md", *sorted((TOP / "docs").rglob("*.md"))]
 CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
 
 
-DIFFERS = re.compile(r"[\d.]+ s, [\d,]+ events/s|[\d.]+ s$|published at \S+", re.MULTILINE)
-"""What the same command prints otherwise each time."""
+DIFFERS = re.compile(r"[\d.]+ s, [\d,]+ events/s|[\d.]+ s$|published at \S+|\b[0-9a-f]{16}\b", re.MULTILINE)
+"""What the same command prints otherwise each time: times, and page ids, whose key is random as that of users."""
 
 Run = Callable[[Path, str], str]
 """Runs the line of a command in a folder, and returns what a terminal shows."""
@@ -77,11 +79,15 @@ class Guide:
         return made
 
     def check(self, folder: Path, run: Run = printed_by, instead: Mapping[str, str] | None = None) -> None:
-        """Assert that the outputs in the guide are real."""
-        shown, made = CONSOLE.findall(self.text), self.blocks(folder, run, instead)
+        """Assert that the outputs in the guide are real, whatever the key of page ids is."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.delenv("OPICFLOW_ID_KEY", raising=False)
+            shown, made = CONSOLE.findall(self.text), self.blocks(folder, run, instead)
         assert [DIFFERS.sub("", block) for block in shown] == [DIFFERS.sub("", block) for block in made]
 
     def write(self, folder: Path, run: Run = printed_by, instead: Mapping[str, str] | None = None) -> None:
-        """Write the outputs in the guide again."""
-        made = iter(self.blocks(folder, run, instead))
+        """Write the outputs in the guide again, with the page ids of the public key: so they stay."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("OPICFLOW_ID_KEY", "public")
+            made = iter(self.blocks(folder, run, instead))
         self.path.write_text(CONSOLE.sub(lambda _: f"```console\n{next(made)}```", self.text), encoding="utf-8")

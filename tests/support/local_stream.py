@@ -28,8 +28,8 @@ from opicflow.pipelines.replay.runner import ReplayRequest, replayed
 from opicflow.pipelines.replay.topic_input import Topic
 from opicflow.pipelines.stages.ledger_keeper import request_fingerprint
 from opicflow.pipelines.stages.log_settings import Placement
-from opicflow.pipelines.stages.settings import LedgerOptions
-from opicflow.pipelines.stream.origin import new_page_ids, reserve_logs
+from opicflow.pipelines.stages.settings import LedgerOptions, new_page_ids
+from opicflow.pipelines.stream.origin import reserve_logs
 from opicflow.pipelines.stream.prove import Proof, prove
 from opicflow.pipelines.stream.snapshot_store import Snapshots
 from opicflow.schemas.crawl_events import CrawlEvent, Reject

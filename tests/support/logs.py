@@ -22,7 +22,7 @@ from opicflow.pipelines.replay.segments import LOCAL
 from opicflow.pipelines.stages.settings import LedgerOptions
 from opicflow.schemas.arrays import Floats
 from opicflow.schemas.crawl_events import CrawlEvent, Link
-from opicflow.schemas.pages import page_id
+from opicflow.schemas.pages import PageIds, page_id
 from opicflow.schemas.published_schemas import schema
 from opicflow.schemas.records import to_avro
 from support.archives import record, response
@@ -180,12 +180,15 @@ def run(
     """Replay logs in this process, by its threads unless a runner is named: Beam takes a quarter of a second more.
 
     Unless it `prefers_certified`, as users do, the history of a new ledger is interpolation, which needs less time.
+    Page ids of a new ledger have the public key unless the option `page_ids` is given.
     """
     counting = options.get("counting", LedgerOptions())
     state = options.get("state")
     is_new = state is None or not (state / "state.json").exists()
     if is_new and not prefers_certified and counting.history is None:
         options["counting"] = replace(counting, history="interpolation")
+    if is_new:
+        options.setdefault("page_ids", PageIds())
     with replayed(ReplayRequest(tuple(map(str, logs)), out, **{"runner": LOCAL, **options}), _ignore) as result:
         return replace(result)
 

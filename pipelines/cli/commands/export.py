@@ -111,8 +111,8 @@ def _columns_of(options: argparse.Namespace, target: Target) -> tuple[str, ...]:
     for name in chosen:
         if name not in known:
             raise InputRefused(f"--columns {name[:40]!r}: no column of {options.what}: name some of {', '.join(known)}")
-    if options.target == "postgres" and "page" not in chosen:
-        raise InputRefused("--columns, --as postgres: the table has page as its key: name it too")
+    if options.target == "postgres" and "url" not in chosen:
+        raise InputRefused("--columns, --as postgres: the table has url as its key: name it too")
     return chosen
 
 

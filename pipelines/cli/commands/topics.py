@@ -131,7 +131,7 @@ def _placement(options: argparse.Namespace) -> tuple[Placement | None, str]:
     from opicflow.connectors.kafka.topics import SHARDS
     from opicflow.pipelines.stages.log_settings import Placement
     from opicflow.pipelines.stages.rules import Rules
-    from opicflow.pipelines.stream.origin import new_page_ids
+    from opicflow.pipelines.stages.settings import new_page_ids
 
     if options.like is None:
         return None, ""

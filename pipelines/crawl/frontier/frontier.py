@@ -51,6 +51,7 @@ from opicflow.pipelines.stages.decoded_batch import (
 from opicflow.pipelines.stages.freed_memory import return_freed_memory
 from opicflow.pipelines.stages.route import Seen
 from opicflow.pipelines.stages.rules import Rules
+from opicflow.pipelines.stages.settings import new_page_ids
 from opicflow.schemas.arrays import Ids
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, MOST_LINKS, CrawlEvent, EventRefused, Reason
 from opicflow.schemas.event_columns import EventWriter
@@ -484,6 +485,6 @@ def _without_plain_links(event: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def _new_state(path: Path, config: LedgerConfig) -> State:
-    rules = Rules()
+    rules = Rules(page_ids=new_page_ids())
     source = Source(_SOURCE, str(path / FRONTIER_LOG_NAME), 0, "")
     return State(config.to_json(), [rules.to_json()], [source], Run(), page_ids=rules.page_ids.to_json())

@@ -145,18 +145,17 @@ class Reader:
         return ids, rates[slots] * (1.0 / rate_sum if rate_sum > 0 else 0.0)
 
     def top(self, k: int) -> Estimates:
-        """Estimates of the `k` most important pages, most important first; equal ones by page id."""
+        """Estimates of the `k` most important pages, most important first; equal ones in slot order."""
         rates, own = self.rates()
         ids, slots = self.live()
-        rows = highest(rates[slots], ids, k)
+        rows = highest(rates[slots], slots.view(np.uint64), k)
         return self.estimate_slots(ids[rows], slots[rows], self.rate_sum_everywhere(own))
 
     def ranked(self) -> Ids:
-        """All pages, the most important first; equal ones by page id."""
+        """All pages, the most important first; equal ones in slot order, which no key of page ids decides."""
         rates = self.rates()[0]
         ids, slots = self.live()
-        order = np.lexsort((ids, -rates[slots]))
-        return ids[order]
+        return ids[np.argsort(-rates[slots], kind="stable")]
 
     def estimate_slots(self, pages: Ids, slots: Ints, rate_sum: float) -> Estimates:
         """Estimates of pages at these slots. `rate_sum` is the sum of the rates of all shards."""

@@ -352,9 +352,9 @@ class _Choice:
             limit.left = limit.left - np.bincount(limit.of[rows], minlength=len(limit.left))
 
     def rows(self, priority: Floats) -> tuple[Ints, Bytes]:
-        """The rows that were taken, and why: requested, then to refresh, then to discover, by priority."""
+        """The rows that were taken, and why: requested, then to refresh, then to discover, by priority, then by row."""
         rows = np.flatnonzero(self._why)
-        rows = rows[np.lexsort((self._pages[rows], -priority[rows], -self._why[rows].astype(np.int64)))]
+        rows = rows[np.lexsort((-priority[rows], -self._why[rows].astype(np.int64)))]
         return rows, self._why[rows]
 
 
