@@ -15,7 +15,7 @@ from typing import NamedTuple
 from opicflow.schemas.errors import UserError
 
 MOST_LINKS = 100_000
-MOST_REDIRECTS = 64
+MOST_REDIRECTS = 20
 MOST_EVENT_BYTES = 32 << 20
 """A record longer than this is rejected without being read."""
 MOST_LISTED = 1000

@@ -862,6 +862,10 @@ class Ledger:
         """The category of each page; 0 where there is one category only, or the page is not known."""
         return self._reader.categories(pages)
 
+    def hops(self, pages: Ids) -> Bools:
+        """Whether the last known links of each page are those of a redirect: then it has no base and no dividends."""
+        return self._reader.hops(pages)
+
     def remembered(self, pages: Ids) -> tuple[Ints, Ids, npt.NDArray[np.uint16]]:
         """The starts of the remembered links of pages, and their targets and weights."""
         return self._reader.remembered(pages)
@@ -916,7 +920,7 @@ class Ledger:
     @property
     def pages_read(self) -> int:
         """Pages that were visited and answered."""
-        return int(self._room.book.class_pages[1::2].sum())
+        return self._room.pages_read
 
     @property
     def not_learnt(self) -> int:

@@ -1,7 +1,7 @@
 """Routes crawl events: turns them into the rows of crawl entries. A pure function of events and rules.
 
-A visit becomes one row for every redirect, a row for the page that answered, and a sighting for every URL that the
-ledger may not have yet. The interpretation of events is here and nowhere else:
+A visit becomes one row for every page that redirected, with its last redirect, a row for the page that answered, and a
+sighting for every URL that the ledger may not have yet. The interpretation of events is here and nowhere else:
 
 - 2xx and unknown statuses are FETCHED; 304 is UNCHANGED; other 3xx are REDIRECTED to the first link; 404 and 410 are
   GONE; 401, 402, 403, 407, 451 and visits that a rule forbade are BLOCKED; 429, and 503 with a Retry-After, are BUSY:
@@ -302,11 +302,12 @@ def fill_rows(given: _In, weights: Ints, seen: Ids, out: _Out) -> Int:
         within = np.int64(0)
         for hop in range(url + 2, first_link):
             target = url
-            for later in range(hop + 1, first_link):
+            is_last = given.ids[hop] != given.ids[url]  # a page that answers in the end is no hop
+            for later in range(first_link - 1, hop, -1):
                 if given.states[later] == PAGE:
                     target = later
-                    break
-            if given.states[hop] == PAGE and given.ids[hop] != given.ids[target]:
+                    is_last &= given.ids[hop] != given.ids[later]
+            if given.states[hop] == PAGE and is_last:
                 at = _write(given, out, seen, at, i, _VISIT, hop, within)
                 out.time_ms[at - 1] = given.time_ms[i]
                 out.outcome[at - 1] = _REDIRECTED

@@ -29,22 +29,22 @@ from opicflow.pipelines.ledger.entries import ResidualSums
 from opicflow.schemas.records import Policy
 
 SNAPSHOTS = {
-    "all-1-links": "e8690072e292093dceb46f8edf662dac",
-    "fixed-1-links": "5dee7a3c6d772f8ff02a157161792d74",
-    "improved-fixed-1-links": "b9ffc38d00708f871126be8c90459485",
-    "variable-1-links": "ae15fb3a7fa7c2880d83677bca8a51b9",
-    "paper-interpolation-1-links": "4a622a0fc6f08b721e9dcd139d5e1d5d",
-    "interpolation-1-links": "48b66850fd5a24253daf56b28076f8eb",
-    "absorbing-1-links": "089f730dd452622abb47e0dfbdf9d776",
-    "all-4-plain": "e4c2de38c53efc0195bfc21ae212ac29",
-    "fixed-4-plain": "fdb88083b153d9f42a0d6af4b7b72ca7",
-    "improved-fixed-4-plain": "2f09fcd3b5160884c2a4e65a4f045623",
-    "variable-4-plain": "114e82049ed564ade3fd92e34d1700f4",
-    "paper-interpolation-4-plain": "346624aa5fda8b3a2247e97369e09959",
-    "interpolation-4-plain": "13c25f8535f5b7ffc91139ab0dfd7815",
-    "absorbing-4-plain": "0dcf984d6f3f449b6477a9d8af662c12",
-    "interpolation-3-links": "599a6ce81223238dcc3aaf346774ac1d",
-    "interpolation-1-plain": "24030cb8a3b121c5fe7957daa6f99aef",
+    "all-1-links": "5003ea22eb757326f067ed6cf7cd024f",
+    "fixed-1-links": "19b9a1b05ed00daf62c6584315510055",
+    "improved-fixed-1-links": "1a755c15aa6820b4e43fa45e91387f51",
+    "variable-1-links": "dc554df1bf49f3a3facd473a17fa0f38",
+    "paper-interpolation-1-links": "2b32d98519aa749bee806eb0fd6ee520",
+    "interpolation-1-links": "b9d4b933495c4f7f0fce3d576b3a7463",
+    "absorbing-1-links": "3ddd1383af7054921101da3fff781b03",
+    "all-4-plain": "52b84ae2d467315d9fad735618f444ad",
+    "fixed-4-plain": "1a2241f1cbf2d8363a8e9c737555e7f2",
+    "improved-fixed-4-plain": "c0765e21e9baa354cf40066d4c9aeb77",
+    "variable-4-plain": "e7b5aff33009423569163d766e3656ae",
+    "paper-interpolation-4-plain": "9321cdfdbc7e35b73318b85b18776df4",
+    "interpolation-4-plain": "adb6c615cecd75d501ed45d21c9ce444",
+    "absorbing-4-plain": "b6485935031f46972aee46c679d69864",
+    "interpolation-3-links": "655954e4c05732edbe1042a44178e0a0",
+    "interpolation-1-plain": "75029a761b90742b27f389c355aaad16",
 }
 ENTRIES = {
     "crawl": "a1e3cb0b74aaf71f4983aded3c9525e7",
@@ -55,8 +55,8 @@ ENTRIES = {
     "tick": "b147d741ae5888ec93ce3476e4a49366",
     "control": "25c51c9a28d818d762528eeb7583c235",
 }
-CERTIFIED = {1: "3e2878cc03d629a0d05fb293e779b6b5", 3: "954b56bb8aa731f3bd60f597cf71d142"}
-PLANNED = "6218a349f31f5629fd3962174ec65737"
+CERTIFIED = {1: "18c2989e6e3452d8a30b7bc3285693ce", 3: "5242e19bc80c7fd56c3b1a63fecff0ea"}
+PLANNED = "f69d89959ccd55229587fabe07b7f66e"
 
 
 def digest_of(chunks: Iterable[bytes]) -> str:

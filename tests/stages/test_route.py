@@ -134,6 +134,18 @@ def test_a_hop_to_itself_and_one_that_is_not_a_page_are_skipped() -> None:
     assert [(row[1], row[3]) for row in rows(result.items)] == [(ABOUT, [link(HOME)]), (HOME, [])]
 
 
+def test_a_page_that_redirects_twice_is_a_hop_once_and_one_that_answers_in_the_end_is_none() -> None:
+    """As where a site sets a cookie: the page leads to another one, which leads back."""
+    hops = (HOME, ABOUT, OTHER, ABOUT, OTHER)
+    result = routed(CrawlEvent(HOME, redirects=hops, fetched_at_ms=10**12, links=()))
+    assert [(row[1], row[2], row[3]) for row in rows(result.items)] == [
+        (ABOUT, Outcome.REDIRECTED, [link(OTHER)]),
+        (OTHER, Outcome.REDIRECTED, [link(HOME)]),
+        (HOME, Outcome.FETCHED, []),
+    ]
+    assert result.counts["redirects"] == 2 and result.items.within.tolist() == [3, 4, 5]
+
+
 def test_an_alias_links_to_its_canonical_page_alone() -> None:
     result = routed(CrawlEvent(ABOUT, canonical=HOME, links=(Link(OTHER),)))
     assert rows(result.items) == [

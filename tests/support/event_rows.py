@@ -102,7 +102,7 @@ events = st.builds(
     fetched_at_ms=st.none() | times,
     status=st.none() | st.integers(100, 999) | st.integers(-(2**31), 2**31 - 1),
     failure=st.none() | st.none() | texts,
-    redirects=st.lists(texts, max_size=4).map(tuple) | st.just(("",) * 60),
+    redirects=st.lists(texts, max_size=4).map(tuple) | st.just(("",) * 20),
     canonical=st.none() | texts,
     content_type=st.none() | texts | content_types,
     digest=st.none() | texts,

@@ -2,7 +2,8 @@
 
 What the lines of a log mean comes with it, as numbers of pages (support/real_log.py): everything else is read from the
 files here, by the rules of docs/reference/formats.md. Importance is the PageRank of the graph seen: the newest links of
-every page, links of weight 0 and to the page itself left out.
+every page, links of weight 0 and to the page itself left out. A page whose newest links are those of a redirect has no
+part of the teleport.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ class IndependentCount:
     answered: set[int] = field(default_factory=set)
     links: dict[int, dict[int, int]] = field(default_factory=dict)
     """The newest links of each page, with their weights in 1/1024."""
+    redirects: set[int] = field(default_factory=set)
+    """The pages whose newest links are those of a redirect."""
     links_ms: dict[int, int] = field(default_factory=dict)
     """The time of the visit that found these links, or found the page gone."""
     _times: set[tuple[int, int]] = field(default_factory=set)
@@ -132,7 +135,7 @@ class IndependentCount:
         self.counts["visits_without_time"] += time_ms == 0
         for number, hop in enumerate(hops):
             to = [*hops, page][number + 1]
-            if to != hop:
+            if hop not in (*hops[number + 1 :], page):
                 self._visit(hop, time_ms, "REDIRECTED", {to: 1024})
                 self.counts["redirects"] += 1
         outcome, given = outcome_of(event), event.get("links")
@@ -175,6 +178,9 @@ class IndependentCount:
         if brings_links and (time_ms == 0 or time_ms > self.links_ms.get(page, 0)):
             self.links_ms[page] = max(time_ms, self.links_ms.get(page, 0))
             self.links.pop(page, None)
+            self.redirects.discard(page)
+            if outcome == "REDIRECTED":
+                self.redirects.add(page)
             if outcome != "GONE":
                 self.links[page] = {to: weight for to, weight in (links or {}).items() if to != page}
         return "late" if is_late else "in time"
@@ -187,11 +193,12 @@ class IndependentCount:
         sources, targets, weights = (np.array(column) for column in zip(*rows, strict=True))
         sums = np.bincount(sources, weights, len(known))
         matrix = csr_matrix((weights / sums[sources], (targets, sources)), (len(known), len(known)))
-        ranks = np.full(len(known), 1 / len(known))
+        votes = ~np.isin(known, sorted(self.redirects))
+        ranks = votes / votes.sum()
         change = 1.0
         while change > 1e-13:
             following = damping * (matrix @ ranks)
-            following += (1 - following.sum()) / len(known)
+            following += (1 - following.sum()) * votes / votes.sum()
             change = float(np.abs(following - ranks).sum())
             ranks = following
         found = np.zeros(len(self.same_page))

@@ -226,6 +226,8 @@ class Page:
     seen: int
     history: Kept
     read: bool = False
+    hop: bool = False
+    """Whether its links are those of a redirect: then it has no part of dividends."""
     cash: int = UNITS_PER_PAGE
     opening: int = UNITS_PER_PAGE
     joins_opening: bool = True
@@ -327,7 +329,7 @@ class ReferenceLedger:
         return next((p for p in self.pages if p.id == page), None)
 
     def uncollected(self, page: Page) -> int:
-        return self.dividends[page.class_] - page.seen
+        return 0 if page.hop else self.dividends[page.class_] - page.seen
 
     def cash(self, page: Page) -> int:
         """Cash with uncollected dividends."""
@@ -349,7 +351,7 @@ class ReferenceLedger:
 
     @property
     def weighted_pages(self) -> int:
-        return sum(self.class_weights[page.class_] for page in self.pages)
+        return sum(self.class_weights[page.class_] for page in self.pages if not page.hop)
 
     # -- entries ---------------------------------------------------------------------------------------------------
 
@@ -473,9 +475,7 @@ class ReferenceLedger:
         if page_id in self.forgotten:
             return None
         category = 0 if category == NO_CATEGORY else category
-        history = new_history(self.config.history, self.theta / TURN, self.window)
-        if self.config.newcomer_history:
-            history.begin(self._newcomer_rate() + from_parent, self.theta / TURN)
+        history = self._new_history(self.theta, self._newcomer_rate() + from_parent)
         page = Page(page_id, category, self.theta, self.dividends[2 * category], history)
         if self.free:
             self.slots[self.free.pop()] = page
@@ -484,6 +484,12 @@ class ReferenceLedger:
         self.minted += UNITS_PER_PAGE
         return page
 
+    def _new_history(self, theta: int, rate: float) -> Kept:
+        history = new_history(self.config.history, theta / TURN, self.window)
+        if self.config.newcomer_history:
+            history.begin(rate, theta / TURN)
+        return history
+
     def _newcomer_rate(self) -> float:
         return self.virtual_income / self.clock if self.clock else 1 - self.damping_q20 / 2**20
 
@@ -491,6 +497,15 @@ class ReferenceLedger:
         self._collect(page)
         page.category, page.read = category, read
         page.seen = self.dividends[page.class_]
+
+    def _change_hop(self, page: Page, is_hop: bool) -> None:
+        if page.hop == is_hop:
+            return
+        self._collect(page)
+        page.hop = is_hop
+        page.seen = self.dividends[page.class_]
+        if is_hop and not page.spent:
+            page.history = self._new_history(page.theta, 0.0)
 
     def _collect(self, page: Page) -> None:
         page.cash += self.uncollected(page)
@@ -558,6 +573,7 @@ class ReferenceLedger:
         brings_links = (is_gone or links is not None) and (row.time_ms == 0 or page.links_ms < row.time_ms)
         if brings_links:
             page.links_ms = max(page.links_ms, row.time_ms)
+            self._change_hop(page, row.outcome == Outcome.REDIRECTED)
         pays: list[PageLink] | None = None
         fresh = links is not None and (brings_links or not remembers)
         if links and not fresh:
@@ -581,8 +597,10 @@ class ReferenceLedger:
         if pays is None:
             page.aside = -page.cash
             return True
-        refund = self._refund(page) if pays and brings_links and not links_were_known else 0
-        amount = self._spend(page)
+        refund = self._refund(page) if pays and brings_links and not links_were_known and not page.hop else 0
+        minted = UNITS_PER_PAGE if page.hop and not page.spent else 0
+        amount = self._spend(page) - minted
+        self._pay(page, minted, [], 0, fresh=False)
         page.aside = 0
         page.circulated = True
         self._pay(page, amount, pays, refund, fresh)

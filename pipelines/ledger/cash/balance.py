@@ -39,10 +39,11 @@ class Balance:
 def laws_of_pages(table: Table, book: Book) -> Laws:
     """Return the laws of pages, classes, shares and domains."""
     counts, rows = book.counts[0], table.pages[: int(book.counts[0].slots)]
-    classes = np.bincount(rows["class_"][rows["flags"] != 0], minlength=len(book.class_pages))
+    live, hops = rows["flags"] != 0, rows["seen"] == at.HOP
+    classes = np.bincount(rows["class_"][live & ~hops], minlength=len(book.class_pages))
     return {
         "pages equal the sum of their classes": np.array_equal(classes, book.class_pages)
-        and classes.sum() == counts.pages == counts.slots - counts.free,
+        and live.sum() == counts.pages == counts.slots - counts.free,
         "minted cash is a whole number of births": int(counts.minted) == UNITS_PER_PAGE * int(counts.births),
         "shares equal their sum": observations.sum_shares(table, book) == counts.shares,
         "every page has a refresh row of its own, or the empty one": are_apart(table, book),

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from opicflow.pipelines.ledger.cash.births import change_class, give_birth, has_links, learn_page
+from opicflow.pipelines.ledger.cash.births import change_class, change_hop, give_birth, has_links, learn_page
 from opicflow.pipelines.ledger.cash.certified.visits import pay_visit, receive_payment
 from opicflow.pipelines.ledger.cash.windows.dividends import announce, declare_dividend
 from opicflow.pipelines.ledger.cash.windows.spending import pass_cursor, receive_cash, spend_visit
 from opicflow.pipelines.ledger.entries import NO_CATEGORY, KernelItems
 from opicflow.pipelines.ledger.pages.index import FULLEST, find, guess, guess_early, home, look_up_early
-from opicflow.pipelines.ledger.pages.layout import FAILED, GONE, NOWHERE, P_CERTIFIED, Book, Scratch, Table
+from opicflow.pipelines.ledger.pages.layout import FAILED, GONE, NOWHERE, P_CERTIFIED, REDIRECTED, Book, Scratch, Table
 from opicflow.pipelines.ledger.pages.links import guess_slots, has_room_for_links, most_words
 from opicflow.pipelines.ledger.pages.observations import (
     announce_change,
@@ -216,6 +216,8 @@ def visit(table: Table, book: Book, scratch: Scratch, items: KernelItems, i: Int
     last_outcome = row.outcome
     keep_outcome(table, slot, outcome, time_ms, late)
     brings = (outcome == GONE or has_links(items, i)) and brings_links(refresh, time_ms)
+    if brings:
+        change_hop(table, book, slot, outcome == REDIRECTED)
     if book.modes[0].policy == P_CERTIFIED:
         pay_visit(table, book, scratch, items, i, slot, brings)
     else:

@@ -9,11 +9,11 @@ import numpy as np
 
 from opicflow.pipelines.ledger.cash.certified.payments import (
     begin_payments,
-    change_class_base,
     end_payments,
     has_room_to_pay,
+    renew_base,
 )
-from opicflow.pipelines.ledger.cash.windows.dividends import begin_spending, collect, end_spending
+from opicflow.pipelines.ledger.cash.windows.dividends import begin_spending, change_dividends, collect, end_spending
 from opicflow.pipelines.ledger.config import MOST_CASH, UNITS_PER_PAGE
 from opicflow.pipelines.ledger.entries import NO_CATEGORY, KernelItems
 from opicflow.pipelines.ledger.pages.domain_counts import count_unread, may_be_born
@@ -22,6 +22,7 @@ from opicflow.pipelines.ledger.pages.layout import (
     CIRCULATED,
     FAILED,
     GONE,
+    HOP,
     LIVE,
     NOWHERE,
     P_CERTIFIED,
@@ -138,6 +139,9 @@ def change_class(table: Table, book: Book, slot: Int, class_: Int) -> None:
     old = np.int64(row.class_)
     if old == class_:
         return
+    if row.seen == HOP:  # it was read, and stays so
+        row.class_ = class_
+        return
     book.class_pages[old] -= 1
     book.class_pages[class_] += 1
     book.counts[0].weighted_pages += book.class_weights[class_] - book.class_weights[old]
@@ -149,7 +153,26 @@ def change_class(table: Table, book: Book, slot: Int, class_: Int) -> None:
     if was_unread and (class_ & 1) != 0:
         count_unread(book, table.hot[slot, 0], -1)
     if book.modes[0].policy == P_CERTIFIED:
-        change_class_base(table, book, slot, was_unread, old, class_)
+        renew_base(table, book, slot, was_unread)
+
+
+@inlined_kernel
+def change_hop(table: Table, book: Book, slot: Int, is_hop: bool | np.bool_) -> None:
+    """A page has other links: it is a hop from now on if they are those of a redirect, and no hop if not.
+
+    A visit has one vote, that of the page that answered. So a hop has no base and no dividends.
+    """
+    row = table.pages[slot]
+    if (row.seen == HOP) == is_hop:
+        return
+    pages = -1 if is_hop else 1
+    book.class_pages[row.class_] += pages
+    book.counts[0].weighted_pages += pages * book.class_weights[row.class_]
+    if book.modes[0].policy == P_CERTIFIED:
+        row.seen = HOP if is_hop else np.int64(0)
+        renew_base(table, book, slot, False)
+    else:
+        change_dividends(table, book, slot, is_hop)
 
 
 @lean_kernel
@@ -184,8 +207,9 @@ def drop_page(table: Table, book: Book, scratch: Scratch, slot: Int) -> None:
     set_share(table, book, slot, 0.0)
     be_born_unseen(table, slot)
     class_ = np.int64(row.class_)
-    book.class_pages[class_] -= 1
-    counts.weighted_pages -= book.class_weights[class_]
+    if row.seen != HOP:
+        book.class_pages[class_] -= 1
+        counts.weighted_pages -= book.class_weights[class_]
     if (class_ & 1) == 0:
         count_unread(book, table.hot[slot, 0], -1)
     row.flags = 0

@@ -13,6 +13,7 @@ from opicflow.pipelines.ledger.cash.certified.payment_laws import bases_of
 from opicflow.pipelines.ledger.cash.certified.residuals import residual_sums
 from opicflow.pipelines.ledger.cash.payers import find_payers, find_payers_of
 from opicflow.pipelines.ledger.cash.peers import Peers
+from opicflow.pipelines.ledger.cash.windows.dividends import all_dividends_due
 from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
 from opicflow.pipelines.ledger.entries import Outcome
 from opicflow.pipelines.ledger.estimates import Estimates
@@ -288,10 +289,8 @@ class Reader:
         for first in range(0, slots, _PAGES_AT_ONCE):
             some = slice(first, min(first + _PAGES_AT_ONCE, slots))
             rows, raw = room.table.pages[some], room.table.hot[some, 1]
-            if is_certified:
-                cash = np.abs(raw)
-            else:
-                cash = np.where(raw >= 0, raw, ~raw) + room.book.dividends[rows["class_"]] - rows["seen"]
+            plain = np.where(raw >= 0, raw, ~raw)
+            cash = np.abs(raw) if is_certified else plain + all_dividends_due(rows, room.book)
             live = rows["flags"] != 0
             for outcome in Outcome:
                 sums[outcome] += int(cash[live & (rows["outcome"] == outcome)].sum())
@@ -334,6 +333,12 @@ class Reader:
         slots = self.slots_of(pages)
         classes: Bytes = self._room.table.pages["class_"][np.maximum(slots, 0)]
         return np.where(slots >= 0, classes >> 1, 0).astype(np.uint8)
+
+    def hops(self, pages: Ids) -> Bools:
+        """Whether each page is a hop; one that is not known is none."""
+        slots = self.slots_of(pages)
+        found: Bools = (slots >= 0) & (self._room.table.pages["seen"][np.maximum(slots, 0)] == at.HOP)
+        return found
 
     def remembered(self, pages: Ids) -> tuple[Ints, Ids, npt.NDArray[np.uint16]]:
         """The starts of the remembered links of pages, and their targets and weights."""

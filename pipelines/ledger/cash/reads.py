@@ -10,7 +10,7 @@ from opicflow.pipelines.ledger.cash.certified.importance_window import (
     window_importance,
 )
 from opicflow.pipelines.ledger.cash.certified.payments import waiting_payment
-from opicflow.pipelines.ledger.cash.windows.dividends import cash_of, unread_cash
+from opicflow.pipelines.ledger.cash.windows.dividends import cash_of, dividends_due, unread_cash
 from opicflow.pipelines.ledger.cash.windows.history import rate_and_span
 from opicflow.pipelines.ledger.estimates import Estimates
 from opicflow.pipelines.ledger.pages.layout import P_CERTIFIED, SPENT, UNSETTLED_RECORD, Book, Table
@@ -40,12 +40,12 @@ def read_estimates(
             continue
         row = table.pages[slot]
         if certified:
-            rate, span = certified_rate(table, book, slot, scale), np.inf
+            rate, span = certified_rate(table, slot, scale), np.inf
             cash = table.hot[slot, 1]
             waiting = waiting_payment(table, slot)
         else:
             rate, span = rate_and_span(table, book, slot, unread_cash(table, book, slot), theta)
-            cash = cash_of(table.hot[slot, 1]) + book.dividends[row.class_] - row.seen
+            cash = cash_of(table.hot[slot, 1]) + dividends_due(table, book, slot)
             waiting = cash + row.aside
         importance = rate * per_rate
         out.rate[i] = rate
@@ -72,7 +72,7 @@ def read_all_rates(table: Table, book: Book, scale: float, rates: Array) -> floa
         if table.pages[slot].flags == 0:
             rates[slot] = 0.0
         elif certified:
-            rates[slot] = certified_rate(table, book, slot, scale)
+            rates[slot] = certified_rate(table, slot, scale)
             total += rates[slot]
         else:
             rate, _ = rate_and_span(table, book, slot, unread_cash(table, book, slot), theta)
@@ -92,7 +92,7 @@ def read_waiting(table: Table, book: Book, slots: Array, waiting: Array) -> None
         elif book.modes[0].policy == P_CERTIFIED:
             waiting[i] = waiting_payment(table, slot)
         else:
-            waiting[i] = cash_of(table.hot[slot, 1]) + book.dividends[row.class_] - row.seen + row.aside
+            waiting[i] = cash_of(table.hot[slot, 1]) + dividends_due(table, book, slot) + row.aside
 
 
 @lean_kernel

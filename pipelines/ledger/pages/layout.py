@@ -20,8 +20,8 @@ from opicflow.schemas.arrays import Array, ColumnTuple
 
 PAGE_ROW = np.dtype(
     [
-        ("seen", np.int64),  # the dividend account of its class when it last collected
-        ("opening", np.int64),  # opening balance, unused once the page has spent; its base (certified, limited domains)
+        ("seen", np.int64),  # the dividend account of its class when it last collected; HOP if it is a hop
+        ("opening", np.int64),  # opening balance, unused once the page has spent; its base (certified)
         ("aside", np.int64),  # the cash that the round took since the last visit; waiting cash is cash + aside
         ("last_visit_ms", np.int64),
         ("theta", np.uint64),  # the turn clock when it last spent, or at its birth
@@ -235,6 +235,10 @@ def flat(accounts: Any) -> Array:
     return values
 
 
+HOP = np.int64(-1)
+"""`seen` of a page whose links are those of a redirect: it has no dividends and no base (docs/decisions/events.md)."""
+
+
 # Columns of `Book.domains`.
 UNREAD = 0  # unread pages
 UNREAD_MOST = 1  # with so many, none is born
@@ -315,7 +319,7 @@ class Book(NamedTuple):
     rules: Annotated[Any, ColumnKind(RULES, "one")]
     modes: Annotated[Any, ColumnKind(MODES, "one")]
     dividends: Annotated[Array, ColumnKind(np.int64, "classes")]  # D
-    class_pages: Annotated[Array, ColumnKind(np.int64, "classes")]
+    class_pages: Annotated[Array, ColumnKind(np.int64, "classes")]  # the pages of each class that are no hops
     class_weights: Annotated[Array, ColumnKind(np.int64, "classes")]
     link_bonus: Annotated[Array, ColumnKind(np.int64, "categories")]  # per 1024
     forgotten: Annotated[Array, ColumnKind(np.int64)]  # sorted: ids that must not be learnt again

@@ -501,6 +501,11 @@ class Room:
         names = [name for name in self._used if name not in _OF_OPTIONS]
         return sum(getattr(table, name).nbytes for name in (*names, "id_index", "id_index_old"))
 
+    @property
+    def pages_read(self) -> int:
+        """Pages that were visited and answered. Hops are in no class, and all read."""
+        return int(self.book.counts[0].pages - self.book.class_pages[::2].sum())
+
     def all_bytes(self) -> int:
         """The bytes of all columns in memory and in files, with their room to grow."""
         return sum(column.nbytes for column in (*self.table, *self.book))
@@ -509,10 +514,9 @@ class Room:
         """The bytes of pages, URLs and remembered links, without room to grow and without the index."""
         counts, table = self.book.counts[0], self.table
         of_a_page = sum(int(getattr(table, name)[:1].nbytes) for name in self._used)
-        read = int(self.book.class_pages[1::2].sum())
         links = int(link_numbers(table.link_count[: int(counts.slots)]).sum(dtype=np.int64))
         urls = int(counts.url_end) - int(counts.url_stale)
-        of_read: int = table.refresh.dtype.itemsize * read
+        of_read: int = table.refresh.dtype.itemsize * self.pages_read
         return of_a_page * int(counts.pages) + of_read + urls + _BYTES_OF_A_LINK * links
 
     def link_bytes(self) -> float:

@@ -116,7 +116,7 @@ class Survey:
     quality: Floats | None
     """The quality of each page; None where that of all pages is 1."""
     valued: Floats
-    """Importance times the quality of the page: what orders and shares go by."""
+    """Importance times the quality of the page: what orders and shares go by; 0 for a hop."""
     waiting: Ints
     """Cash that waits; empty where nothing is chosen by it."""
     factor: Floats
@@ -239,6 +239,9 @@ def survey(known: PagesKnown, terms: Terms) -> Survey:
     found = _change_rates(table, taken, believed, config, categories, budget.shard, pages)
     is_set = ~np.isnan(stated.changes_per_day)
     valued = importance if known.quality is None else importance * known.quality
+    is_hop = of_page("seen") == at.HOP
+    if is_hop.any():  # what leads there is refreshed where it ends: a hop is fetched at the longest interval
+        valued = np.where(is_hop, 0.0, valued)
 
     is_read = (of_page("class_") & 1) == 1
     is_gone = (notes & WAS_GONE) != 0
@@ -260,6 +263,7 @@ def survey(known: PagesKnown, terms: Terms) -> Survey:
     shortest = np.maximum(shortest, config.cycle_hours * 3600)  # a page is ordered once a cycle at most
     longest_ = stated.longest_seconds[sharing]
     longest_ = np.where(longest_ > 0, longest_, config.longest_interval_days * DAY)
+    longest_[is_hop[sharing] & (importance[sharing] == 0.0)] = np.inf  # nothing leads there
     pins = pins[sharing]
     caps = host_caps(policies)
     names = known.hosts_of(slots) if caps or len(known.busy[0]) or _limits_all(budget) else None

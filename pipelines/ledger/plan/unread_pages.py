@@ -125,7 +125,7 @@ class UnreadPages:
         reviews.second, reviews.read = second, self._pages_read()
 
     def _pages_read(self) -> int:
-        return int(self._room.book.class_pages[1::2].sum())
+        return self._room.pages_read
 
     # -- columns ---------------------------------------------------------------------------------------------------
 

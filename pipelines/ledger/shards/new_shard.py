@@ -12,6 +12,7 @@ import numpy as np
 from opicflow.pipelines.discovery import Discovery, PagesRead
 from opicflow.pipelines.ledger.cash.balance import rows_of_domains
 from opicflow.pipelines.ledger.cash.certified.payment_laws import bases_of, recount
+from opicflow.pipelines.ledger.cash.windows.dividends import all_dividends_due
 from opicflow.pipelines.ledger.config import MOST_CASH, UNITS_PER_PAGE
 from opicflow.pipelines.ledger.entries import Gossip, ResidualSums
 from opicflow.pipelines.ledger.entry_checks import SHARD_SOURCE, exact_sum
@@ -72,7 +73,7 @@ class NewShard:
         rows = self._gather("pages")
         cash = self._cash()
         self.pages = len(rows)
-        self._class_pages = np.bincount(rows["class_"], minlength=len(like.class_pages))
+        self._class_pages = np.bincount(rows["class_"][rows["seen"] != at.HOP], minlength=len(like.class_pages))
         self._weighted = int(like.class_weights @ self._class_pages)
         self._read_before = int(((rows["flags"] & at.READ_BEFORE) != 0).sum())
         fields = [field_of(one.table, "share", one.slots(number)) for one in self._old]
@@ -104,14 +105,15 @@ class NewShard:
         for one in self._old:
             slots = one.slots(self.number)
             rows, cash = one.table.pages[slots], one.table.hot[slots, 1]
-            due = one.book.dividends[rows["class_"]] - rows["seen"]
+            due = all_dividends_due(rows, one.book)
             found.append(np.where(cash >= 0, cash + due, cash - due) if due.any() else cash)
         return np.concatenate(found)
 
     def _page_columns(self) -> dict[str, Array]:
         columns = {name: self._gather(name) for name in stored_columns(self._whole.config)}
         columns["hot"][:, 1] = self._cash()
-        columns["pages"]["seen"] = 0
+        seen = columns["pages"]["seen"]
+        seen[seen != at.HOP] = 0
         columns["pages"]["flags"] &= ~at.IN_URL_ORDER  # the order of URLs is made again
         if "found_by" in columns:
             columns["found_by"] = self._found_by()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from opicflow.pipelines.ledger.cash.births import is_forgotten
-from opicflow.pipelines.ledger.cash.windows.dividends import cash_of
+from opicflow.pipelines.ledger.cash.certified.payments import base_of
+from opicflow.pipelines.ledger.cash.windows.dividends import cash_of, dividends_due
+from opicflow.pipelines.ledger.config import MOST_CASH
 from opicflow.pipelines.ledger.entries import Outcome
 from opicflow.pipelines.ledger.pages import layout as at
 from opicflow.pipelines.ledger.pages.layout import Book, Table
@@ -31,23 +33,26 @@ PAGE_PROBLEMS = (
     "a page has more measures than are kept",
     "a page has seen dividends that never were",
     "a page was visited before 1970",
-    "a page has an opening balance out of bounds",
+    "a page has an opening balance, or a base, out of bounds",
     "a page has spent before its first transfer",
     "a page was published with an importance or a score out of bounds",
     "a page has a share out of bounds",
     "a page has unknown notes",
     "a page has a run of changes out of bounds",
     "a page has earlier contents out of bounds",
+    "a page redirects that was never read",
 )
 
 
 @lean_kernel
 def find_page_problem(table: Table, book: Book, most_measures: Int) -> Int:
     """The number of the first problem of any page, or -1: one pass, where a dozen of numpy's would take ten times."""
-    live = np.int64(0)
+    live, certified = np.int64(0), book.modes[0].policy == at.P_CERTIFIED
     total = 0.0
-    # An overdraft of the virtual account is on pages, too.
+    # An overdraft of the virtual account is on pages, too. Residuals follow bases, which may be more than is minted.
     limit = book.counts[0].minted + book.counts[0].received + max(-book.counts[0].virtual, 0)
+    if certified:
+        limit = np.int64(MOST_CASH)
     for slot in range(table.pages.shape[0]):
         row = table.pages[slot]
         cash = cash_of(table.hot[slot, 1])
@@ -71,13 +76,14 @@ def find_page_problem(table: Table, book: Book, most_measures: Int) -> Int:
             return 7
         if row.measures > most_measures:
             return 8
-        due = book.dividends[row.class_] - row.seen  # both may have run over: only the difference counts
-        if not 0 <= due <= limit:
+        due = dividends_due(table, book, slot)  # both may have run over: only the difference counts
+        if not 0 <= due <= (np.int64(0) if certified else limit):
             return 9
         refresh = table.refresh[table.refresh_row[slot]]
         if min(row.last_visit_ms, refresh.links_ms, refresh.content_ms) < 0:
             return 10
-        if (row.flags & at.SPENT) == 0 and not 0 <= row.opening <= limit:
+        most = limit if not certified else np.int64(0) if row.seen == at.HOP else base_of(book, row.class_)
+        if (row.flags & at.SPENT) == 0 and not 0 <= row.opening <= most:
             return 11
         if (row.flags & at.SPENT) != 0 and table.hot[slot, 1] < 0:
             return 12
@@ -93,4 +99,6 @@ def find_page_problem(table: Table, book: Book, most_measures: Int) -> Int:
             return 16
         if refresh.earlier > MOST_EARLIER:
             return 17
+        if row.seen == at.HOP and (row.class_ & 1) == 0:
+            return 18
     return -1 if live == table.pages.shape[0] - table.free.shape[0] else 0

@@ -20,9 +20,9 @@ from opicflow.schemas.kernel import inlined_kernel
 
 
 @inlined_kernel
-def certified_rate(table: Table, book: Book, slot: Int, scale: float) -> float:
+def certified_rate(table: Table, slot: Int, scale: float) -> float:
     """Return the income of a page and of one more step along its links, in units of `ResidualSums.scale`."""
-    base = page_base(table, book, slot)
+    base = page_base(table, slot)
     carried = table.totals[slot] + table.hot[slot, 1] - base
     return (np.float64(base) + scale * np.float64(carried)) / UNITS_PER_PAGE
 
@@ -37,7 +37,7 @@ def certified_importance(table: Table, book: Book, slot: Int) -> float:
     scale = bases / rest if bases > 0.0 and rest > 0.0 else 1.0
     own = (own_bases + scale * own_carried) * np.float64(book.modes[0].like_us)
     everywhere = (own + now.bases_elsewhere + scale * now.carried_elsewhere) / UNITS_PER_PAGE
-    return certified_rate(table, book, slot, scale) / everywhere if everywhere > 0.0 else 0.0
+    return certified_rate(table, slot, scale) / everywhere if everywhere > 0.0 else 0.0
 
 
 @inlined_kernel

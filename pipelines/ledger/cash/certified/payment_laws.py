@@ -56,6 +56,7 @@ def audit(table: Table, book: Book) -> tuple[Balance, Laws]:
     laws |= {
         "pages that pay nobody hold nothing": not residual[link_counts == 0].any(),
         "no page has paid less than nothing": not (paid < 0).any(),
+        "every page has the base of its class, a hop none": _fit_classes(table, book, bases),
         "bases equal their sum": exact_sum(bases) == sums.bases,
         "payments equal their sum": exact_sum(paid) == sums.paid,
         "residuals equal their sums": exact_sum(residual) == sums.residual
@@ -96,11 +97,20 @@ def recount(table: Table, book: Book) -> _Carried:
 def bases_of(table: Table, book: Book) -> Ints:
     """The base of every slot, 0 where no page is: the cash that the small edge gives under `certified`."""
     rows = table.pages[: int(book.counts[0].slots)]
-    if len(book.domains) and book.modes[0].policy == at.P_CERTIFIED:
-        limited: Ints = np.where(rows["flags"] != 0, rows["opening"], 0)
-        return limited
-    bases: Ints = np.where(rows["flags"] != 0, class_bases(book)[rows["class_"]], 0)
+    if book.modes[0].policy == at.P_CERTIFIED:
+        kept: Ints = np.where(rows["flags"] != 0, rows["opening"], 0)
+        return kept
+    has_base = (rows["flags"] != 0) & (rows["seen"] != at.HOP)
+    bases: Ints = np.where(has_base, class_bases(book)[rows["class_"]], 0)
     return bases
+
+
+def _fit_classes(table: Table, book: Book, bases: Ints) -> bool:
+    """Whether the bases are those of the classes; unread pages have less where their domain is limited."""
+    rows = table.pages[: int(book.counts[0].slots)]
+    most = np.where((rows["flags"] != 0) & (rows["seen"] != at.HOP), class_bases(book)[rows["class_"]], 0)
+    limited = (rows["class_"] & 1 == 0) & (len(book.domains) > 0)
+    return bool((bases == np.where(limited, np.clip(bases, 0, most), most)).all())
 
 
 def class_bases(book: Book) -> Ints:

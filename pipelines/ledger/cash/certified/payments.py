@@ -1,7 +1,7 @@
 """Payments under the history policy `certified` (docs/decisions/certified.md): signed cash that keeps every page's law.
 
 A page has paid `p` in all (`totals`), and holds the residual `r`, which it has not paid on yet (`hot`; it may be
-negative). With c, the base of its class, and s(p), what a link carries of all that its page has paid:
+negative). With c, its base, and s(p), what a link carries of all that its page has paid:
 
     p + r == c + the sum of s(p_i) over the links to the page
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from opicflow.pipelines.ledger.cash.amounts import damped, put_in_outbox, split, split_evenly
 from opicflow.pipelines.ledger.pages.domain_counts import give_base_back, has_limits, take_base
-from opicflow.pipelines.ledger.pages.layout import P_CERTIFIED, Book, Scratch, Table
+from opicflow.pipelines.ledger.pages.layout import HOP, P_CERTIFIED, Book, Scratch, Table
 from opicflow.pipelines.ledger.pages.links import id_elsewhere, links_of, stored_weight, total_weight
 from opicflow.pipelines.ledger.pages.numbers import add_absent, follow
 from opicflow.schemas.arrays import Array, Int
@@ -30,24 +30,9 @@ def base_of(book: Book, class_: Int) -> Int:
 
 
 @inlined_kernel
-def page_base(table: Table, book: Book, slot: Int) -> Int:
-    """The base of a page: that of its class, or less where its domain is limited."""
-    if has_limits(book):
-        return table.pages[slot].opening
-    return base_of(book, table.pages[slot].class_)
-
-
-@inlined_kernel
-def change_limited_base(table: Table, book: Book, slot: Int, was_unread: bool, base: Int) -> None:
-    """A page has another class or other rules: it has this base, or the rest that its domain has left."""
-    row = table.pages[slot]
-    before = row.opening
-    if was_unread:
-        give_base_back(book, table.hot[slot, 0], before)
-    if (row.class_ & 1) == 0:
-        base = take_base(book, table.hot[slot, 0], base)
-    row.opening = base
-    change_base(table, book, slot, before, base)
+def page_base(table: Table, slot: Int) -> Int:
+    """The base of a page: that of its class, or less where its domain is limited; a hop has none."""
+    return table.pages[slot].opening
 
 
 # -- absent pages ------------------------------------------------------------------------------------------------------
@@ -218,11 +203,10 @@ def begin_payments(table: Table, book: Book, slot: Int, absent: Int) -> None:
     """A page is born: it has paid its base, and what links carry to it, which `absent` has if it was kept."""
     sums, row = book.sums[0], table.pages[slot]
     base = base_of(book, row.class_)
-    row.seen = 0
-    row.opening = 0
     if has_limits(book):
         base = take_base(book, table.hot[slot, 0], base)
-        row.opening = base
+    row.seen = 0
+    row.opening = base
     table.hot[slot, 1] = 0
     table.window[slot, 0] = table.window[slot, 1] = 0.0
     table.totals[slot] = base + regain(book, absent)
@@ -231,12 +215,19 @@ def begin_payments(table: Table, book: Book, slot: Int, absent: Int) -> None:
 
 
 @inlined_kernel
-def change_class_base(table: Table, book: Book, slot: Int, was_unread: bool, before: Int, after: Int) -> None:
-    """A page moves from a class to another one: its base follows."""
+def renew_base(table: Table, book: Book, slot: Int, was_unread: bool) -> None:
+    """A page has another class, begins or ends to be a hop, or the rules have changed: its base follows.
+
+    An unread page has at most what its domain has left.
+    """
+    row = table.pages[slot]
+    base = np.int64(0) if row.seen == HOP else base_of(book, row.class_)
     if has_limits(book):
-        change_limited_base(table, book, slot, was_unread, base_of(book, after))
-    else:
-        change_base(table, book, slot, base_of(book, before), base_of(book, after))
+        if was_unread:
+            give_base_back(book, table.hot[slot, 0], row.opening)
+        if (row.class_ & 1) == 0:
+            base = take_base(book, table.hot[slot, 0], base)
+    set_base(table, book, slot, base)
 
 
 @lean_kernel
@@ -246,7 +237,7 @@ def end_payments(table: Table, book: Book, scratch: Scratch, slot: Int) -> None:
     if pays(table, slot):
         take_back(table, book, scratch, slot)
         sums.links -= links_of(table, slot)
-    base = page_base(table, book, slot)
+    base = page_base(table, slot)
     if has_limits(book) and (table.pages[slot].class_ & 1) == 0:
         give_base_back(book, table.hot[slot, 0], base)
     paid = table.totals[slot]
@@ -267,31 +258,26 @@ def waiting_payment(table: Table, slot: Int) -> Int:
 
 
 @lean_kernel
-def change_base(table: Table, book: Book, slot: Int, before: Int, after: Int) -> None:
-    """A page has another base: its class or the rules have changed."""
-    book.sums[0].bases += after - before
-    receive(table, book, slot, after - before)
+def set_base(table: Table, book: Book, slot: Int, base: Int) -> None:
+    """A page has this base from now on."""
+    change = base - table.pages[slot].opening
+    table.pages[slot].opening = base
+    book.sums[0].bases += change
+    receive(table, book, slot, change)
 
 
 @lean_kernel
-def apply_rules(
-    table: Table, book: Book, scratch: Scratch, old_damping_q20: Int, old_class_weights: Array, first: Int
-) -> Int:
+def apply_rules(table: Table, book: Book, scratch: Scratch, old_damping_q20: Int, first: Int) -> Int:
     """Change bases and payments of pages, from a slot on, to the damping and class weights that hold now.
 
     Returns the slot that it has no room for.
     """
-    old_base = np.int64(1 << 20) - old_damping_q20
     for slot in range(first, book.counts[0].slots):
         if not has_room_to_pay(book, book.modes[0].longest):
             return slot
         row = table.pages[slot]
         if row.flags != 0:
-            base = base_of(book, row.class_)
-            if has_limits(book):
-                change_limited_base(table, book, slot, (row.class_ & 1) == 0, base)
-            else:
-                change_base(table, book, slot, old_base * old_class_weights[row.class_], base)
+            renew_base(table, book, slot, (row.class_ & 1) == 0)
             if pays(table, slot):
                 before = damped(table.totals[slot], old_damping_q20)
                 pay_remembered(table, book, scratch, slot, before, damped_total(table, book, slot))
@@ -302,9 +288,7 @@ def apply_rules(
 def set_bases(table: Table, book: Book, slots: Array, bases: Array) -> None:
     """Unread pages of limited domains have other bases. The caller sets the rest."""
     for i in range(slots.shape[0]):
-        row = table.pages[slots[i]]
-        change_base(table, book, slots[i], row.opening, bases[i])
-        row.opening = bases[i]
+        set_base(table, book, slots[i], bases[i])
 
 
 # -- the certificate ---------------------------------------------------------------------------------------------------
@@ -319,7 +303,7 @@ def carry_residuals(table: Table, book: Book, scale: float, carried: Array) -> N
         if count == 0 or table.pages[slot].flags == 0:
             continue
         start = table.link_start[slot]
-        base = np.float64(page_base(table, book, slot))
+        base = np.float64(page_base(table, slot))
         off = damping * ((1.0 - scale) * base + scale * np.float64(table.hot[slot, 1]))
         off /= np.float64(total_weight(book, start, count, weighted))
         for i in range(count):

@@ -145,15 +145,15 @@ def change_rules(
     link_bonus_per_1024: tuple[int, ...] | None,
 ) -> None:
     """Set rules of any history policy; None leaves a rule unchanged. Bases and payments of `certified` follow them."""
-    before = int(room.book.modes[0].damping_q20), room.book.class_weights.copy()
+    old_damping_q20, old_weights = int(room.book.modes[0].damping_q20), room.book.class_weights.copy()
     set_rules(room.book, damping, class_weights, link_bonus_per_1024)
-    is_changed = before[0] != room.book.modes[0].damping_q20 or (before[1] != room.book.class_weights).any()
+    is_changed = old_damping_q20 != room.book.modes[0].damping_q20 or (old_weights != room.book.class_weights).any()
     if room.book.modes[0].policy != P_CERTIFIED or not is_changed:
         return
     slot = 0
     room.make_scratch(int(room.book.modes[0].longest))
     while True:
-        slot = int(payments.apply_rules(room.table, room.book, room.scratch, *before, slot))
+        slot = int(payments.apply_rules(room.table, room.book, room.scratch, old_damping_q20, slot))
         if slot == int(room.book.counts[0].slots):
             return
         room.make_to_pay(int(room.book.modes[0].longest))
@@ -168,7 +168,9 @@ def convert_to_payments(room: Room) -> None:
     bases, pays = bases_of(table, book), link_counts != 0
     table.hot[:slots, 1] = np.where(pays, bases, 0)
     totals = np.where(pays, 0, bases)
-    room.table = table._replace(totals=totals, link_count=link_counts)
+    pages = table.pages.copy()
+    pages["opening"][:slots] = bases
+    room.table = table._replace(totals=totals, link_count=link_counts, pages=pages)
     room.book = book._replace(modes=book.modes.copy(), domains=book.domains[:0])
     room.book.modes[0].policy = P_CERTIFIED
     sums = room.book.sums[0]

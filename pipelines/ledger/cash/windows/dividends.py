@@ -6,8 +6,8 @@ import numpy as np
 
 from opicflow.pipelines.ledger.cash.windows.history import keep_newcomer
 from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
-from opicflow.pipelines.ledger.pages.layout import P_ABSORBING, P_ALL, SPENT, Book, Table
-from opicflow.schemas.arrays import Int
+from opicflow.pipelines.ledger.pages.layout import HOP, P_ABSORBING, P_ALL, SPENT, Book, Table
+from opicflow.schemas.arrays import Array, Int, Ints
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
 
@@ -18,10 +18,23 @@ def cash_of(raw: Int) -> Int:
 
 
 @inlined_kernel
+def dividends_due(table: Table, book: Book, slot: Int) -> Int:
+    """The dividends that a page has not collected. A hop has no part of them."""
+    row = table.pages[slot]
+    return np.int64(0) if row.seen == HOP else book.dividends[row.class_] - row.seen
+
+
+def all_dividends_due(rows: Array, book: Book) -> Ints:
+    """The dividends that each of these rows of `Table.pages` has not collected."""
+    due: Ints = np.where(rows["seen"] == HOP, 0, book.dividends[rows["class_"]] - rows["seen"])
+    return due
+
+
+@inlined_kernel
 def unread_cash(table: Table, book: Book, slot: Int) -> Int:
     """The cash that a page has not spent, dividends included; the opening balance only where its policy counts it."""
     row = table.pages[slot]
-    unread = cash_of(table.hot[slot, 1]) + book.dividends[row.class_] - row.seen
+    unread = cash_of(table.hot[slot, 1]) + dividends_due(table, book, slot)
     if (row.flags & SPENT) == 0 and book.modes[0].policy != P_ABSORBING:
         unread -= row.opening
     return unread
@@ -38,14 +51,22 @@ def newcomer_rate(book: Book) -> float:
 @inlined_kernel
 def collect(table: Table, book: Book, slot: Int) -> None:
     """Add a page's uncollected dividends to its cash."""
-    row = table.pages[slot]
-    total = book.dividends[row.class_]
-    due = total - row.seen
+    due = dividends_due(table, book, slot)
     if due != 0:
-        row.seen = total
+        table.pages[slot].seen += due
         book.counts[0].uncollected -= due
         raw = table.hot[slot, 1]
         table.hot[slot, 1] = raw + due if raw >= 0 else raw - due  # ~(cash + due)
+
+
+@inlined_kernel
+def change_dividends(table: Table, book: Book, slot: Int, is_hop: bool | np.bool_) -> None:
+    """A page that becomes a hop has no part of dividends from now on, and no default history; others have both."""
+    row = table.pages[slot]
+    collect(table, book, slot)
+    row.seen = HOP if is_hop else book.dividends[row.class_]
+    if is_hop and (row.flags & SPENT) == 0:
+        keep_newcomer(table, book, slot, 0.0 if book.rules[0].newcomers != 0.0 else -1.0, row.theta)
 
 
 @inlined_kernel

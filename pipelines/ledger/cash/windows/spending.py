@@ -13,6 +13,7 @@ from opicflow.pipelines.ledger.cash.amounts import damped, put_in_outbox
 from opicflow.pipelines.ledger.cash.births import has_links, learn_linked, learn_page
 from opicflow.pipelines.ledger.cash.windows.dividends import cash_of, collect, credit, pay_virtual
 from opicflow.pipelines.ledger.cash.windows.history import keep, rate_and_span
+from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
 from opicflow.pipelines.ledger.entries import KernelItems
 from opicflow.pipelines.ledger.pages.layout import (
     ALIASED,
@@ -22,6 +23,7 @@ from opicflow.pipelines.ledger.pages.layout import (
     ELSEWHERE,
     FAILED,
     GONE,
+    HOP,
     LINKS_KNOWN,
     NOWHERE,
     P_ABSORBING,
@@ -278,8 +280,13 @@ def spend_visit(
     if pays < 0:
         row.aside = -cash_of(table.hot[slot, 1])
         return
-    refund = refund_due(book, row.aside) if brings_links and not had_links else np.int64(0)
-    amount = spend(table, book, slot)
+    is_hop = row.seen == HOP
+    # What the round took from a page that becomes a hop was its votes, too: it gets no refund.
+    refund = refund_due(book, row.aside) if brings_links and not (had_links or is_hop) else np.int64(0)
+    minted = UNITS_PER_PAGE if is_hop and (row.flags & SPENT) == 0 else 0
+    amount = spend(table, book, slot) - minted
+    if minted > 0:  # a hop passes on what it has received, not what was minted with it
+        pay_dangling(book, minted)
     row.aside = 0
     row.flags |= CIRCULATED
     if pays == 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from opicflow.pipelines.ledger.cash.balance import Balance, Laws
-from opicflow.pipelines.ledger.cash.windows.dividends import cash_of
+from opicflow.pipelines.ledger.cash.windows.dividends import cash_of, dividends_due
 from opicflow.pipelines.ledger.entry_checks import exact_sum
 from opicflow.pipelines.ledger.pages.layout import SPENT, Book, Table
 from opicflow.schemas.arrays import Int
@@ -55,7 +55,7 @@ def sum_cash(table: Table, book: Book) -> tuple[Int, Int, Int]:
         row = table.pages[slot]
         if row.flags != 0:
             cash += cash_of(table.hot[slot, 1])
-            uncollected += book.dividends[row.class_] - row.seen
+            uncollected += dividends_due(table, book, slot)
             if (row.flags & SPENT) == 0:
                 openings += row.opening
     return cash, uncollected, openings
