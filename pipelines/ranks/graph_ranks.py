@@ -181,7 +181,10 @@ class Ranker:
 
     def _paid(self, requested: RankSpec) -> Floats | None:
         if not requested.of:
-            return None
+            votes = np.asarray(self.stored.hops) == 0  # a hop has no vote, as in a ledger
+            return (
+                None if requested.kind != "importance" or votes.all() or not votes.any() else votes.astype(np.float64)
+            )
         if requested.of == "importance":
             return np.array(self.found["importance"].values)
         if requested.of.startswith("@"):

@@ -18,7 +18,7 @@ from opicflow.connectors.files.log_reader import FileRange, known_format
 from opicflow.connectors.files.opening import STDIN, InputRefused, expand, is_compressed
 from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.pipelines.ledger import CrawlItems, Kind, Ledger, Outcome
-from opicflow.pipelines.ranks.graph.builder import MOST_BUCKETS, BuildPlan, GraphBuilder, LogPlace
+from opicflow.pipelines.ranks.graph.builder import HOP, MOST_BUCKETS, NO_HOP, BuildPlan, GraphBuilder, LogPlace
 from opicflow.pipelines.ranks.graph.store import NO_CATEGORY, StoredGraph
 from opicflow.pipelines.stages.decode import decode_range
 from opicflow.pipelines.stages.decoded_batch import route_rows
@@ -148,8 +148,9 @@ class _LogReader:
     def _add(self, items: CrawlItems, together: bool) -> None:
         if not len(items):
             return
-        self.builder.add_pages(items.page, items.category, items.url_starts, items.url_bytes)
         gives_links = (items.kind == Kind.VISIT) & ((items.links_known != 0) | (items.outcome == Outcome.GONE))
+        hops = np.where(items.outcome == Outcome.REDIRECTED, HOP, NO_HOP) * (gives_links & (not together))
+        self.builder.add_pages(items.page, items.category, items.url_starts, items.url_bytes, hops.astype(np.uint8))
         rows = np.flatnonzero(gives_links)
         links, starts = spans(items.link_starts, rows)
         self.builder.add_visits(
@@ -177,7 +178,8 @@ def graph_of_ledger(ledger: Ledger, rules: Rules, folder: Path, plan: BuildPlan,
         categories = ledger.categories(some)
         if rules.categories.count == 1:
             categories = np.full(len(some), NO_CATEGORY, np.uint8)
-        builder.add_pages(ids.of(some), categories, *ledger.urls(some))
+        hops = np.where(ledger.hops(some), HOP, NO_HOP).astype(np.uint8)
+        builder.add_pages(ids.of(some), categories, *ledger.urls(some), hops)
         starts, targets, weights = ledger.remembered(some)
         builder.add_visits(ids.of(some), starts, ids.of(targets), weights, together=True)
     return builder.finish()

@@ -122,6 +122,33 @@ def test_rejects_are_counted_without_progress_too(log: Path, tmp_path: Path) -> 
     assert done.err == "1 event rejected: opicflow validate shows them\n"
 
 
+def test_a_hop_has_no_vote_off_line_either(log: Path, tmp_path: Path) -> None:
+    """A replay, a graph of its log and one of its state agree; only the last redirect or answer of a page counts."""
+    hops = [f"https://b.example/hop{number}" for number in range(4)]
+    more = events()
+    more[0] |= {"redirects": hops[:3]}
+    more.insert(0, {"url": hops[1], "status": 200, "links": []})
+    more.insert(0, {"url": "https://b.example/", "status": 301, "links": [hops[0]]})
+    more.append({"url": hops[2], "status": 200, "links": ["https://c.example/unread", hops[3]]})
+    log = write(tmp_path / "redirected.jsonl", more)
+    command("rank", log, "--out", tmp_path / "ranks.csv", "--tolerance", "1e-14", "--quiet")
+    found = columns(tmp_path / "ranks.csv")["importance"]
+
+    links = PAGES | {hops[0]: [hops[1]], hops[1]: [hops[2]], hops[2]: ["https://c.example/unread", hops[3]]}
+    urls = sorted({*links, *(link for targets in links.values() for link in targets)})
+    pairs = [(urls.index(url), urls.index(link)) for url, targets in links.items() for link in targets]
+    votes = [float(url not in hops[:2]) for url in urls]
+    ranks = pagerank(Graph.from_links(len(urls), *np.array(pairs).T), personalisation=votes, tolerance=1e-15).values
+    assert found == pytest.approx(dict(zip(urls, ranks.tolist(), strict=True)), abs=1e-12)
+
+    command("replay", log, "--state", tmp_path / "state", "--out", tmp_path / "out", "--quiet")
+    replayed = [json.loads(line) for line in (tmp_path / "out/importance.jsonl").read_bytes().splitlines()]
+    assert {one["url"]: one["importance"] for one in replayed} == pytest.approx(found, abs=1e-4)
+    command("graph", "build", "--state", tmp_path / "state", "--out", tmp_path / "g", "--quiet")
+    command("rank", tmp_path / "g", "--out", tmp_path / "state.csv", "--tolerance", "1e-14", "--quiet")
+    assert columns(tmp_path / "state.csv")["importance"] == pytest.approx(found, abs=1e-12)
+
+
 def test_every_format_has_the_same_ranks(built: Path, tmp_path: Path) -> None:
     for name in ("r.csv", "r.csv.gz", "r.jsonl", "r.jsonl.gz", "r.parquet"):
         command("rank", built, "--ranks", "importance,hubs", "--out", tmp_path / name, "--quiet")

@@ -43,13 +43,15 @@ from opicflow.schemas.kernel import kernel, lean_kernel
 
 FEWEST_MEMORY_BYTES = 1 << 20
 MOST_BUCKETS = 1024
+NO_HOP, HOP = 1, 2
+"""What is known of the links of a page: that they are those of a redirect, or not."""
 _MOST_SLICES = 99_999
 _LINKS_OF_A_BLOCK = 1 << 16
 _LEAST_SOURCES = 1 << 10
 _FEW = 24
 
 _PROGRESS = "progress.json"
-_GROWING = ("pages.ids", "pages.out", "pages.in", "pages.categories", "pages.urls", "pages.ends")
+_GROWING = ("pages.ids", "pages.out", "pages.in", "pages.categories", "pages.hops", "pages.urls", "pages.ends")
 
 Progress = Callable[[str, int, int], None]
 """Called with a step: its name, how many of its kind are done, and how many there are."""
@@ -120,7 +122,7 @@ class GraphBuilder:
         self.path, self.plan = path, plan
         self._work = path / "work"
         self._links: list[Words] = []
-        self._pages: list[tuple[Ids, Bytes, Ints, Bytes]] = []
+        self._pages: list[tuple[Ids, Bytes, Bytes, Ints, Bytes]] = []
         self._waiting = 0
         if (path / MANIFEST).exists():
             shutil.rmtree(self._work, ignore_errors=True)  # of a build that was killed at its end
@@ -166,10 +168,16 @@ class GraphBuilder:
         self._links.append(rows)
         self._wait(rows.nbytes)
 
-    def add_pages(self, pages: Ids, categories: Bytes, url_starts: Ints, url_bytes: Bytes) -> None:
-        """Add pages, with their categories (255 = unknown) and URLs (empty = unknown)."""
-        self._pages.append((mixed(pages), categories, np.diff(url_starts), url_bytes))
-        self._wait(9 * len(pages) + len(url_bytes))
+    def add_pages(
+        self, pages: Ids, categories: Bytes, url_starts: Ints, url_bytes: Bytes, hops: Bytes | None = None
+    ) -> None:
+        """Add pages, with their categories (255 = unknown) and URLs (empty = unknown).
+
+        `hops`: 2 = its links are those of a redirect, 1 = they are not, 0 or None = unknown. The last known one counts.
+        """
+        stated = np.zeros(len(pages), np.uint8) if hops is None else hops
+        self._pages.append((mixed(pages), categories, stated, np.diff(url_starts), url_bytes))
+        self._wait(10 * len(pages) + len(url_bytes))
 
     def checkpoint(self, position: LogPlace) -> None:
         """Make everything added so far durable, together with the `position` to continue from."""
@@ -213,14 +221,15 @@ class GraphBuilder:
             self._scatter("links", np.concatenate(links), 0)
         if pages:
             ids = np.concatenate([one[0] for one in pages])
-            categories = np.concatenate([one[1] for one in pages])
-            lengths = np.concatenate([one[2] for one in pages])
-            text = np.concatenate([one[3] for one in pages])
+            categories, stated = (np.concatenate([one[column] for one in pages]) for column in (1, 2))
+            lengths = np.concatenate([one[3] for one in pages])
+            text = np.concatenate([one[4] for one in pages])
             order, starts = self._by_bucket(ids)
             begins = np.cumsum(lengths) - lengths
             rows = np.empty((len(ids), 2), np.uint64)
             rows[:, 0] = ids
-            rows[:, 1] = (categories.astype(np.uint64) << np.uint64(32)) | lengths.astype(np.uint64)
+            notes = categories.astype(np.uint64) | (stated.astype(np.uint64) << np.uint64(8))
+            rows[:, 1] = (notes << np.uint64(32)) | lengths.astype(np.uint64)
             rows, begins, lengths = rows[order], begins[order], lengths[order]
             moved = np.empty(len(text), np.uint8)
             ends = np.cumsum(lengths)
@@ -374,6 +383,10 @@ class GraphBuilder:
         categories = np.full(len(ids), NO_CATEGORY, np.uint8)
         known = given != NO_CATEGORY
         categories[rows[known]] = given[known]  # the last one counts
+        stated = (names[:, 1] >> np.uint64(40)).astype(np.uint8)
+        hops = np.zeros(len(ids), np.uint8)
+        known = stated != 0
+        hops[rows[known]] = stated[known] == HOP
         text = self._read(f"text-{bucket}", np.uint8)
         lengths = (names[:, 1] & np.uint64(0xFFFFFFFF)).astype(np.int64)
         begins = np.cumsum(lengths) - lengths
@@ -388,6 +401,7 @@ class GraphBuilder:
             ("pages.ids", ids),
             ("pages.out", out),
             ("pages.categories", categories),
+            ("pages.hops", hops),
             ("pages.urls", urls),
             ("pages.ends", ends + before),
         ):

@@ -4,6 +4,7 @@
     pages.ids         page ids, mixed (`mixed`) and ascending: page i of the graph has the i-th id
     pages.out/.in     the summed weights of each page's links, and of the links to it
     pages.categories  the category of each page, 255 if unknown
+    pages.hops        1 for each page whose links are those of a redirect
     pages.urls        the URLs of all pages, one after the other; pages.ends: where each one ends
     slice-*.links     the links to the pages of a slice, in blocks (slices.py) by ranges of sources
     slice-*.blocks    for each block: its position, size, number of links, and digest
@@ -38,9 +39,10 @@ _COLUMNS = {
     "pages.out": "<i8",
     "pages.in": "<i8",
     "pages.categories": "|u1",
+    "pages.hops": "|u1",
     "pages.ends": "<i8",
 }
-_FILE = re.compile(r"pages\.(ids|out|in|categories|ends|urls)|slice-\d{5,9}\.(links|blocks)")
+_FILE = re.compile(r"pages\.(ids|out|in|categories|hops|ends|urls)|slice-\d{5,9}\.(links|blocks)")
 _SIZES = {"pages": 1, "links": 0, "slice_pages": 1, "block_sources": 1}
 _COUNTS = ("read", "dangling", "to_themselves", "merged")
 _MOST = (1 << 62) - 1
@@ -150,6 +152,11 @@ class StoredGraph:
     def page_categories(self) -> Bytes:
         """The category of every page."""
         return self._column("pages.categories", np.uint8)
+
+    @cached_property
+    def hops(self) -> Bytes:
+        """1 for each page whose links are those of a redirect: it has no part of the teleport."""
+        return self._column("pages.hops", np.uint8)
 
     @cached_property
     def url_ends(self) -> Ints:
