@@ -146,9 +146,9 @@ def _off_line(web: ManipulatedWeb, is_read: bool, named: Row) -> Row:
     seen = web.seen(is_read)
     known = ~web.is_own
     known[web.target] = True
-    first = _ranks_of_known(web.before, known)
+    first = _ranks_of_known(web.before, known, web.votes(False))
     known[web.made] = True
-    importance = _ranks_of_known(seen, known)
+    importance = _ranks_of_known(seen, known, web.votes(is_read))
     trusted = [pagerank(graph, DAMPING, web.good.astype(np.float64), 1e-10).values for graph in (web.before, seen)]
     masses = [spam_mass(values, trust)[web.target] for values, trust in zip((first, importance), trusted, strict=True)]
     row: Row = {**named, "round": max(MARKS), **_shares(web, first, importance)}
@@ -157,13 +157,12 @@ def _off_line(web: ManipulatedWeb, is_read: bool, named: Row) -> Row:
     return row | {"mass_before": float(masses[0]), "mass": float(masses[1])}
 
 
-def _ranks_of_known(graph: Graph, known: Bools) -> Floats:
+def _ranks_of_known(graph: Graph, known: Bools, votes: Floats) -> Floats:
     """Return the importance of the known pages, which lead to known pages alone; 0 for the others."""
     sources = graph.sources
     numbers = np.cumsum(known) - 1
     kept = known[sources] & known[graph.targets]
     found = np.zeros(graph.pages)
-    found[known] = exact_importance(
-        Graph.from_links(int(known.sum()), numbers[sources[kept]], numbers[graph.targets[kept]])
-    )
+    among = Graph.from_links(int(known.sum()), numbers[sources[kept]], numbers[graph.targets[kept]])
+    found[known] = exact_importance(among, votes[known])
     return found

@@ -32,12 +32,14 @@ from opicflow.pipelines.lab.experiments.manipulation.ordered_pages import (
 )
 from opicflow.pipelines.lab.experiments.manipulation.schemes import (
     ANNOUNCEMENTS,
+    CHAINS,
     CYCLE,
     FARM,
     READ,
     SCHEMES,
     SUBDOMAINS,
     TRAP,
+    answering_pages,
 )
 from opicflow.pipelines.lab.experiments.measures import DAMPING
 from opicflow.pipelines.lab.experiments.tables import Row, Rows, distinct, mean, short, where
@@ -103,6 +105,7 @@ def _claims_of_importance(rows: Rows) -> list[Claim]:
         if int(size) >= LARGE
     ]
     announced = max(by_size) / min(by_size)
+    by_vote = {how: _redirects_against_farm(rows, how) for how in (EXACT, CERTIFIED, "interpolation")}
     return [
         Claim(
             "Under certified a manipulator has what the exact ranks of the graph seen give it.",
@@ -148,7 +151,29 @@ def _claims_of_importance(rows: Rows) -> list[Claim]:
             f"{short(announced)} times at most",
             announced <= UNCHANGED,
         ),
+        Claim(
+            f"Redirects bring no vote: chains of them bring their owner at most {UNCHANGED:g} times what a farm of as "
+            "many pages as answer does.",
+            _PAGE,
+            "; ".join(f"{how} {short(factor)} times at most" for how, factor in by_vote.items()),
+            max(by_vote.values()) <= UNCHANGED,
+        ),
     ]
+
+
+def _redirects_against_farm(rows: Rows, how: str) -> float:
+    """Return what a page that answers after redirects brings its owner, against a page of a farm, at most.
+
+    Against the honest web a manipulator has so much, for the target and each page that answers.
+    """
+    found = []
+    for size in distinct(rows, "size"):
+        if int(size) >= LARGE:
+            shares = [_own(rows, scheme, int(size), how, max(MARKS)) / 100.0 for scheme in (CHAINS, FARM)]
+            votes = 1 + answering_pages(int(size)), 1 + int(size)
+            chains, farm = (share / (1.0 - share) / of for share, of in zip(shares, votes, strict=True))
+            found.append(chains / farm)
+    return max(found)
 
 
 def _same(rows: Rows, row: Row, how: str) -> Row:
@@ -307,7 +332,7 @@ def _own(rows: Rows, scheme: str, size: int, how: str, number: int) -> float:
 def _of_speed(rows: Rows) -> ResultTable:
     lines = [
         (scheme, number, *(_target_and_all(rows, scheme, how, number) for how in _HISTORIES[1:]))
-        for scheme in (FARM, CYCLE)
+        for scheme in (FARM, CYCLE, CHAINS)
         for number in MARKS
     ]
     title = f"How soon, with {LIMITED:,} pages that are read: the target / all pages of the manipulator, per cent"

@@ -10,11 +10,13 @@ import numpy as np
 from opicflow.pipelines.lab.experiments.measures import exact_importance
 from opicflow.pipelines.lab.web.directories import ARCHIVE, DirectoryWeb, directory_web
 from opicflow.pipelines.ranks.graph.csr import Graph
-from opicflow.schemas.arrays import Bools, Ints
+from opicflow.schemas.arrays import Bools, Floats, Ints
+from opicflow.schemas.crawl_events import MOST_REDIRECTS
 
 FARM, SUBDOMAINS, TRAP, ANNOUNCEMENTS, CYCLE = "link farm", "subdomains", "trap", "announcements", "redirect cycle"
-SCHEMES = (FARM, SUBDOMAINS, TRAP, ANNOUNCEMENTS, CYCLE)
-READ = (FARM, SUBDOMAINS, CYCLE)
+CHAINS = "redirect chains"
+SCHEMES = (FARM, SUBDOMAINS, TRAP, ANNOUNCEMENTS, CYCLE, CHAINS)
+READ = (FARM, SUBDOMAINS, CYCLE, CHAINS)
 """The schemes that gain importance by pages that are read; the pages of the others are known, and unread."""
 _PAGES_PER_DOMAIN = 100
 CHILDREN = 8
@@ -47,6 +49,10 @@ class ManipulatedWeb:
     good: Bools
     """The pages of a list of good hosts: a tenth of the honest ones."""
 
+    def votes(self, is_read: bool) -> Floats:
+        """Return the vote of each page: none of those that redirect, if these are read."""
+        return np.where(self.is_redirect & is_read, 0.0, 1.0)
+
     def seen(self, is_read: bool) -> Graph:
         """Return the graph that is seen when everything is read, or everything but the manipulator's other pages."""
         if is_read:
@@ -77,6 +83,8 @@ def manipulated_web(pages: int, seed: int, scheme: str, size: int, inviter: int 
     - trap: pages of the target's host, to which the target links; each names eight new URLs of the host when read.
     - announcements: pages of the target's host that are announced; no page links to them.
     - redirect cycle: the target redirects to the first page, each page to the next one, and the last to the target.
+    - redirect chains: pages of the target's host. The target links to the first page of each chain, of which twenty
+      redirect to the next one; the last one answers, and links to the target.
 
     One honest page links to the target: `inviter`, or the page of median importance.
     """
@@ -92,6 +100,11 @@ def manipulated_web(pages: int, seed: int, scheme: str, size: int, inviter: int 
     if scheme == CYCLE:
         ring = np.concatenate(([target], own))
         added.append((ring, np.roll(ring, -1)))
+    elif scheme == CHAINS:
+        answers = _answers(own)
+        firsts = own[:: MOST_REDIRECTS + 1]
+        added.append((np.full(len(firsts), target), firsts))
+        added.append((own, np.where(answers, target, own + 1)))
     elif scheme != ANNOUNCEMENTS:
         added.append((np.full(size, target), own))
         added.append((own, np.full(size, target)) if scheme != TRAP else (np.repeat(own, CHILDREN), children))
@@ -116,17 +129,42 @@ def manipulated_web(pages: int, seed: int, scheme: str, size: int, inviter: int 
         own,
         inviter,
         is_own,
-        is_own & (scheme == CYCLE),
+        _redirects(scheme, target, own, every),
         scheme == ANNOUNCEMENTS,
         np.concatenate((np.isin(web.site, good_sites), np.zeros(every - pages, np.bool_))),
     )
 
 
+def answering_pages(size: int) -> int:
+    """Return how many of so many pages of redirect chains answer."""
+    return -(-size // (MOST_REDIRECTS + 1))
+
+
+def _answers(own: Ints) -> Bools:
+    """Return which pages of redirect chains answer: the last one of each chain."""
+    is_last: Bools = np.arange(len(own)) % (MOST_REDIRECTS + 1) == MOST_REDIRECTS
+    is_last[-1:] = True
+    return is_last
+
+
+def _redirects(scheme: str, target: int, own: Ints, pages: int) -> Bools:
+    found = np.zeros(pages, np.bool_)
+    if scheme == CYCLE:
+        found[target:] = True
+    elif scheme == CHAINS:
+        found[own] = ~_answers(own)
+    return found
+
+
 def without_links_in_domains(web: ManipulatedWeb) -> ManipulatedWeb:
-    """Return the web without links within a registrable domain: what the options of links weigh as 0."""
+    """Return the web without links within a registrable domain: what the options of links weigh as 0.
+
+    Redirects stay: options of links do not concern them.
+    """
 
     def thinned(graph: Graph) -> Graph:
-        return graph.with_links(web.domain[graph.sources] != web.domain[graph.targets])
+        is_redirect = web.is_redirect[graph.sources] & (graph is web.after)
+        return graph.with_links(is_redirect | (web.domain[graph.sources] != web.domain[graph.targets]))
 
     return replace(web, before=thinned(web.before), after=thinned(web.after))
 
