@@ -57,14 +57,18 @@ def measure(scale: Scale) -> Iterator[Figure]:
             say(f"real_replay: beside fastavro, round {number}")
             done = replay(logs, work)
             check(0.9 * events < done["visits"] <= events, f"{done['visits']} visits of {events} events were made")
-            found = {"replay": events / done["seconds"], "cpu": events / done["cpu_seconds"], "fastavro": read_rate(avro)}
+            found = {
+                "replay": events / done["seconds"],
+                "cpu": events / done["cpu_seconds"],
+                "fastavro": read_rate(avro),
+            }
             rates = {name: max(rate, rates[name]) if number else 0.0 for name, rate in found.items()}
     yield versus(
         "real.jsonl_vs_fastavro_decode",
         rates["replay"],
         "events/s",
         rates["fastavro"],
-        f"whole replay of {sizes.events:,} events, {sizes.links:g} links each, in {sizes.days} files; fastavro decoding them",
+        f"whole replay of {sizes.events:,} events of {sizes.links:g} links, {sizes.days} files; fastavro decoding them",
     )
     yield versus(
         "real.jsonl_vs_fastavro_decode_cpu",
@@ -133,8 +137,9 @@ def _event(line: bytes) -> dict[str, Any] | None:
         row = json.loads(line.removeprefix(b"\xef\xbb\xbf"))
     except ValueError:
         return None
-    is_visit = isinstance(row, dict) and isinstance(row.get("url"), str) and ("status" in row or "failure" in row)
-    return row if is_visit else None
+    if not isinstance(row, dict) or not isinstance(row.get("url"), str):
+        return None
+    return row if isinstance(row.get("status"), int) or isinstance(row.get("failure"), str) else None
 
 
 def replay(logs: list[Path], work: Path) -> dict[str, Any]:

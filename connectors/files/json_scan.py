@@ -67,11 +67,14 @@ from opicflow.schemas.event_columns import (
     says_nofollow,
     step_of_number,
 )
-from opicflow.schemas.hashing import byte_at, find_byte, hash_bytes
-from opicflow.schemas.json_events import LEAST_MILLISECONDS
+from opicflow.schemas.hashing import byte_at, find_byte, hash_bytes, word_at
+from opicflow.schemas.json_events import LEAST_MILLISECONDS, MONTHS
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
 _NEWLINE = 10
+_GMT = np.uint64(int.from_bytes(b" GMT", "little"))
+_THREE_BYTES = np.uint32((1 << 24) - 1)
+_MONTH_NAMES = np.array([int.from_bytes(name.encode(), "little") for name in MONTHS], np.uint32)
 
 
 def scan_text(text: Bytes, first_offset: int, reading: Reading = ANY) -> Scan:
@@ -79,6 +82,20 @@ def scan_text(text: Bytes, first_offset: int, reading: Reading = ANY) -> Scan:
     scan = _new_scan(text)
     scan_lines(text, first_offset, *tables_of(reading), scan)
     return scan
+
+
+def without_escaped_slashes(block: bytes) -> Bytes:
+    r"""Return lines with / for \/, which many programs write and means the same in JSON.
+
+    Blanks at the end of a line keep the others in their places.
+    """
+    text = np.frombuffer(block, np.uint8)
+    if block.find(b"\\/") < 0:
+        return text
+    out = np.empty(len(text), np.uint8)
+    copy_lines(text, out)
+    out.flags.writeable = False  # as bytes are: kernels are compiled for one type
+    return out
 
 
 def scan_json(text: Bytes, begins: Ints, ends: Ints, offsets: Ints) -> Scan:
@@ -92,6 +109,34 @@ def scan_json(text: Bytes, begins: Ints, ends: Ints, offsets: Ints) -> Scan:
 def _new_scan(text: Bytes) -> Scan:
     lines = int(np.count_nonzero(text == ord("\n"))) + 1
     return new_scan(lines, FIRST_HOP * lines + int(np.count_nonzero(text == ord('"'))) // 2)
+
+
+@lean_kernel
+def copy_lines(text: Bytes, out: Bytes) -> None:
+    """Copy lines without the backslashes before slashes. A line that is too long for an event stays as it is."""
+    size = text.shape[0]
+    begin: Int = np.int64(0)
+    while begin < size:
+        end = find_byte(text, begin, size, _NEWLINE)
+        is_event = end - begin <= MOST_EVENT_BYTES
+        at, to = begin, begin
+        while at < end:
+            c = byte_at(text, at)
+            if c == 92 and at + 1 < end:  # what follows a backslash begins no escape of its own
+                at += 1
+                if byte_at(text, at) != 47 or not is_event:
+                    out[np.uint64(to)] = c
+                    to += 1
+                c = byte_at(text, at)
+            out[np.uint64(to)] = c
+            at += 1
+            to += 1
+        while to < end:
+            out[np.uint64(to)] = 32
+            to += 1
+        if end < size:
+            out[np.uint64(end)] = _NEWLINE
+        begin = end + 1
 
 
 @lean_kernel
@@ -156,25 +201,16 @@ def scan_values(text: Bytes, begins: Ints, ends: Ints, offsets: Ints, words: Has
 
 @lean_kernel
 def _iso_ms(text: Bytes, begin: Int, end: Int) -> Int:
-    """Return the time of the form YYYY-MM-DDThh:mm:ss[.fff…][Z or ±hh:mm]; -1 for all other forms."""
-    if end - begin < 19:
-        return np.int64(-1)
-    if (
-        byte_at(text, begin + 4) != 45
-        or byte_at(text, begin + 7) != 45
-        or byte_at(text, begin + 13) != 58
-        or byte_at(text, begin + 16) != 58
-    ):
-        return np.int64(-1)
-    if byte_at(text, begin + 10) != 84 and byte_at(text, begin + 10) != 32:
+    """Return the time of the form YYYY-MM-DD[Thh:mm:ss[.fff…][Z or ±hh:mm]]; -1 for all other forms."""
+    if end - begin < 10 or byte_at(text, begin + 4) != 45 or byte_at(text, begin + 7) != 45:
         return np.int64(-1)
     year, month = digits(text, begin, begin + 4), digits(text, begin + 5, begin + 7)
-    day, hour = digits(text, begin + 8, begin + 10), digits(text, begin + 11, begin + 13)
-    minute, second = digits(text, begin + 14, begin + 16), digits(text, begin + 17, begin + 19)
-    if year < 1970 or not 1 <= month <= 12 or not 1 <= day <= _month_days(year, month):
+    day = digits(text, begin + 8, begin + 10)
+    if end - begin == 10:
+        return _moment_ms(year, month, day, 0)
+    if end - begin < 19 or (byte_at(text, begin + 10) != 84 and byte_at(text, begin + 10) != 32):
         return np.int64(-1)
-    if not 0 <= hour <= 23 or not 0 <= minute <= 59 or not 0 <= second <= 59:
-        return np.int64(-1)
+    second_of_day = _second_of_day(text, begin + 11)
     at = begin + 19
     milliseconds = np.int64(0)
     if at < end and byte_at(text, at) == 46:
@@ -200,13 +236,53 @@ def _iso_ms(text: Bytes, begin: Int, end: Int) -> Int:
         at += 6
     if at != end:
         return np.int64(-1)
-    # Days since 1970 with years that begin in March, so that leap days come last.
+    midnight_or_later = _moment_ms(year, month, day, second_of_day)
+    return midnight_or_later if midnight_or_later < 0 else midnight_or_later - east_minutes * 60000 + milliseconds
+
+
+@lean_kernel
+def _http_date_ms(text: Bytes, begin: Int, end: Int) -> Int:
+    """Return the time of the form Thu, 01 Jan 2026 00:02:00 GMT; -1 for all other forms."""
+    if end - begin != 29 or word_at(text, begin + 21) >> np.uint64(32) != _GMT or byte_at(text, begin + 3) != 44:
+        return np.int64(-1)
+    for at in (4, 7, 11, 16):
+        if byte_at(text, begin + at) != 32:
+            return np.int64(-1)
+    for at in (0, 1, 2):
+        if not 65 <= byte_at(text, begin + at) - 32 * (at > 0) <= 90:
+            return np.int64(-1)
+    month = np.int64(1)
+    name = np.uint32(word_at(text, begin + 8)) & _THREE_BYTES
+    while month <= 12 and _MONTH_NAMES[month - 1] != name:
+        month += 1
+    year, day = digits(text, begin + 12, begin + 16), digits(text, begin + 5, begin + 7)
+    return _moment_ms(year, month, day, _second_of_day(text, begin + 17))
+
+
+@inlined_kernel
+def _second_of_day(text: Bytes, begin: Int) -> Int:
+    """Return the second that hh:mm:ss is; -1 if it is none."""
+    hour, minute = digits(text, begin, begin + 2), digits(text, begin + 3, begin + 5)
+    second = digits(text, begin + 6, begin + 8)
+    if byte_at(text, begin + 2) != 58 or byte_at(text, begin + 5) != 58:
+        return np.int64(-1)
+    if not 0 <= hour <= 23 or not 0 <= minute <= 59 or not 0 <= second <= 59:
+        return np.int64(-1)
+    return (hour * 60 + minute) * 60 + second
+
+
+@inlined_kernel
+def _moment_ms(year: Int, month: Int, day: Int, second_of_day: Int) -> Int:
+    """Return the milliseconds since 1970; -1 for a date or a second that is none."""
+    if year < 1970 or not 1 <= month <= 12 or not 1 <= day <= _month_days(year, month) or second_of_day < 0:
+        return np.int64(-1)
+    # Years begin in March, so that leap days come last.
     shifted = year - (1 if month <= 2 else 0)
     era = shifted // 400
     of_era = shifted - era * 400
     of_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5 + day - 1
     days = era * 146097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719468
-    return ((days * 24 + hour) * 60 + minute - east_minutes) * 60000 + second * 1000 + milliseconds
+    return (days * 86400 + second_of_day) * 1000
 
 
 @inlined_kernel
@@ -330,7 +406,8 @@ def _take_string(
         out.ends[slot] = end
         return True
     if code in (TIME, MODIFIED):
-        return _put_time(_iso_ms(text, begin, end), code, out, row)
+        time_ms = _http_date_ms(text, begin, end)
+        return _put_time(time_ms if time_ms >= 0 else _iso_ms(text, begin, end), code, out, row)
     if code == KIND:
         kind = code_of(text, begin, end, OF_KINDS, words, codes)
         out.announce[row] = kind == ANNOUNCES

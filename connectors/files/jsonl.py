@@ -8,24 +8,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-import numpy as np
-
 from opicflow.connectors.files.crawlers.dispatch import event_of_line
 from opicflow.connectors.files.decoded import Decoded, Item, RejectWriter, with_rejects
-from opicflow.connectors.files.json_scan import scan_text
+from opicflow.connectors.files.json_scan import scan_text, without_escaped_slashes
 from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.schemas.crawl_events import EventRefused
 from opicflow.schemas.event_columns import EventWriter, merge
 
+_BLANKS = b" \t\r"
+
 
 def decode_jsonl(block: bytes, source: str, first_offset: int, reading: Reading = ANY) -> Decoded:
     """The events of whole lines, the first of which begins at `first_offset` of its source."""
-    text = np.frombuffer(block, np.uint8)
+    text = without_escaped_slashes(block)
     scan = scan_text(text, first_offset, reading)
     plain = scan.events(text)
     others, rejects = EventWriter(), RejectWriter(source)
-    for offset, begin, end in scan.odd():
-        take_line(block[begin:end], offset, others, rejects, "line", reading)
+    for offset, _, _ in scan.odd():
+        line = line_at(block, first_offset, offset).rstrip(_BLANKS)
+        take_line(line, offset, others, rejects, "line", reading)
     events, original = merge(plain, others.events()), partial(line_at, block, first_offset)
     return Decoded(events, rejects.rejects, original, unlisted=rejects.unlisted)
 

@@ -409,9 +409,11 @@ SHAPES = [
     '{"title":"\\u00e9 \\"\\ud83d\\ude00\\" 日本","url":"http://a.b/\u00e9","fetched_at":"2026-05-01T10:00:00.123456+02:00"}',
     '{"kind":"VISIT","url":"http://a.b/","fetched_at":1767225600.1234567,"meta":{"a":[1,{"b":null}],"c":{}},"x":[]}',
     '{"url":"http://a.b/","links":[{"href":"http://a.b/c","text":"\u00fc\\n","data":{"k":[[]]}}]}',
+    '{"url":"http://a.b/","fetched_at":"Thu, 29 Feb 2024 03:04:05 GMT","last_modified":"2024-02-29"}',
+    '{"url":"http:\\/\\/a.b\\/","links":["\\/c"],"title":"\\\\\\/ \\\\/","text":"\\/\\"\\/"}',
 ]
 
-SHAPE_NAMES = ["ours", "scrapy", "nutch", "heritrix", "seed", "failure", "title", "meta", "text"]
+SHAPE_NAMES = ["ours", "scrapy", "nutch", "heritrix", "seed", "failure", "title", "meta", "text", "dates", "slashes"]
 
 
 @examples(60, 1000)
