@@ -176,9 +176,15 @@ def service_of(file: Path) -> str | None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests of a Flink cluster. Leave slow ones out of a run of all files, but for `make test ALL=1`."""
+    functions: set[str] = set()
     for item in items:
         if "flink_kafka" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.cluster)
+        if item.get_closest_marker("slow_but_first"):
+            function = item.nodeid.partition("[")[0]
+            if function in functions:
+                item.add_marker(pytest.mark.slow)
+            functions.add(function)
     if _leaves_slow_out(config):
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("slow")])
         items[:] = [item for item in items if not item.get_closest_marker("slow")]

@@ -144,6 +144,7 @@ def test_config_shows_each_setting_with_its_value_and_its_source(folder: Path, m
 # -- --set
 
 
+@pytest.mark.slow
 def test_a_setting_of_the_file_is_the_same_as_an_option_or_set(folder: Path) -> None:
     """Every setting of a replay and of a stream, in the file and on the command line."""
     values = {whole: "7", number: "0.5", positive: "2.5", not_negative: "0", flag: "true", named_number: "pdf=0.5"}

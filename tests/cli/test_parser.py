@@ -203,6 +203,7 @@ READ_ONLY = {
 """Commands and their exit codes."""
 
 
+@pytest.mark.slow
 def test_a_read_only_command_does_not_import_beam(crawled: Path) -> None:
     code = f"""
 import json, sys

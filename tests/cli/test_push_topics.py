@@ -103,6 +103,7 @@ def test_a_group_goes_on_where_it_was(stream: Stream) -> None:
     assert stream.dates()[A] == NOW + 500
 
 
+@pytest.mark.slow
 def test_a_push_that_follows_sends_what_arrives_and_waits_for_pages_under_way(stream: Stream) -> None:
     stream.service.update(A, KEY, 5)
     assert stream.service.give(KEY, 1) == [A]

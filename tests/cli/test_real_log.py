@@ -313,6 +313,7 @@ def test_without_sessions_and_campaigns_twins_are_one_page(crawl: Crawl, tmp_pat
 # -- day by day --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_replay_each_day_ends_with_the_bytes_of_one_replay(crawl: Crawl, tmp_path: Path) -> None:
     total: Counter[str] = Counter()
     for path in crawl.paths:

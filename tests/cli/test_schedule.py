@@ -303,6 +303,7 @@ def test_categories_have_factors_and_links_to_them_a_bonus(log: Path, tmp_path: 
     assert (plain.summary["drift"], focused.summary["drift"]) == (0, 0)
 
 
+@pytest.mark.slow
 def test_a_trap_does_not_fill_the_ledger(tmp_path: Path) -> None:
     log = tmp_path / "trap.jsonl"
     with log.open("wb") as file:

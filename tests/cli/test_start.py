@@ -61,6 +61,7 @@ def spread(names: list[str], most: int) -> list[str]:
     return [names[(len(names) - 1) * number // (most - 1)] for number in range(most)]
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 @pytest.mark.parametrize("start", STARTS)
 def test_an_interrupt_while_modules_are_imported_is_one_line(start: str, tmp_path: Path) -> None:
@@ -80,6 +81,7 @@ def test_an_interrupt_while_modules_are_imported_is_one_line(start: str, tmp_pat
         assert (done.returncode, done.stdout, done.stderr) == (130, "", shown), name
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 @pytest.mark.parametrize("start", WORKERS)
 def test_an_interrupted_worker_ends_in_one_line(start: str, tmp_path: Path) -> None:

@@ -441,6 +441,7 @@ SHARDED = LedgerConfig(
 QUIET = replace(SHARDED, cut_seconds=3)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("config", [SHARDED, QUIET], ids=["every tick", "quiet"])
 @pytest.mark.parametrize("shards", [2, 5])
 @pytest.mark.parametrize("seed", range(2))
@@ -487,6 +488,7 @@ def test_shards_come_to_rest_at_the_exact_ranks_of_what_they_have_seen_together(
     assert sum(balance.sent - balance.received + balance.virtual for balance in balances) == 0
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.thorough
 @pytest.mark.parametrize("config", [SHARDED, QUIET], ids=["every tick", "quiet"])
 @pytest.mark.parametrize("seed", range(2))

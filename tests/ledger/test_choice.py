@@ -63,6 +63,7 @@ def test_a_crawl_that_grows_uses_all_of_its_bandwidth(share: float) -> None:
         fetch(crawl, planned, numbers(crawl, known), day)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("hours", [1.0, 5.0, 24.0])
 def test_parts_of_a_fetch_add_up_over_both_shares(hours: float) -> None:
     crawl = Crawl(with_refresh(bandwidth_per_day=7.7, discovery_share=0.3, cycle_hours=hours)).read(range(60), T0 - DAY)

@@ -186,12 +186,14 @@ def trickle(history: History) -> None:
     assert sum(balance.sent - balance.received for balance in balances) == 0
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.usefixtures("large")
 @HISTORIES
 def test_no_cash_is_lost_while_it_waits(history: History) -> None:
     trickle(history)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("old", "new"),
     [("counts.outbox = left", "counts.outbox = 0"), ("is_left[here] = False", "pass")],

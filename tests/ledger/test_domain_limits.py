@@ -222,6 +222,7 @@ def test_the_books_balance_after_every_entry(seed: int) -> None:
         assert ledger.audit().drift == 0
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.thorough
 @pytest.mark.parametrize("history", ["certified", "interpolation"])
 def test_the_same_log_gives_the_same_bytes_in_any_pieces_and_after_restarts(history: str) -> None:

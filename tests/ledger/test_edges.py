@@ -370,6 +370,7 @@ def test_a_single_page_has_all_importance(history: History, links: list[int] | N
     assert ledger.top(5).pages.tolist() == [1]
 
 
+@pytest.mark.slow
 def test_as_many_categories_as_there_can_be_each_draw_their_weight() -> None:
     web = power_law_web(508, seed=5)
     categories = (np.arange(508) % 127).astype(np.uint8)

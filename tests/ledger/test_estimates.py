@@ -246,6 +246,7 @@ def test_cash_that_waits_on_unchanged_pages_shows_that_remembering_links_would_h
 # Windows in days
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("history", "most", "half"),
     [

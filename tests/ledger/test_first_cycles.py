@@ -57,6 +57,7 @@ def test_cycles_are_counted_from_the_first_plan_not_from_the_first_tick() -> Non
     assert [begin for begin, _ in follow(crawl, 200)] == [0, 60, 120]
 
 
+@pytest.mark.slow
 def test_a_crawl_from_one_page_uses_its_bandwidth_within_the_first_hour() -> None:
     per_day = 20_000.0
     soon, hourly = (
@@ -67,6 +68,7 @@ def test_a_crawl_from_one_page_uses_its_bandwidth_within_the_first_hour() -> Non
     assert soon > 0.9 * per_day / 24
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("per_day", [700.0, 86_400.0])
 def test_cycles_that_grow_order_what_the_bandwidth_allows_and_no_page_twice(per_day: float) -> None:
     config = with_refresh(bandwidth_per_day=per_day, discovery_share=1.0, **SOON)
@@ -166,6 +168,7 @@ def test_a_policy_that_ends_or_is_withdrawn_ends_the_cycle_and_a_refused_one_doe
     assert not planned_at(crawl, [5000])
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("options", [SOON, {"cycle_hours": 1.0}])
 def test_policies_that_come_all_the_time_do_not_raise_the_bandwidth(options: dict[str, float]) -> None:
     per_day, hours = 2000.0, 6

@@ -52,6 +52,7 @@ def fuzz_columns(draw: random.Random, rounds: int) -> None:
 FUZZED = {"states": fuzz_states, "columns-of-snapshots": fuzz_columns_of_snapshots, "packed-columns": fuzz_columns}
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("part", FUZZED)
 def test_altered_content_is_refused_in_one_line(part: str) -> None:
     FUZZED[part](random.Random(7), 300)

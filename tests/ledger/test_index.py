@@ -276,6 +276,7 @@ STRUCTURED = {
 }
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("kind", STRUCTURED)
 def test_ids_cost_about_as_many_probes_as_random_ones_whoever_made_them(kind: str) -> None:
     random = np.random.default_rng(9)

@@ -134,6 +134,7 @@ def test_a_ledger_is_what_its_rules_say(policy: str) -> None:
     settings(max_examples=20)(given(crawls(policy), splits)(check_against_the_reference))()
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.thorough
 @pytest.mark.parametrize("policy", sorted(HISTORIES))
 def test_a_busy_small_web_is_what_the_rules_say(policy: str) -> None:
@@ -216,6 +217,7 @@ def large_log(seed: int, pages: int, rows: int) -> list[Row | Rules]:
     return steps
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("history", "shards", "remember_links"),
     [

@@ -67,6 +67,7 @@ def with_redirects(graph: Graph, redirects: int) -> Graph:
 # The limit, alone
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("history", "order", "everywhere", "top"),
     [
@@ -88,6 +89,7 @@ def test_importance_tends_to_exact_pagerank(history: History, order: str, everyw
     assert_within(crawl.errors(exact_ranks(web)), everywhere, top)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("order", ["cycle", "greedy", "random"])
 def test_with_all_history_twice_the_turns_halve_the_error(order: str) -> None:
     web = power_law_web(1000, seed=2)
@@ -158,6 +160,7 @@ def classes_that_draw_more() -> Case:
     return Case(web, exact, config, categories=categories, visited=visited)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("case", "history", "everywhere", "top"),
     [
@@ -217,6 +220,7 @@ LIMITS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("history", "order", "everywhere", "top", "shards"),
     [
@@ -322,6 +326,7 @@ class GrowingCrawl:
         return Errors.of(estimates.importance[estimates.known], exact).everywhere
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("newcomer_history", [True, pytest.param(False, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("unreadable", [0.0, 0.4])
 @pytest.mark.parametrize(
@@ -372,6 +377,7 @@ def real_crawl(
     return after_20, after_30, ledger
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["greedy", pytest.param("mixed", marks=pytest.mark.soak)])
 @pytest.mark.parametrize(
     "troubles",

@@ -618,6 +618,7 @@ WRONG: list[Any] = [
 ]
 
 
+@pytest.mark.slow
 def test_a_damaged_state_is_refused_or_a_ledger_that_goes_on() -> None:
     chunks = everything(grown()).bytes()
     manifest = json.loads(chunks[0][HEADER.size + 8 :][:-17])
@@ -1385,6 +1386,7 @@ def rows_of(random: np.random.Generator, rows: int, first: LogPosition) -> ItemW
     return log
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("seed", range(6))
 def test_a_log_cut_into_entries_anywhere_gives_the_same_bytes(seed: int) -> None:
     entries: list[LogEntry] = []

@@ -832,6 +832,7 @@ def snapshot_with(which: int) -> list[bytes]:
     return snapshot_of(ledger_of_these_tests(HISTORIES[which]))
 
 
+@pytest.mark.slow
 @examples(150, 2000)
 @given(st.integers(0, len(LEDGERS) - 1), damaged_entries())
 def test_a_damaged_entry_is_refused_or_the_books_balance(which: int, entry: Any) -> None:

@@ -117,6 +117,7 @@ def is_of(ranges: ShardRanges, shard: int) -> Callable[[int], bool]:
     return lambda page: int(ranges.of(np.array([page], np.uint64))[0]) == shard
 
 
+@pytest.mark.slow
 @examples(40, 1000)
 @given(st.data(), st.sampled_from([1, 2, 3, 5]), st.sampled_from([1, 2, 4, 7]), st.integers(0, 1 << 16))
 def test_any_log_in_any_shards(data: st.DataObject, shards: int, others: int, seed: int) -> None:
@@ -127,6 +128,7 @@ def test_any_log_in_any_shards(data: st.DataObject, shards: int, others: int, se
     check_same(old, list(reshard(old, ranges)), ranges)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.thorough
 @pytest.mark.parametrize(("history", "shards", "others"), crossed(sorted(HISTORIES), [1, 4], [1, 3, 8]))
 def test_a_crawl_goes_on_in_other_shards(history: str, shards: int, others: int) -> None:
@@ -179,6 +181,7 @@ def test_a_certificate_is_the_same_in_other_shards() -> None:
         assert same == pytest.approx(importance[order], rel=1e-9)
 
 
+@pytest.mark.slow
 @examples(40, 500)
 @given(
     logs().map(lambda steps: [step for step in steps if isinstance(step, Row)]).filter(len),

@@ -73,6 +73,7 @@ def web() -> Graph:
     return power_law_web(PAGES, 1)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("history", [Interpolation(), Fixed(8)])
 def test_a_stream_that_keeps_up_settles_after_a_window(web: Graph, history: History) -> None:
     stream = Stream(web, history).crawl(2)
@@ -93,6 +94,7 @@ def test_a_backlog_is_not_settled_until_its_pages_were_visited_again(web: Graph)
     assert stream.errors().everywhere < wrong.everywhere / 5
 
 
+@pytest.mark.slow
 def test_a_settled_stream_that_falls_behind_is_not_settled(web: Graph) -> None:
     """Cuts still come one after the other, but each is of a time that this shard has left far behind."""
     stream = Stream(web, Interpolation()).crawl(6)
@@ -101,6 +103,7 @@ def test_a_settled_stream_that_falls_behind_is_not_settled(web: Graph) -> None:
     assert stream.settled == {False}
 
 
+@pytest.mark.slow
 def test_without_visits_nothing_becomes_unsettled(web: Graph) -> None:
     stream = Stream(web, Interpolation()).crawl(6)
     for ledger in stream.ledgers:

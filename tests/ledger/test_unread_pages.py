@@ -454,6 +454,7 @@ def test_a_snapshot_whose_discovery_cannot_be_is_refused(damage: str) -> None:
 NO_VALUES: list[Any] = [True, 0, -1, 1 << 70, math.nan, math.inf, -1e308, 1e308, "", "a", [], {}, [None], {"a": 1.0}]
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("name", ["second", "read", "share", "seen", "followed", "credits", "waiting"])
 def test_a_snapshot_with_any_other_value_of_what_was_learnt_is_refused(name: str) -> None:
     ledger = crawled(8).ledger

@@ -100,6 +100,7 @@ class Kept:
             self.pages[page] = self.now(page, importance, second), second
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("days", [0.5, 7.0])
 @pytest.mark.parametrize("seed", range(3))
 def test_windows_are_kept_at_every_visit_and_every_publication(seed: int, days: float) -> None:
@@ -209,6 +210,7 @@ def test_the_same_log_gives_the_same_windows_in_whatever_entries_it_comes(seed: 
     assert_same_bytes(lambda: Ledger(LedgerConfig(history=Certified())), log, seed=seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [SHARDED, QUIET], ids=["every tick", "quiet"])
 def test_shards_that_are_restored_go_on_with_the_same_windows(config: LedgerConfig) -> None:
     """The sums of other shards, by which importance is computed at a visit, are those of the newest gossip again."""

@@ -83,6 +83,7 @@ def test_thesis_has_the_least_obsolescence_of_all_where_change_rates_are_known(s
     assert thesis.obsolescence < 0.9 * theirs.obsolescence
 
 
+@pytest.mark.slow
 def test_thesis_costs_what_was_computed_where_change_rates_are_known(seed: int) -> None:
     """Importance is still to be learnt, pages fail, and a cycle is a day: that costs less than a fifth."""
     least = costs.known_costs(web(seed), "thesis", BANDWIDTH).obsolescence
@@ -103,6 +104,7 @@ def test_only_where_change_rates_are_known_freshness_beats_harmonic(seed: int) -
     assert abs(measured(seed, "freshness").freshness - measured(seed, "harmonic").freshness) < 0.02
 
 
+@pytest.mark.slow
 def test_harmonic_never_starves_a_page_and_freshness_does(seed: int) -> None:
     alive = web(seed).weights > 0
     reads = {}
@@ -124,6 +126,7 @@ def test_no_copy_is_much_older_than_the_longest_interval(seed: int) -> None:
 # -- learnt change rates -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("strategy", NAMES)
 def test_change_rates_come_close_to_the_true_ones(seed: int, strategy: str) -> None:
     """A byte for each of eight intervals: half of all pages are known to a factor of 1.8 or better."""
@@ -199,6 +202,7 @@ def test_the_intervals_of_a_page_are_alike(seed: int) -> None:
     assert np.quantile(spreads, 0.9) < 0.25
 
 
+@pytest.mark.slow
 def test_gone_pages_are_requested_rarely(seed: int) -> None:
     """Links to them bring them back after they were dropped; still they get no more than the others do."""
     crawled, the_web = year(seed, "uniform"), web(seed)

@@ -466,6 +466,7 @@ def test_a_hyphen_is_standard_output(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, exported("csv", "importance"), b"")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
 def test_a_standard_output_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     path = write(tmp_path / "importance.jsonl", "importance", IMPORTANCE)

@@ -58,6 +58,7 @@ def test_a_module_that_makes_texts_of_times_is_found(source: str) -> None:
     assert set(texts_of_times(source)) == {1}
 
 
+@pytest.mark.slow
 def test_no_other_module_makes_texts_of_times() -> None:
     found = {
         f"{path.relative_to(TOP)}:{line}"

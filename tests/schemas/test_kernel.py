@@ -281,6 +281,7 @@ print(counts.by_page.tolist(), counts.total.tolist(), doubled(counts).tolist())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiles", ["0", "1"])
 def test_columns_are_the_same_arrays_in_all_kernels_that_get_them(project: Project, compiles: str) -> None:
     """With kernels as Python functions, and compiled; then from disk."""
@@ -289,6 +290,7 @@ def test_columns_are_the_same_arrays_in_all_kernels_that_get_them(project: Proje
         assert project.print(ADD_ALL, NUMBA_DISABLE_JIT=compiles) == added
 
 
+@pytest.mark.slow
 def test_a_row_beyond_a_column_is_found_where_bounds_are_checked(project: Project) -> None:
     """In a kernel that a kernel calls, too."""
     script = ADD_ALL.replace("add_all(both, 3)", "add_all(both, 4)")
@@ -316,6 +318,7 @@ def test_a_folder_chosen_for_numba_is_used(project: Project, tmp_path: Path) -> 
     assert len(project.cached(chosen)) == 2
 
 
+@pytest.mark.slow
 def test_installations_of_one_user_share_their_kernels(project: Project, tmp_path: Path) -> None:
     other = Project(tmp_path / "other", project.home)
     assert project.run()[:2] == ["3", "compiled"]
@@ -415,6 +418,7 @@ def test_the_newest_kernels_are_kept(project: Project, monkeypatch: pytest.Monke
     assert sorted(path.name for path in project.own.iterdir()) == ["opicflow-2", "opicflow-3"]
 
 
+@pytest.mark.slow
 def test_a_damaged_kernel_is_compiled_again(project: Project) -> None:
     assert project.run()[:2] == ["3", "compiled"]
     (folder,) = project.cached()
@@ -430,6 +434,7 @@ def test_kernels_work_without_a_home_folder(project: Project) -> None:
     assert project.run(HOMELESS, HOME=None)[:2] == ["3", "from disk"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "environment",
     [
@@ -459,6 +464,7 @@ def read_line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
+@pytest.mark.slow
 def test_a_process_waits_while_another_compiles_a_kernel_and_then_loads_it(project: Project) -> None:
     with project.start(PAUSED + RUN) as first, project.start(WATCHED + "input()" + RUN) as second:
         assert read_line(first) == "compiling"
@@ -471,6 +477,7 @@ def test_a_process_waits_while_another_compiles_a_kernel_and_then_loads_it(proje
         assert [read_line(second), read_line(second)] == ["locked", "3 | from disk | none"]
 
 
+@pytest.mark.slow
 def test_the_death_of_a_process_that_compiles_lets_others_compile(project: Project) -> None:
     with project.start(PAUSED + RUN) as first, project.start(WATCHED + "input()" + RUN) as second:
         assert read_line(first) == "compiling"
@@ -480,6 +487,7 @@ def test_the_death_of_a_process_that_compiles_lets_others_compile(project: Proje
         assert [read_line(second), read_line(second)] == ["locked", "3 | compiled | none"]
 
 
+@pytest.mark.slow
 def test_a_kernel_that_cannot_be_compiled_keeps_no_lock(project: Project) -> None:
     with project.start(REFUSED) as first:
         assert read_line(first) == "refused"

@@ -183,6 +183,7 @@ def test_a_canonical_url_is_its_own(url: bytes, rules: UrlRules) -> None:
         assert installed_suffixes().site(host(form))
 
 
+@pytest.mark.slow_but_first
 @every_rule
 @given(given=st.lists(st.none() | urls | parts.map(str.encode), min_size=1, max_size=8), data=st.data())
 @example(given=[b"http://a.b/c/d", b"http:e", b"https:e", b"http:/e", b"http://e"], data=None)

@@ -43,6 +43,7 @@ def values_of(type_: Any) -> st.SearchStrategy[Any]:
     }[type_]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["Importance", "RefreshSchedule", "CrawlOrder", "Reject"])
 @given(data=st.data())
 def test_rows_are_the_bytes_that_fastavro_writes(name: str, data: st.DataObject) -> None:

@@ -52,6 +52,7 @@ def texts(chance: random.Random) -> Iterator[tuple[str, str, list[list[str]] | N
         yield text, divider, None if expected is None or {len(row) for row in expected} - {2} else expected
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_rows_are_those_of_pythons_csv_or_the_file_is_refused(seed: int) -> None:
     """`make soak` reads more than a million rows."""

@@ -244,6 +244,7 @@ def urls_in(events: CrawlEvents) -> list[str]:
     ]
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     ("compress", "last"),
     [

@@ -267,11 +267,13 @@ CROWD = plain("b", 1)[:-7] + encode_signed(9_000_000) + bytes(27_000_003)
 """An event with nine million links, each of three bytes."""
 
 
+@pytest.mark.slow
 def test_the_kernel_keeps_no_more_links_than_an_event_may_have(tmp_path: Path) -> None:
     data = file(schema("CrawlEvent"), plain("a"), CROWD, plain("c", MOST_LINKS), plain("d", 0, MOST_REDIRECTS + 1))
     assert outcome(data, tmp_path) == ([b"a", b"c"], [Reason.TOO_MANY_LINKS, Reason.BAD_FIELD])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "written",
     [

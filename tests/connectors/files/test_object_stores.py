@@ -24,6 +24,7 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
         yield one
 
 
+@pytest.mark.slow
 def test_logs_in_a_bucket_are_read_as_those_on_this_machine(s3: S3, tmp_path: Path) -> None:
     client = boto3.client("s3")
     for name, data in {"a.jsonl": b"".join(LINES[:25]), "b.jsonl.gz": gzip.compress(b"".join(LINES[25:]))}.items():

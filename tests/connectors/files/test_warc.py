@@ -154,6 +154,7 @@ def zeros_in_zstd() -> bytes:
     return b"".join(packer.compress(bytes(1 << 20)) for _ in range(256)) + packer.flush()
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("make", [zeros_in_gzip, zeros_in_zstd])
 def test_a_compression_bomb_needs_no_more_memory_than_another_file(make: Callable[[], bytes]) -> None:
     file = io.BytesIO(make())
@@ -391,6 +392,7 @@ def test_a_page_that_decompresses_to_more_than_the_limit_is_rejected() -> None:
     assert reject(record(response(body, Content_Encoding="gzip"))).reason is Reason.TOO_LARGE
 
 
+@pytest.mark.slow
 def test_a_page_with_too_many_links_is_rejected() -> None:
     assert len(links(b"<a href=q>" * MOST_LINKS) or ()) == MOST_LINKS
     assert reject(record(response(b"<a href=q>" * (MOST_LINKS + 1)))).reason is Reason.TOO_MANY_LINKS

@@ -173,6 +173,7 @@ def test_a_clear_difference_excludes_0_and_an_unclear_one_says_how_many_grades_i
     assert all(one.difference is None or one.difference.grades_needed is None for one in precisions.agreements)
 
 
+@pytest.mark.slow
 def test_grades_needed_are_those_with_which_the_interval_ends_at_0() -> None:
     for pages in (100, 400):
         grades, better = sample(pages, 0.8, 1)

@@ -89,6 +89,7 @@ def test_in_degrees_are_those_of_the_graph(graphs, name, slice_pages) -> None:
     assert in_degrees(graphs(name, slice_pages)).tolist() == WEBS[name].in_degrees.tolist()
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("name", WEBS)
 def test_a_graph_in_memory_has_the_values_of_one_on_disk(graphs, name, tmp_path) -> None:
     on_disk = graphs(name, 17)
@@ -102,6 +103,7 @@ def test_a_graph_in_memory_has_the_values_of_one_on_disk(graphs, name, tmp_path)
 # -- estimates ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("name", WEBS)
 def test_with_most_registers_estimates_are_near_the_exact_values(graphs, name) -> None:
     found = hyperball(graphs(name, 17), MOST_REGISTERS)
@@ -178,6 +180,7 @@ def test_values_depend_on_the_seed_and_not_on_slices(graphs) -> None:
     assert hyperball(graphs("at random", None), 6, 1).values.tobytes() != some[0].tobytes()
 
 
+@pytest.mark.slow
 def test_later_scans_skip_blocks_without_growing_pages(tmp_path: Path, monkeypatch) -> None:
     chain, star = np.arange(799), np.arange(801, 2000)
     web = Graph.from_links(2000, np.append(chain, star), np.append(chain + 1, 0 * star + 800))

@@ -136,6 +136,7 @@ def test_folding_equals_adding_up_one_by_one(
     assert graph.addresses == (3 if by == "host" else 2)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize("site_links", SITE_LINKS)
 def test_the_table_of_links_between_sites_grows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, site_links: Any

@@ -314,6 +314,7 @@ def test_a_graph_in_memory_is_the_one_on_disk(tmp_path: Path) -> None:
     assert len(on_disk._held) == 9  # three ranges of sources in each of three slices
 
 
+@pytest.mark.slow
 def test_a_page_of_a_million_links(tmp_path: Path) -> None:
     pages = 1_000_001
     graph = Graph.from_links(pages, np.zeros(pages - 1, np.int64), np.arange(1, pages))
