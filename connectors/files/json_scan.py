@@ -84,20 +84,6 @@ def scan_text(text: Bytes, first_offset: int, reading: Reading = ANY) -> Scan:
     return scan
 
 
-def without_escaped_slashes(block: bytes) -> Bytes:
-    r"""Return lines with / for \/, which many programs write and means the same in JSON.
-
-    Blanks at the end of a line keep the others in their places.
-    """
-    text = np.frombuffer(block, np.uint8)
-    if block.find(b"\\/") < 0:
-        return text
-    out = np.empty(len(text), np.uint8)
-    copy_lines(text, out)
-    out.flags.writeable = False  # as bytes are: kernels are compiled for one type
-    return out
-
-
 def scan_json(text: Bytes, begins: Ints, ends: Ints, offsets: Ints) -> Scan:
     """Read values that lie in a text with a newline after each: those that are plain into rows, the others listed."""
     quotes = int(np.count_nonzero(text == ord('"')))
@@ -109,34 +95,6 @@ def scan_json(text: Bytes, begins: Ints, ends: Ints, offsets: Ints) -> Scan:
 def _new_scan(text: Bytes) -> Scan:
     lines = int(np.count_nonzero(text == ord("\n"))) + 1
     return new_scan(lines, FIRST_HOP * lines + int(np.count_nonzero(text == ord('"'))) // 2)
-
-
-@lean_kernel
-def copy_lines(text: Bytes, out: Bytes) -> None:
-    """Copy lines without the backslashes before slashes. A line that is too long for an event stays as it is."""
-    size = text.shape[0]
-    begin: Int = np.int64(0)
-    while begin < size:
-        end = find_byte(text, begin, size, _NEWLINE)
-        is_event = end - begin <= MOST_EVENT_BYTES
-        at, to = begin, begin
-        while at < end:
-            c = byte_at(text, at)
-            if c == 92 and at + 1 < end:  # what follows a backslash begins no escape of its own
-                at += 1
-                if byte_at(text, at) != 47 or not is_event:
-                    out[np.uint64(to)] = c
-                    to += 1
-                c = byte_at(text, at)
-            out[np.uint64(to)] = c
-            at += 1
-            to += 1
-        while to < end:
-            out[np.uint64(to)] = 32
-            to += 1
-        if end < size:
-            out[np.uint64(end)] = _NEWLINE
-        begin = end + 1
 
 
 @lean_kernel

@@ -14,7 +14,8 @@ import numpy as np
 from opicflow.connectors.files.crawlers.dispatch import FORMATS, MARKS
 from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.schemas.arrays import Bytes, Hashes, Int, Word
-from opicflow.schemas.hashing import HIGHS, ONES, byte_at, hash_bytes, hash_text, word_at
+from opicflow.schemas.crawl_events import MOST_EVENT_BYTES
+from opicflow.schemas.hashing import HIGHS, ONES, byte_at, find_byte, hash_bytes, hash_text, word_at
 from opicflow.schemas.json_events import ANNOUNCED_BY, FIELD_NAMES, LINK_FIELD_NAMES, VISIT_WORDS
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel, trailing_zeros
 
@@ -192,6 +193,85 @@ def _past_escape(text: Bytes, at: Int, end: Int) -> Int:
     if at + 12 > end or byte_at(text, at + 6) != 92 or byte_at(text, at + 7) != 117:
         return np.int64(-1)
     return at + 12 if 0xDC00 <= _hex_4(text, at + 8, end) <= 0xDFFF else np.int64(-1)
+
+
+def with_fewer_escapes(block: bytes) -> Bytes:
+    r"""Return lines with / for \/ and with letters for \u00f6, which mean the same in JSON.
+
+    Blanks at the end of a line keep the others in their places. Escapes of ASCII stay, and lines too long for an event.
+    """
+    text = np.frombuffer(block, np.uint8)
+    if block.find(b"\\/") < 0 and block.find(b"\\u") < 0:
+        return text
+    out = np.empty(len(text), np.uint8)
+    copy_lines(text, out)
+    out.flags.writeable = False  # as bytes are: kernels are compiled for one type
+    return out
+
+
+@lean_kernel
+def copy_lines(text: Bytes, out: Bytes) -> None:
+    """Copy lines with fewer escapes."""
+    size = text.shape[0]
+    begin: Int = np.int64(0)
+    while begin < size:
+        end = find_byte(text, begin, size, 10)
+        is_event = end - begin <= MOST_EVENT_BYTES
+        at, to = begin, begin
+        while at < end:
+            c = np.int64(byte_at(text, at))
+            if c != 92 or at + 1 >= end or not is_event:
+                to = _put(out, to, c)
+                at += 1
+                continue
+            following = np.int64(byte_at(text, at + 1))
+            letter, past = _escaped_letter(text, at, end) if following == 117 else (np.int64(0), at)
+            if letter > 0:
+                to, at = _put_letter(out, to, letter), past
+                continue
+            if following != 47:
+                to = _put(out, to, c)
+            to = _put(out, to, following)
+            at += 2
+        while to < end:
+            to = _put(out, to, 32)
+        if end < size:
+            _put(out, end, 10)
+        begin = end + 1
+
+
+@inlined_kernel
+def _put(out: Bytes, at: Int, byte: Int) -> Int:
+    """Write a byte; return the next place."""
+    out[np.uint64(at)] = np.uint8(byte)
+    return at + 1
+
+
+@inlined_kernel
+def _put_letter(out: Bytes, at: Int, letter: Int) -> Int:
+    """Write a letter that is not ASCII as UTF-8; return the next place."""
+    if letter < 0x800:
+        at = _put(out, at, 0xC0 | letter >> 6)
+    else:
+        if letter < 0x10000:
+            at = _put(out, at, 0xE0 | letter >> 12)
+        else:
+            at = _put(out, at, 0xF0 | letter >> 18)
+            at = _put(out, at, 0x80 | (letter >> 12 & 63))
+        at = _put(out, at, 0x80 | (letter >> 6 & 63))
+    return _put(out, at, 0x80 | (letter & 63))
+
+
+@inlined_kernel
+def _escaped_letter(text: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
+    """Return the letter of an escape with u, which is not ASCII, and the end of it; 0 if there is none."""
+    past = _past_escape(text, at, end)
+    letter: Int = _hex_4(text, at + 2, end)
+    if past < 0 or letter < 0x80:
+        return np.int64(0), at
+    if past == at + 12:
+        letter = 0x10000 + ((letter - 0xD800) << 10) + _hex_4(text, at + 8, end) - 0xDC00
+    return letter, past
 
 
 @inlined_kernel

@@ -10,7 +10,8 @@ from functools import partial
 
 from opicflow.connectors.files.crawlers.dispatch import event_of_line
 from opicflow.connectors.files.decoded import Decoded, Item, RejectWriter, with_rejects
-from opicflow.connectors.files.json_scan import scan_text, without_escaped_slashes
+from opicflow.connectors.files.json_scan import scan_text
+from opicflow.connectors.files.json_text import with_fewer_escapes
 from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.schemas.crawl_events import EventRefused
 from opicflow.schemas.event_columns import EventWriter, merge
@@ -20,7 +21,7 @@ _BLANKS = b" \t\r"
 
 def decode_jsonl(block: bytes, source: str, first_offset: int, reading: Reading = ANY) -> Decoded:
     """The events of whole lines, the first of which begins at `first_offset` of its source."""
-    text = without_escaped_slashes(block)
+    text = with_fewer_escapes(block)
     scan = scan_text(text, first_offset, reading)
     plain = scan.events(text)
     others, rejects = EventWriter(), RejectWriter(source)

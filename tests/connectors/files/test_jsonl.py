@@ -411,9 +411,23 @@ SHAPES = [
     '{"url":"http://a.b/","links":[{"href":"http://a.b/c","text":"\u00fc\\n","data":{"k":[[]]}}]}',
     '{"url":"http://a.b/","fetched_at":"Thu, 29 Feb 2024 03:04:05 GMT","last_modified":"2024-02-29"}',
     '{"url":"http:\\/\\/a.b\\/","links":["\\/c"],"title":"\\\\\\/ \\\\/","text":"\\/\\"\\/"}',
+    '{"url":"http://\\u00fc.b/\\u4e2D\\ud83d\\uDE00","links":["\\u00e9"],"title":"\\\\u00fc\\u0000\\u000a\\u007f"}',
 ]
 
-SHAPE_NAMES = ["ours", "scrapy", "nutch", "heritrix", "seed", "failure", "title", "meta", "text", "dates", "slashes"]
+SHAPE_NAMES = [
+    "ours",
+    "scrapy",
+    "nutch",
+    "heritrix",
+    "seed",
+    "failure",
+    "title",
+    "meta",
+    "text",
+    "dates",
+    "slashes",
+    "letters",
+]
 
 
 @examples(60, 1000)
