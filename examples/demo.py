@@ -97,6 +97,7 @@ def certificate(folder: Path) -> float:
 def exact_ranks(log: Path) -> dict[str, float]:
     """The exact PageRank of every page of the graph that a log leaves behind."""
     links: dict[str, list[str]] = {}
+    hops: set[str] = set()
     with gzip.open(log) as lines:
         for line in lines:
             try:
@@ -105,19 +106,21 @@ def exact_ranks(log: Path) -> dict[str, float]:
                 canonical(event.url)
             except (ValueError, EventRefused):
                 continue
-            read(event, links)
+            read(event, links, hops)
     number = {url: index for index, url in enumerate(links)}
     sources = [number[url] for url, targets in links.items() for _ in targets]
     targets = [number[target] for targets in links.values() for target in targets]
-    ranks = pagerank(Graph.from_links(len(number), sources, targets)).values
+    votes = np.array([url not in hops for url in links], float)  # a page that redirects has none
+    ranks = pagerank(Graph.from_links(len(number), sources, targets), personalisation=votes).values
     return dict(zip(links, ranks.tolist(), strict=True))
 
 
-def read(event: CrawlEvent, links: dict[str, list[str]]) -> None:
-    """Apply an event to `links`, the links of every page."""
+def read(event: CrawlEvent, links: dict[str, list[str]], hops: set[str]) -> None:
+    """Apply an event to `links`, the links of every page, and to `hops`, the pages whose link is a redirect."""
     chain = [page for page in map(page_of, (*event.redirects, event.url)) if page]
     for hop, target in pairwise(chain):
         links[hop] = [target]
+        hops.add(hop)
     page, other = chain[-1], page_of(event.canonical or "")
     named = [(link, page_of(link.url)) for link in event.links or ()]
     for known in (page, other, *(target for _, target in named)):
@@ -125,6 +128,8 @@ def read(event: CrawlEvent, links: dict[str, list[str]]) -> None:
             links.setdefault(known, [])
     if event.announce or event.failure or event.status in (304, 403, 500, 502, 503):
         return
+    if event.status in (404, 410) or (other and other != page) or event.links is not None:
+        hops.discard(page)
     if event.status in (404, 410):
         links[page] = []
     elif other and other != page:
@@ -142,10 +147,10 @@ def page_of(url: str) -> str | None:
 
 
 def mean_errors(ranks: dict[str, float], exact: dict[str, float]) -> tuple[float, float]:
-    """The mean relative error over all pages, and over the most important tenth."""
+    """The mean relative error over all pages with importance, and over the most important tenth."""
     right = np.array(sorted(exact.values(), reverse=True))
     given = np.array([ranks[url] for url in sorted(exact, key=lambda url: -exact[url])])
-    off = np.abs(given - right) / right
+    off = np.abs(given - right)[right > 0] / right[right > 0]
     return float(off.mean()), float(off[: len(off) // 10].mean())
 
 
