@@ -120,6 +120,9 @@ REFRESH = {
     ),
     "domain-fetches": Setting("N", "of a registrable domain a day at most", number, "refresh.domain_fetches_per_day"),
     "domain-discovery": Setting("S", "of discovery, for one domain at most", number, "refresh.domain_discovery_share"),
+    "domain-refreshing": Setting(
+        "N", "of refreshing, for one domain: times its importance at most (2)", number, "refresh.domain_refreshing"
+    ),
     "host-fetches": Setting("N", "of a host a day at most", number, "refresh.host_fetches_per_day"),
     "host-fetches-per-hour": Setting("N", "of a host an hour at most", number, "refresh.host_fetches_per_hour"),
     "crawl-delay": Setting("SECONDS", "between two fetches of a host", number, "refresh.crawl_delay_seconds"),

@@ -133,11 +133,12 @@ class RefreshConfig:
     `longest_interval_days`.
     `host_fetches_per_day` and `host_fetches_per_hour` bound what one host gets; two of its fetches are
     `crawl_delay_seconds` apart. `domain_fetches_per_day` bounds what all hosts of a registrable domain get together,
-    and `domain_discovery_share` the part of the orders of discovery that one domain gets. An order that was not
-    answered after `order_timeout_hours` is given again. A page that fails is tried again after `retry_hours`, then
-    twice that, and so on up to `longest_retry_days`; one that is gone after `gone_days`, then twice that, and so on up
-    to `longest_gone_days`, and is dropped when it was found gone `gone_visits` times in a row over at least the time
-    that takes.
+    and `domain_discovery_share` the part of the orders of discovery that one domain gets. `domain_refreshing` bounds
+    what a domain gets of the bandwidth for refreshing because its pages change: so many times its share of importance.
+    An order that was not answered after `order_timeout_hours` is given again. A page that fails is tried again after
+    `retry_hours`, then twice that, and so on up to `longest_retry_days`; one that is gone after `gone_days`, then twice
+    that, and so on up to `longest_gone_days`, and is dropped when it was found gone `gone_visits` times in a row over
+    at least the time that takes.
     """
 
     strategy: str = "harmonic"
@@ -160,6 +161,7 @@ class RefreshConfig:
     crawl_delay_seconds: float | None = None
     domain_fetches_per_day: float | None = None
     domain_discovery_share: float | None = None
+    domain_refreshing: float = 2.0
     first_cycle_minutes: float | None = None
 
     def __post_init__(self) -> None:
@@ -243,6 +245,7 @@ _REFRESH_BOUNDS = (
     ("crawl_delay_seconds", *DELAY_BOUNDS, True),
     ("domain_fetches_per_day", 1e-3, 1e12, True),
     ("domain_discovery_share", 1e-6, 1, True),
+    ("domain_refreshing", 1, 1e12, False),
     ("order_timeout_hours", 1, 24 * MOST_DAYS, False),
     ("retry_hours", 1 / 60, 24 * MOST_DAYS, False),
     ("longest_retry_days", 1 / 24, MOST_DAYS, False),

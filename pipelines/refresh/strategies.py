@@ -18,17 +18,18 @@ Each is f = F(multiplier), and F grows with the multiplier: B/S for the thesis; 
 the gain of one more fetch a day. Pinned pages are served first. All other pages share one multiplier, and are clipped
 to their least and most frequencies. A host that would exceed its cap shares the cap, with a multiplier of its own. This
 meets the conditions of Karush, Kuhn and Tucker, so it is the optimum within all bounds. Every F grows with the
-multiplier, clipped or not, and so does the sum: a search for one number solves the problem.
+multiplier, clipped or not, and so does the sum: a search for one number solves the problem. A domain that would get too
+many times its share of all weights has a multiplier of its own, too (`solve_within_shares`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from opicflow.schemas.arrays import ColumnTuple, Floats, Int, Ints
+from opicflow.schemas.arrays import Bools, ColumnTuple, Floats, Int, Ints
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
 # Numbers in kernels, for which Python has no types.
@@ -49,15 +50,20 @@ STRATEGIES: dict[str, int] = {
     "uniform": UNIFORM,
 }
 
+BY_RATES = ("thesis", "freshness", "harmonic")
+"""The strategies that give more to a page that changes more often."""
+
 SHARE_UNITS = 1 << 24
 """Units of a quantised share."""
 
 _LIGHTEST = 1e-30  # a smaller weight counts as 0
 _LARGEST = 1e30  # bound of weights, rates and the bandwidth, so that no product overflows
 _ROUNDING = 1e-12  # relative: sums that differ by less are equal
+_SUMS_DIFFER = 1e-9  # the same, for sums of many pages in another order
 _SAMPLE = 1 << 15  # pages from which the search for a multiplier starts
 _MOST_ERROR = 30.0  # of a logarithm: e^30 is beyond all rates
 _BLOCK = 1 << 10  # pages in one partial sum
+_NEAR = 0.7  # of its bound: a domain that has so much may be above it once others get less
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +108,8 @@ class Allocation:
     feasible: bool
     why: str
     host_multipliers: Floats | None = None
+    at_bound: Bools | None = None
+    """Whether the domain of each page has all that its bound allows; None: no domain has."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,6 +305,73 @@ def solve(strategy: str, pages: Demand, bandwidth: float, alpha: float = 0.95) -
     frequencies = np.empty(number)
     _fill(code, columns, pinned, lows, highs, blends, frequencies)
     return Allocation(frequencies, high, not why, "; ".join(why), highs if capped else None)
+
+
+def solve_within_shares(
+    strategy: str, pages: Demand, bandwidth: float, domain: Ints, times: float, alpha: float = 0.95
+) -> Allocation:
+    """Share a bandwidth as `solve` does, and give no domain more than `times` its share of all weights.
+
+    `domain` is the number of the domain of each page. Pins, and the weights of pinned pages, do not count. A domain may
+    always have the least frequencies of its pages. If other pages cannot use the rest, all bounds are doubled, until
+    the bandwidth is used.
+
+    The frequencies of a domain at its bound are those at a multiplier of its own. They do not depend on other domains,
+    so they are computed first, as the most that its pages may have: one more solution then meets all bounds.
+    """
+    allocation = solve(strategy, pages, bandwidth, alpha)
+    if not 0.0 < allocation.multiplier < np.inf:  # pages get their least or their largest frequencies
+        return allocation
+    rows = np.arange(len(domain)) if pages.pinned is None else np.flatnonzero(pages.pinned == 0.0)
+    of, least = domain[rows], np.zeros(len(domain)) if pages.least is None else pages.least
+    number = int(domain.max(initial=-1)) + 1
+    weights, needed = (np.bincount(of, column[rows], number) for column in (pages.weights, least))
+    total = float(weights.sum())
+    shared = float(allocation.frequencies[rows].sum())
+    start, near, is_bounded = allocation.multiplier, _NEAR, np.zeros(number, np.bool_)
+    weights = np.maximum(weights, float(weights.sum()) / len(rows))  # of an average page
+    while True:
+        most = np.maximum(weights * (times * shared / total), needed)
+        gets = np.bincount(of, allocation.frequencies[rows], number)
+        if allocation.multiplier == np.inf:
+            times *= 2.0
+        elif (gets > most * (1.0 + _SUMS_DIFFER)).any():
+            is_bounded |= gets >= near * most
+            near = 0.0
+        elif is_bounded.any():
+            return replace(allocation, at_bound=(is_bounded & (gets >= most * (1.0 - _SUMS_DIFFER)))[domain])
+        else:
+            return allocation
+        bounded = rows[is_bounded[of]]
+        tops = np.full(len(domain), np.inf) if pages.most is None else pages.most.copy()
+        tops[bounded] = _at_bounds(STRATEGIES[strategy], alpha, pages, bounded, domain, most, start)
+        allocation = solve(strategy, replace(pages, most=tops), bandwidth, alpha)
+
+
+def _at_bounds(code: int, alpha: float, pages: Demand, rows: Ints, domain: Ints, most: Floats, start: float) -> Floats:
+    """Return the frequencies of the pages at these rows where each of their domains gets what it may have at most."""
+    order = np.argsort(domain[rows], kind="stable")
+    sorted_rows = rows[order]
+    domains, of, counts = np.unique(domain[sorted_rows], return_inverse=True, return_counts=True)
+    own = _Columns(
+        np.empty(len(rows)),
+        pages.changes_per_day[sorted_rows],
+        np.zeros(len(rows)) if pages.least is None else pages.least[sorted_rows],
+        np.full(len(rows), np.inf) if pages.most is None else pages.most[sorted_rows],
+        np.zeros(0, np.int64),
+        np.zeros(0),
+    )
+    no_pins = np.zeros(len(rows))
+    _prepare(code, alpha, pages.weights[sorted_rows], no_pins, own)
+    lows, highs, blends = np.zeros((3, len(domains)))
+    scratch = _Scratch(*(np.zeros(0) for _ in range(3)))
+    _search_each(
+        code, own, np.arange(len(domains)), np.cumsum(counts), most[domains], start, scratch, lows, highs, blends
+    )
+    found, frequencies = np.empty(len(rows)), np.empty(len(rows))
+    _fill(code, own._replace(host=of.astype(np.int64)), no_pins, lows, highs, blends, found)
+    frequencies[order] = found
+    return frequencies
 
 
 def _shown(fetches: float) -> str:

@@ -33,6 +33,7 @@ from opicflow.pipelines.ledger.cash.certified.payment_laws import bases_of
 from opicflow.pipelines.ledger.pages import layout as at
 from opicflow.pipelines.ledger.plan.crawl_orders import WHY
 from opicflow.schemas.pages import PageIds
+from opicflow.schemas.records import Policy
 from opicflow.schemas.shards import ShardRanges
 from support.same_bytes import assert_same_bytes
 from support.shards import Shards
@@ -439,3 +440,94 @@ def test_limits_of_orders_change_from_one_run_to_the_next() -> None:
     limited = replace(config, refresh=replace(config.refresh, domain_fetches_per_day=5.0, domain_discovery_share=0.1))
     assert config.counts_alike(limited)
     assert LedgerConfig.from_json(limited.to_json()) == limited
+
+
+# -- faked changes -------------------------------------------------------------------------------------------------
+
+HONEST, FAKED = 1_000, 100
+PER_DAY = 150
+
+
+def of_faker(number: int) -> str:
+    """Page n of a web: the last hundred are one domain's, all others those of fifty."""
+    return f"https://h{number}.faker.com/" if number >= HONEST else f"https://www.site{number % 50}.org/{number}"
+
+
+@cache
+def crawled_with_faker(strategy: str | None, times: float) -> tuple[float, float, float]:
+    """Crawl for 66 days by orders; return the faker's shares of importance, of the plan, and of the orders."""
+    named = {} if strategy is None else {"strategy": strategy}
+    config = with_refresh(bandwidth_per_day=float(PER_DAY), discovery_share=0.0, domain_refreshing=times, **named)
+    crawl = Crawl(config, name=of_faker)
+    changing, version = np.random.default_rng(7), np.zeros(HONEST + FAKED, np.int64)
+    rates = 1 / 100 * np.exp(changing.standard_normal(HONEST))
+
+    def fetch(numbers: list[int], seconds: list[int]) -> None:
+        log = crawl.writer()
+        for number, second in zip(numbers, seconds, strict=True):
+            links = ((number * 7 + 1) % HONEST, (number * 3 + 2) % HONEST)
+            crawl.add_visit(log, number, second, digest=int(version[number]) + 1, links=links)
+            version[number] += number >= HONEST
+        crawl.apply(log)
+
+    everything = list(range(HONEST + FAKED))
+    fetch(everything, [T0 + number for number in everything])
+    numbers = {crawl.id(number): number for number in everything}
+    ordered = of_faked = 0
+    for day in range(1, 67):
+        version[:HONEST] += changing.random(HONEST) < -np.expm1(-rates)
+        crawl.tick(T0 + day * DAY)
+        planned = crawl.plan()
+        rows = planned.orders.not_before.argsort(kind="stable")
+        pages = [numbers[page] for page in planned.survey.pages[planned.orders.rows[rows]].tolist()]
+        if day > 22:
+            ordered += len(pages)
+            of_faked += sum(page >= HONEST for page in pages)
+        fetch(pages, planned.orders.not_before[rows].tolist())
+    survey = planned.survey
+    faked = np.array([numbers[page] >= HONEST for page in survey.pages[survey.sharing].tolist()])
+    per_day = planned.schedule.allocation.frequencies
+    weights = survey.wanted.weights
+    assert ordered == 44 * PER_DAY
+    return float(weights[faked].sum() / weights.sum()), float(per_day[faked].sum() / per_day.sum()), of_faked / ordered
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", [None, "thesis", "freshness"])
+def test_faked_changes_bring_a_domain_at_most_twice_its_share_of_importance(strategy: str | None) -> None:
+    share, planned, ordered = crawled_with_faker(strategy, 2.0)
+    assert 0.01 < share < 0.03
+    assert planned <= 2 * share * (1 + 1e-6)
+    assert ordered <= 2 * share + 0.005
+    if strategy != "freshness":  # which gives up pages that change too fast
+        _, unbounded, unbounded_orders = crawled_with_faker(strategy, 1e12)
+        assert unbounded > 3 * share and unbounded_orders > 3 * share
+
+
+def test_a_crawl_of_one_site_is_planned_as_without_bounds() -> None:
+    plans = []
+    for times in (1.0, 1e12):
+        crawl = Crawl(with_refresh(bandwidth_per_day=20, domain_refreshing=times), name=lambda n: f"https://a.org/{n}")
+        crawl.read(range(100), T0)
+        for day in range(1, 4):
+            crawl.tick(T0 + day * DAY)
+            for number in range(20):
+                crawl.visit(number, T0 + day * DAY + number, digest=day)
+        plans.append(crawl.preview().schedule.intervals)
+    np.testing.assert_array_equal(*plans)
+
+
+def test_intervals_that_people_state_are_above_the_bound() -> None:
+    crawl = Crawl(with_refresh(bandwidth_per_day=400, domain_refreshing=1.0), name=of_trap).read(range(400), T0)
+    crawl.publish(Policy(url_prefix="https://h", refresh_interval_seconds=1.0 * DAY))
+    crawl.tick(T0 + DAY)
+    planned = crawl.preview()
+    of_trap_pages = np.isin(planned.survey.pages, [crawl.id(number) for number in range(1, 400, 2)])
+    assert (planned.schedule.intervals[of_trap_pages] == DAY).all()
+
+
+@pytest.mark.parametrize("strategy", ["importance", "greedy", "uniform"])
+def test_strategies_that_use_no_change_rates_have_no_bound(strategy: str) -> None:
+    crawl = Crawl(with_refresh(bandwidth_per_day=40, strategy=strategy), name=of_trap).read(range(400), T0)
+    crawl.tick(T0 + DAY)
+    assert crawl.preview().survey.domains is None

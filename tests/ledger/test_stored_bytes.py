@@ -29,22 +29,22 @@ from opicflow.pipelines.ledger.entries import ResidualSums
 from opicflow.schemas.records import Policy
 
 SNAPSHOTS = {
-    "all-1-links": "5003ea22eb757326f067ed6cf7cd024f",
-    "fixed-1-links": "19b9a1b05ed00daf62c6584315510055",
-    "improved-fixed-1-links": "1a755c15aa6820b4e43fa45e91387f51",
-    "variable-1-links": "dc554df1bf49f3a3facd473a17fa0f38",
-    "paper-interpolation-1-links": "2b32d98519aa749bee806eb0fd6ee520",
-    "interpolation-1-links": "b9d4b933495c4f7f0fce3d576b3a7463",
-    "absorbing-1-links": "3ddd1383af7054921101da3fff781b03",
-    "all-4-plain": "52b84ae2d467315d9fad735618f444ad",
-    "fixed-4-plain": "1a2241f1cbf2d8363a8e9c737555e7f2",
-    "improved-fixed-4-plain": "c0765e21e9baa354cf40066d4c9aeb77",
-    "variable-4-plain": "e7b5aff33009423569163d766e3656ae",
-    "paper-interpolation-4-plain": "9321cdfdbc7e35b73318b85b18776df4",
-    "interpolation-4-plain": "adb6c615cecd75d501ed45d21c9ce444",
-    "absorbing-4-plain": "b6485935031f46972aee46c679d69864",
-    "interpolation-3-links": "655954e4c05732edbe1042a44178e0a0",
-    "interpolation-1-plain": "75029a761b90742b27f389c355aaad16",
+    "all-1-links": "3dbfdf5f5b29100232da5efd237675ab",
+    "fixed-1-links": "8f5713115a37021b1f437357753a2a7d",
+    "improved-fixed-1-links": "c6a88a157d891ecf6a25580d0bb36809",
+    "variable-1-links": "bf5731bf298b4ce2fd6c5eaf11c9266a",
+    "paper-interpolation-1-links": "8932cc441edf8b8417caba17c5874f65",
+    "interpolation-1-links": "9da4b6026987e5446815600040774922",
+    "absorbing-1-links": "86004e147385b49a090cd5538c1a8eb2",
+    "all-4-plain": "7c31d9e401e8ddf87c17ea28d04b21a8",
+    "fixed-4-plain": "4d16de53ea62c167522a367255c8c834",
+    "improved-fixed-4-plain": "7d06a12ab3f43832bab17ca74dca67c0",
+    "variable-4-plain": "e425d9d076ae108c8b2913505cc7071e",
+    "paper-interpolation-4-plain": "8dc8e8a06e964f0a35732a8388577b1d",
+    "interpolation-4-plain": "fafa80a4f9ff274aa417918fbc827690",
+    "absorbing-4-plain": "95594f2d41afa6ef48b991cd1767181e",
+    "interpolation-3-links": "60de064ca898bd123215ab27d8f362c4",
+    "interpolation-1-plain": "a92f7ca082e7814054c802c815be9b89",
 }
 ENTRIES = {
     "crawl": "a1e3cb0b74aaf71f4983aded3c9525e7",
@@ -53,10 +53,10 @@ ENTRIES = {
     "policy": "3bf779317f252b24d1c0d835a9b1fdb6",
     "policy of nothing": "a9ae9d5f71e8698e45bc4f834913fa1a",
     "tick": "b147d741ae5888ec93ce3476e4a49366",
-    "control": "25c51c9a28d818d762528eeb7583c235",
+    "control": "82e67509f1e1107348f4158da7ca0281",
 }
-CERTIFIED = {1: "18c2989e6e3452d8a30b7bc3285693ce", 3: "5242e19bc80c7fd56c3b1a63fecff0ea"}
-PLANNED = "f69d89959ccd55229587fabe07b7f66e"
+CERTIFIED = {1: "3d13f3853375b92abafac8857c3719e8", 3: "7b54c6201e2158eaa809d08980553132"}
+PLANNED = "8a0c9af9e08b635c1d7f8a33ae25165a"
 
 
 def digest_of(chunks: Iterable[bytes]) -> str:

@@ -13,6 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from opicflow.pipelines.refresh.strategies import (
+    BY_RATES,
     SHARE_UNITS,
     STRATEGIES,
     Allocation,
@@ -24,6 +25,7 @@ from opicflow.pipelines.refresh.strategies import (
     quantised_share,
     share,
     solve,
+    solve_within_shares,
 )
 
 ALPHA = 0.95
@@ -559,3 +561,113 @@ def test_quantised_shares_add_up_to_the_exact_sum_in_any_order(seed: int) -> Non
     assert units / SHARE_UNITS == pytest.approx(float(exact.sum()), rel=1e-6)
     order = random.permutation(100_000)
     assert shares_of(scores[order], changes[order], ALPHA)[1] == units
+
+
+# -- bounds of domains ---------------------------------------------------------------------------------------------
+
+
+def most_of_domains(pages: Demand, plan: Allocation, domain: np.ndarray, times: float) -> np.ndarray:
+    """Return what each domain may have: by its share of weights, or that of an average page, or its least."""
+    free = np.ones(len(domain)) if pages.pinned is None else (pages.pinned == 0.0).astype(np.float64)
+    least, _ = bounds_of(pages)
+    held, needed, gets = (np.bincount(domain, column * free) for column in (pages.weights, least, plan.frequencies))
+    total = held.sum()
+    return np.maximum(times * gets.sum() * np.maximum(held, total / free.sum()) / total, needed)
+
+
+@pytest.mark.parametrize("strategy", BY_RATES)
+@pytest.mark.parametrize("seed_of_web", range(6))
+def test_a_generic_solver_finds_the_same_within_bounds_of_domains(strategy: str, seed_of_web: int) -> None:
+    pages = replace(web(seed_of_web, 9, bounds=seed_of_web % 2 == 1), most=None)  # so others can use the rest
+    domain = np.arange(9) % 3
+    pages = replace(pages, changes_per_day=pages.changes_per_day * np.where(domain == 0, 100.0, 1.0))
+    least, most = bounds_of(pages)
+    lowest, highest = float(least.sum()), float(np.minimum(most, 10.0).sum())
+    bandwidth, times = lowest + 0.4 * (highest - lowest), 1.1
+    free, plan = (solve(strategy, pages, bandwidth), solve_within_shares(strategy, pages, bandwidth, domain, times))
+    caps = most_of_domains(pages, plan, domain, times)
+    tiny = 1e-6
+    w, r = pages.weights, pages.changes_per_day
+    by_domain = (domain == np.arange(3)[:, None]).astype(np.float64)
+    found = scipy.optimize.minimize(
+        lambda f: AIMS[strategy](w, r, np.maximum(f, tiny)).sum(),
+        np.maximum(np.minimum(free.frequencies * 0.5 + 0.5 * bandwidth / 9, most), np.maximum(least, tiny)),
+        jac=lambda f: SLOPES[strategy](w, r, np.maximum(f, tiny)),
+        method="SLSQP",
+        bounds=list(zip(np.maximum(least, tiny), most, strict=True)),
+        constraints=[
+            scipy.optimize.LinearConstraint(np.ones((1, 9)), bandwidth, bandwidth),
+            scipy.optimize.LinearConstraint(by_domain, -np.inf, caps),
+        ],
+        options={"maxiter": 2_000, "ftol": 1e-10},
+    )
+    assert found.success, found.message
+    np.testing.assert_allclose(plan.frequencies, found.x, rtol=3e-3, atol=3e-3 * bandwidth / 9)
+    assert cost_of(strategy, pages, plan) <= found.fun + 1e-7 * abs(found.fun)
+
+
+@pytest.mark.parametrize("strategy", BY_RATES)
+@pytest.mark.parametrize("hosts", [0, 300])
+def test_a_domain_gets_no_more_than_its_bound_and_others_what_the_strategy_says(
+    strategy: str, hosts: int, seed: int
+) -> None:
+    number = 40_000
+    pages = web(seed, number, hosts, pins=True)
+    random = np.random.default_rng(seed)
+    domain = random.integers(0, 500, number)
+    pages = replace(pages, changes_per_day=np.where(domain < 25, 1e3, pages.changes_per_day))
+    free, plan = solve(strategy, pages, number / 4), solve_within_shares(strategy, pages, number / 4, domain, 1.2)
+    caps = most_of_domains(pages, plan, domain, 1.2)
+    counted = pages.pinned == 0.0
+    before, gets = (np.bincount(domain, one.frequencies * counted) for one in (free, plan))
+    assert (before > caps * (1 + 1e-9)).sum() >= 20
+    assert (gets <= caps * (1 + 1e-8)).all()
+    assert plan.frequencies.sum() == pytest.approx(number / 4, rel=1e-9)
+    assert plan.multiplier > free.multiplier
+    if pages.host is not None and pages.host_most is not None:
+        assert (np.bincount(pages.host, plan.frequencies, 300) <= pages.host_most * (1 + 1e-9)).all()
+        return
+    others = counted & (gets < caps * (1 - 1e-8))[domain]
+    least, most = bounds_of(pages)
+    at_one = np.full(number, plan.multiplier)
+    said = frequencies_at(STRATEGIES[strategy], at_one, pages.weights, pages.changes_per_day, ALPHA)
+    np.testing.assert_allclose(plan.frequencies[others], np.clip(said, least, most)[others], rtol=1e-6, atol=1e-12)
+
+
+@given(st.sampled_from(BY_RATES), wanted(), bandwidths, st.integers(1, 3), st.sampled_from([1.0, 1.5, 2.0, 1e9]))
+def test_bounds_of_domains_waste_no_bandwidth_and_break_no_other_bound(
+    strategy: str, pages: Demand, bandwidth: float, domains: int, times: float
+) -> None:
+    domain = np.arange(len(pages.weights)) % domains
+    free, plan = solve(strategy, pages, bandwidth), solve_within_shares(strategy, pages, bandwidth, domain, times)
+    assert plan.frequencies.sum() == pytest.approx(free.frequencies.sum(), rel=1e-8)
+    assert (plan.feasible, plan.why) == (free.feasible, free.why)
+    least, most = bounds_of(pages)
+    host, caps = caps_of(pages)
+    assert (np.bincount(host, plan.frequencies, len(caps)) <= caps * (1 + 1e-9)).all()
+    assert (plan.frequencies <= most * (1 + 1e-12)).all()
+    if plan.feasible:
+        assert (plan.frequencies >= least * (1 - 1e-9)).all()
+    if domains == 1 or times == 1e9:
+        np.testing.assert_array_equal(plan.frequencies, free.frequencies)
+
+
+def test_what_others_cannot_use_goes_to_the_domain_that_wants_it() -> None:
+    """Two pages that may be fetched twice a day hold nearly all weight; a domain of ten pages wants the rest."""
+    weights_of_pages = column(1.0, 1.0, *[0.01] * 10)
+    most = column(2.0, 2.0, *[100.0] * 10)
+    pages = Demand(weights_of_pages, np.full(12, 10.0), most=most)
+    domain = np.array([0, 1, *[2] * 10])
+    plan = solve_within_shares("harmonic", pages, 104.0, domain, 2.0)
+    assert plan.feasible
+    np.testing.assert_allclose(plan.frequencies, [2.0, 2.0, *[10.0] * 10], rtol=1e-9)
+
+
+def test_a_domain_may_have_what_an_average_page_may_and_the_least_of_its_pages() -> None:
+    pages = Demand(column(1e-6, *[1.0] * 99), column(1e3, *[0.01] * 99))
+    domain = np.array([0, *range(1, 100)])
+    alone = solve_within_shares("thesis", pages, 100.0, domain, 1.0)
+    assert 0.0 < alone.frequencies[0] <= 1.0 + 1e-9
+    slow = Demand(np.array([*[1e-9] * 50, *[1.0] * 50]), np.array([*[1e3] * 50, *[0.01] * 50]), least=np.full(100, 0.1))
+    bounded = solve_within_shares("thesis", slow, 100.0, np.array([*[0] * 50, *range(1, 51)]), 2.0)
+    np.testing.assert_allclose(bounded.frequencies[:50], 0.1, rtol=1e-9)

@@ -300,7 +300,7 @@ class _Choice:
         self._why = np.zeros(len(survey), np.uint8)
         self._limits: list[_GroupLimit] = []
         hosts, domains = survey.hosts, survey.domains
-        if domains is not None:
+        if domains is not None and budget.limits_domains:
             if np.isfinite(budget.domain_most):
                 per_day = np.where(domains.is_known, budget.domain_most, np.inf)
                 no_gaps = np.zeros(len(per_day), np.int64)

@@ -120,6 +120,7 @@ class Planner:
             shard=self._peers.shard,
             domain_most=np.inf if refresh.domain_fetches_per_day is None else refresh.domain_fetches_per_day,
             domain_discovery_share=refresh.domain_discovery_share or 1.0,
+            domain_refreshing=refresh.domain_refreshing,
         )
 
     def refresh_per_day(self) -> float | None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from opicflow.pipelines.ledger.config import RefreshConfig
 from opicflow.pipelines.ledger.plan.survey import BY_BUDGET, DAY, DISCOVERY, FORBIDDEN, LIMIT, Survey, Terms
-from opicflow.pipelines.refresh.strategies import Allocation, Costs, costs, solve
+from opicflow.pipelines.refresh.strategies import Allocation, Costs, costs, solve, solve_within_shares
 from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints
 
 _MOST_RETRIES = 0.25  # of the bandwidth for refreshing
@@ -46,10 +46,10 @@ def schedule_pages(survey: Survey, terms: Terms) -> Schedule:
     retries = float((survey.retry_due <= now + cycle_days * DAY).sum()) / cycle_days
     rest = budget.per_day - discovery
     rest -= min(retries, _MOST_RETRIES * rest)
-    allocation = solve(budget.strategy, survey.wanted, rest, config.alpha)
+    allocation = _allocate(survey, terms, rest)
     hurried = _hurried(survey, allocation, now + cycle_days * DAY) / cycle_days
     if hurried:
-        allocation = solve(budget.strategy, survey.wanted, rest - min(hurried, _MOST_HURRIED * rest), config.alpha)
+        allocation = _allocate(survey, terms, rest - min(hurried, _MOST_HURRIED * rest))
     unused = max(rest - hurried - float(allocation.frequencies.sum()), 0.0)
     discovery += min(unused, most_discovered - discovery)
     intervals = np.full(len(survey), np.inf)
@@ -57,7 +57,8 @@ def schedule_pages(survey: Survey, terms: Terms) -> Schedule:
     with np.errstate(divide="ignore"):
         intervals[survey.sharing] = DAY / allocation.frequencies
     due = _due_times(survey, intervals)
-    rows = np.flatnonzero((survey.announced > 0) & (survey.decided_by == BY_BUDGET) & np.isfinite(intervals))
+    rows = survey.sharing[_hastened(survey, allocation)]
+    rows = rows[survey.decided_by[rows] == BY_BUDGET]
     finite = _finite(intervals[rows])
     waits = _waits_after_announcement(survey.announced[rows], survey.unannounced_per_day[rows], finite)
     since = last_fetches(survey, intervals, rows)
@@ -68,6 +69,15 @@ def schedule_pages(survey: Survey, terms: Terms) -> Schedule:
         is_busy = (due >= 0) & (due < survey.waits_until)
         due, reasons = np.where(is_busy, survey.waits_until, due), np.where(is_busy, np.uint8(LIMIT), reasons)
     return Schedule(allocation, intervals, due, reasons, discovery, budget.per_day - discovery)
+
+
+def _allocate(survey: Survey, terms: Terms, bandwidth: float) -> Allocation:
+    """Share a bandwidth among the pages of a survey, within the bounds of their domains."""
+    strategy, alpha = terms.budget.strategy, terms.config.alpha
+    if survey.domains is None or not terms.budget.bounds_refreshing:
+        return solve(strategy, survey.wanted, bandwidth, alpha)
+    of = survey.domains.of[survey.sharing]
+    return solve_within_shares(strategy, survey.wanted, bandwidth, of, terms.budget.domain_refreshing, alpha)
 
 
 def last_fetches(survey: Survey, intervals: Floats, rows: Ints | slice) -> Ints:
@@ -96,13 +106,22 @@ def _finite(intervals: Floats) -> Floats:
 
 def _hurried(survey: Survey, allocation: Allocation, until: float) -> int:
     """The number of pages due until a second because a change was announced, which would not be due otherwise."""
-    rows = np.flatnonzero(survey.announced[survey.sharing] > 0)
-    rows = rows[allocation.frequencies[rows] > 0]
+    rows = _hastened(survey, allocation)
     pages = survey.sharing[rows]
     seconds = DAY / allocation.frequencies[rows]
     waits = _waits_after_announcement(survey.announced[pages], survey.unannounced_per_day[pages], seconds)
     fetched = survey.fetched[pages]
     return int(((fetched + waits <= until) & (fetched + seconds > until)).sum())
+
+
+def _hastened(survey: Survey, allocation: Allocation) -> Ints:
+    """The pages, as rows of those that share the bandwidth, that are due sooner because a change was announced.
+
+    A domain at its bound has all that it may have, whatever it announces.
+    """
+    rows = np.flatnonzero(survey.announced[survey.sharing] > 0)
+    rows = rows[allocation.frequencies[rows] > 0]
+    return rows if allocation.at_bound is None else rows[~allocation.at_bound[rows]]
 
 
 def _waits_after_announcement(announced: Floats, changes_per_day: Floats, seconds: Floats) -> Floats:
@@ -127,7 +146,7 @@ def _most_discovered(survey: Survey, terms: Terms) -> float:
         here = survey.hosts.here
         by_host = np.bincount(survey.hosts.of[unread], minlength=len(here))
         most = float(np.minimum(by_host / cycle_days, here).sum())
-    if survey.domains is not None:
+    if survey.domains is not None and budget.limits_domains:
         of_all = budget.domain_discovery_share * budget.discovery_share * budget.per_day
         here = np.minimum(budget.domain_most * survey.domains.parts, max(of_all, 1 / cycle_days))
         by_domain = np.bincount(survey.domains.of[unread], minlength=len(here)) / cycle_days

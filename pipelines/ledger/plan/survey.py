@@ -20,7 +20,7 @@ from opicflow.pipelines.refresh.orders import back_off_seconds, gaps, next_check
 from opicflow.pipelines.refresh.policies import Directives, HostCaps, Policies, directives, host_caps
 from opicflow.pipelines.refresh.rate_prior import learnt_rates
 from opicflow.pipelines.refresh.rates import LEAST_RATE, ChangeRates, change_rates
-from opicflow.pipelines.refresh.strategies import Demand
+from opicflow.pipelines.refresh.strategies import BY_RATES, Demand
 from opicflow.schemas.arrays import Array, Bools, Bytes, Floats, Ids, Ints
 from opicflow.schemas.shards import Shard
 
@@ -62,18 +62,25 @@ class Budget:
     """Fetches a day of all hosts of a domain together; inf = no limit."""
     domain_discovery_share: float = 1.0
     """The part of the orders of discovery that one domain may get."""
+    domain_refreshing: float = 2.0
+    """How many times its share of importance one domain may get of refreshing."""
 
     @property
     def limits_domains(self) -> bool:
-        """Whether domains have limits."""
+        """Whether domains have limits of their orders."""
         return bool(np.isfinite(self.domain_most)) or self.domain_discovery_share < 1.0
+
+    @property
+    def bounds_refreshing(self) -> bool:
+        """Whether a domain gets more if its pages change more often, up to its bound."""
+        return self.strategy in BY_RATES
 
 
 class DomainGroups(NamedTuple):
     """The registrable domains of a survey."""
 
     of: Ints
-    """The number of the domain of every page."""
+    """The number of the domain of every page; 0 = its URL is not known."""
     is_known: Bools
     """By domain: whether it is one. Pages whose URL is not known have none, and no limit."""
     parts: Floats
@@ -149,7 +156,7 @@ class Survey:
     hosts: HostLimits | None
     """None where no host has a limit."""
     domains: DomainGroups | None
-    """None where domains have no limits."""
+    """None where domains have neither limits nor bounds."""
     waits_until: Ints | None
     """The second until which the host of each page is busy; 0 = it is not. None where no host is."""
     worth: Worth | None
@@ -268,7 +275,9 @@ def survey(known: PagesKnown, terms: Terms) -> Survey:
     caps = host_caps(policies)
     names = known.hosts_of(slots) if caps or len(known.busy[0]) or _limits_all(budget) else None
     hosts = None if names is None else _limits_of_hosts(names, pages, caps, budget)
-    domains = _group_by_domain(known.domains_of(slots), pages, budget) if budget.limits_domains else None
+    domains = None
+    if budget.limits_domains or budget.bounds_refreshing:
+        domains = _group_by_domain(known, budget)
     groups, most = None, np.zeros(0)
     if domains is not None and np.isfinite(budget.domain_most):
         groups, most = domains.of, _most_of_domains(domains, hosts, budget)
@@ -436,9 +445,16 @@ def _limits_all(budget: Budget) -> bool:
     return bool(np.isfinite(budget.host_most) or np.isfinite(budget.host_per_hour) or budget.host_delay_seconds > 0)
 
 
-def _group_by_domain(hashes: Ids, pages: Ids, budget: Budget) -> DomainGroups:
-    names, examples, of = np.unique(hashes, return_index=True, return_inverse=True)
-    return DomainGroups(of.astype(np.int64), names != 0, *budget.shard.parts_of_hosts(pages[examples]))
+def _group_by_domain(known: PagesKnown, budget: Budget) -> DomainGroups:
+    if known.worth is not None:
+        of = known.worth.domain.astype(np.int64)
+    else:
+        names, of = np.unique(known.domains_of(known.slots), return_inverse=True)
+        of = of.astype(np.int64) + int(len(names) > 0 and names[0] != 0)
+    examples = np.zeros(int(of.max(initial=-1)) + 1, np.int64)
+    examples[of] = np.arange(len(of))
+    is_known = np.arange(len(examples)) > 0
+    return DomainGroups(of, is_known, *budget.shard.parts_of_hosts(known.pages[examples]))
 
 
 def _most_of_domains(domains: DomainGroups, hosts: HostLimits | None, budget: Budget) -> Floats:

@@ -39,6 +39,7 @@ class Worth(NamedTuple):
     marked: Bools
     """Whether it may be explored."""
     domain: Array
+    """The number of its registrable domain, from 1 on; 0 where its URL is not known."""
     siblings_weight: float
     share: float
     """The share of orders that explore."""
@@ -149,12 +150,14 @@ class UnreadPages:
             column[rows.slots] = values
             return column[slots] if has_gaps else column
 
-        sites = self._shard.page_ids.sites_of(self._room.table.hot[slots, 0].view(np.uint64))
+        order = self._room.book.url_order
+        firsts = ~order[order < 0].astype(np.int64)  # the first page of every host
+        _, domains = np.unique(self._reader.domain_hashes(firsts), return_inverse=True)
         return Worth(
             by_page(worth.siblings, np.float32),
             by_page(worth.unread, np.float32),
             (pages["flags"][slots] & at.EXPLORED) != 0,
-            sites.astype(np.int32),
+            by_page(domains.astype(np.int32)[rows.host] + 1, np.int32),
             discovery.siblings_weight,
             discovery.share,
             discovery.rule.bonus,
