@@ -2,9 +2,10 @@
 
 Run it with `python benchmarks/refresh_costs.py`. Everything has a seed: the same command writes the same bytes.
 
-Two kinds of figures. *Computed* ones share a bandwidth among the pages of a large made-up web whose importance and
-change rates are known. *Measured* ones are of a simulation: an empty ledger crawls a small changing web for
-a year by its own orders, and the cost of its copies is counted from the changes that really happened.
+Three kinds of figures. *Computed* ones share a bandwidth among the pages of a large made-up web whose importance and
+change rates are known. *Bounded* ones do so with news sites, with and without the bound of a domain. *Measured* ones
+are of a simulation: an empty ledger crawls a small changing web for a year by its own orders, and the cost of its
+copies is counted from the changes that really happened.
 """
 
 from __future__ import annotations
@@ -39,7 +40,16 @@ from opicflow.pipelines.ledger import (
 from opicflow.pipelines.ranks.graph.csr import Graph
 from opicflow.pipelines.ranks.graph.oracle import pagerank
 from opicflow.pipelines.refresh.rate_prior import PRIORS
-from opicflow.pipelines.refresh.strategies import STRATEGIES, Costs, Demand, costs, freshness_range, solve
+from opicflow.pipelines.refresh.strategies import (
+    BY_RATES,
+    STRATEGIES,
+    Costs,
+    Demand,
+    costs,
+    freshness_range,
+    solve,
+    solve_within_shares,
+)
 from opicflow.schemas.arrays import Bytes, Floats, Ids, Ints
 from opicflow.schemas.pages import page_ids
 from opicflow.schemas.records import Policy
@@ -642,7 +652,60 @@ def _mean(found: Sequence[object], name: str) -> float:
     return float(np.mean([getattr(one, name) for one in found]))
 
 
+# -- bounded: what honest news sites lose ------------------------------------------------------------------------------
+
+NEWS_PAGES = 20_000
+DOMAIN_PAGES = (1, 10, 100, 1_000)
+NEWS_SHARES = (0.01, 0.1, 0.3)
+"""The part of the domains that are news sites."""
+NEWS_TIMES = 30.0
+"""The pages of a news site change so many times as often as others."""
+NEWS_DAYS = (3, 10, 30)
+"""Days between two fetches of a page in the mean."""
+
+
+def news_web(seed: int, domain_pages: int, news_share: float) -> tuple[Demand, Ints]:
+    """Return pages of a power-law web, some domains of which are news sites, and the domain of each page."""
+    random = np.random.default_rng((seed, domain_pages, round(1000 * news_share)))
+    weights = np.minimum(random.pareto(1.1, NEWS_PAGES) + 0.01, NEWS_PAGES / 10)
+    domain = np.arange(NEWS_PAGES) // domain_pages
+    domains = int(domain[-1]) + 1
+    is_news = np.zeros(domains, np.bool_)
+    is_news[random.permutation(domains)[: max(1, round(news_share * domains))]] = True
+    rates = np.minimum(log_normal_rates(random, NEWS_PAGES) * np.where(is_news[domain], NEWS_TIMES, 1.0), 24.0)
+    least, most = np.full(NEWS_PAGES, 1 / LONGEST_DAYS), np.full(NEWS_PAGES, 24.0)
+    return Demand(weights / weights.sum(), rates, least=least, most=most), domain
+
+
+def bounded_table() -> Iterator[str]:
+    """Return by how many points the default bound changes freshness, for each strategy that uses change rates."""
+    rows = []
+    for strategy in BY_RATES:
+        for domain_pages in DOMAIN_PAGES:
+            cells = []
+            for each in NEWS_DAYS:
+                gains = [_gain(strategy, *news_web(seed, domain_pages, s), each) for s in NEWS_SHARES for seed in SEEDS]
+                cells.append(f"{min(gains):+.2f} to {max(gains):+.2f}")
+            rows.append([strategy, f"{domain_pages:,}", *cells])
+    yield from _table(
+        ["strategy", "pages of a domain", *(f"a fetch in {each} days" for each in NEWS_DAYS)],
+        rows,
+    )
+
+
+def _gain(strategy: str, pages: Demand, domain: Ints, days_between: float) -> float:
+    """Return the points of freshness that the default bound of domains brings."""
+    bandwidth = len(domain) / days_between
+    free = solve(strategy, pages, bandwidth, ALPHA)
+    bounded = solve_within_shares(strategy, pages, bandwidth, domain, RefreshConfig().domain_refreshing, ALPHA)
+    before, after = (costs(pages, one.frequencies, ALPHA).freshness for one in (free, bounded))
+    return 100 * (after - before)
+
+
 # -- the page ----------------------------------------------------------------------------------------------------------
+
+
+_PARTS = ("computed", "bounded", "measured")
 
 
 def with_part(text: str, name: str, lines: Sequence[str]) -> str:
@@ -668,18 +731,22 @@ def main() -> None:
         default=Path("docs/results/refresh-strategies.md"),
         help="the page to fill in (%(default)s)",
     )
+    parser.add_argument("--only", choices=_PARTS, help="write this part alone")
     chosen = parser.parse_args()
     if min(chosen.pages, chosen.simulated) < 100:
         parser.exit(2, "refresh_costs: webs of so few pages show nothing: give 100 or more\n")
     if not chosen.page.is_file():
         parser.exit(2, f"refresh_costs: {chosen.page}: no such file: give a page with the markers\n")
-    web = large_web(chosen.pages)
-    parts = {"computed": list(computed_tables(web)), "measured": list(simulated_tables(chosen.simulated))}
     text = chosen.page.read_text(encoding="utf-8")
-    for name, lines in parts.items():
-        text = with_part(text, name, lines)
-    for name, svg in zip(("refresh-cost.svg", "refresh-freshness.svg"), plots(web), strict=True):
-        (chosen.page.parent / name).write_text(svg, encoding="utf-8")
+    if chosen.only in (None, "computed"):
+        web = large_web(chosen.pages)
+        text = with_part(text, "computed", list(computed_tables(web)))
+        for name, svg in zip(("refresh-cost.svg", "refresh-freshness.svg"), plots(web), strict=True):
+            (chosen.page.parent / name).write_text(svg, encoding="utf-8")
+    if chosen.only in (None, "bounded"):
+        text = with_part(text, "bounded", list(bounded_table()))
+    if chosen.only in (None, "measured"):
+        text = with_part(text, "measured", list(simulated_tables(chosen.simulated)))
     chosen.page.write_text(text, encoding="utf-8")
 
 
