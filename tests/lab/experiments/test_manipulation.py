@@ -7,6 +7,12 @@ from functools import cache
 import numpy as np
 import pytest
 
+from opicflow.pipelines.lab.experiments.manipulation.faked_changes import (
+    FAKED,
+    UNBOUNDED,
+    WAYS,
+    manipulation_refreshing,
+)
 from opicflow.pipelines.lab.experiments.manipulation.gains import (
     CERTIFIED,
     EXACT,
@@ -130,6 +136,12 @@ def test_a_limit_of_a_domain_holds_for_subdomains_too(setting: str) -> None:
     assert 0 < int(orders) <= 20 * MOST_FETCHES
 
 
+def test_changes_at_every_fetch_bring_a_domain_at_most_twice_its_share_of_importance() -> None:
+    bounded, unbounded = (manipulation_refreshing(PAGES, 1, SIZE, "thesis", way)[0] for way in (FAKED, UNBOUNDED))
+    assert float(bounded["refreshed"]) <= 2.1 * float(bounded["importance"])
+    assert float(unbounded["refreshed"]) > 1.2 * float(bounded["refreshed"])
+
+
 @pytest.mark.slow
 def test_limits_of_domains_bound_what_announcements_hold() -> None:
     held = {str(row["how"]): float(row["own"]) for row in manipulation_gains(PAGES, 1, ANNOUNCEMENTS, 200)}
@@ -145,7 +157,11 @@ def _rows() -> Rows:
         for setting in SETTINGS
         for moment in ("early", "late")
     ]
-    return [*gained, *orders]
+    refreshing = [
+        {"scheme": "faked changes", "size": 100, "strategy": "thesis", "way": way, "importance": 1.0, "refreshed": 2.0}
+        for way in WAYS
+    ]
+    return [*gained, *orders, *refreshing]
 
 
 @pytest.mark.slow
@@ -156,5 +172,7 @@ def test_claims_fail_when_what_they_state_is_not_so() -> None:
     for how, scheme, name in ((CERTIFIED, FARM, "target"), (EXACT, FARM, "trust"), ("all", TRAP, "target")):
         changed = [{**row, name: 50.0} if row.get("how") == how and row["scheme"] == scheme else row for row in rows]
         assert sum(claim.holds for claim in of_manipulation(changed)) < sum(held.values()), (how, scheme, name)
+    more = [{**row, "refreshed": 3.0} if row.get("way") == FAKED else row for row in rows]
+    assert sum(claim.holds for claim in of_manipulation(more)) < sum(held.values())
     greedy = [{**row, "own": 50.0} if row.get("setting") == DEFAULT else row for row in rows]
     assert sum(claim.holds for claim in of_manipulation(greedy)) < sum(held.values())

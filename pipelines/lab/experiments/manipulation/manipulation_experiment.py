@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opicflow.pipelines.lab.experiments.experiment import Claim, Experiment, ResultTable
+from opicflow.pipelines.lab.experiments.manipulation.faked_changes import (
+    FAKED,
+    HONEST,
+    WAYS,
+    manipulation_refreshing,
+)
 from opicflow.pipelines.lab.experiments.manipulation.gains import (
     CERTIFIED,
     EXACT,
@@ -44,19 +50,26 @@ from opicflow.pipelines.lab.experiments.manipulation.schemes import (
 from opicflow.pipelines.lab.experiments.measures import DAMPING
 from opicflow.pipelines.lab.experiments.tables import Row, Rows, distinct, mean, short, where
 from opicflow.pipelines.lab.experiments.task_runner import MeasureTask, grid
+from opicflow.pipelines.ledger import RefreshConfig
+from opicflow.pipelines.refresh.strategies import BY_RATES
 
 NEAR_EXACT, SLOW, UNCHANGED, LARGE, MASS = 0.01, 0.5, 1.1, 100, 0.95
-EARLY, BOUNDED, EVADED = 3.0, 0.5, 0.9
+EARLY, BOUNDED, EVADED, FAKED_OVER = 3.0, 0.5, 0.9, 0.1
 """The relative distance of certified importance from exact ranks at most; how much of certified gains other histories
 have after a round at most; the factor of a target that gained nothing at most; from how many pages on a farm is large;
 the spam mass of its target at least; per cent of early orders at most; the share of a trap's orders that limits of
-hosts leave at most, and of the orders of subdomains at least."""
+hosts leave at most, and of the orders of subdomains at least; what orders, which are whole, may be above a plan."""
 _PAGE = "docs/results/manipulation.md"
 
 
 def of_manipulation(rows: Rows) -> list[Claim]:
     """Return the claims about manipulation."""
-    return [*_claims_of_importance(rows), *_claims_of_trust(rows), *_claims_of_orders(rows)]
+    return [
+        *_claims_of_importance(rows),
+        *_claims_of_trust(rows),
+        *_claims_of_orders(rows),
+        *_claims_of_refreshing(rows),
+    ]
 
 
 def _claims_of_importance(rows: Rows) -> list[Claim]:
@@ -251,9 +264,26 @@ def _claims_of_orders(rows: Rows) -> list[Claim]:
     ]
 
 
+def _claims_of_refreshing(rows: Rows) -> list[Claim]:
+    times = RefreshConfig().domain_refreshing
+    gains = [float(row["refreshed"]) / float(row["importance"]) for row in where(rows, way=FAKED)]
+    return [
+        Claim(
+            f"A domain whose pages change at every fetch gets at most {times:g} times its share of importance of "
+            f"refreshing, {FAKED_OVER:.0%} more or less, under every strategy that uses change rates.",
+            _PAGE,
+            f"{short(max(gains))} times at most",
+            max(gains) <= times * (1 + FAKED_OVER),
+        )
+    ]
+
+
 PAGES, RUNS = 10_000, 3
 SIZES, LIMITED = (10, 100, 1_000, 5_000), 1_000
 """The pages that a manipulator makes; and those with which the limits of orders are compared."""
+FAKED_SIZES = (100,)
+PART_FOR_FAKED = 5
+"""Webs with faked changes have a fifth of the pages: they are crawled for 160 days."""
 _HISTORIES = (EXACT, CERTIFIED, "interpolation", "variable", "all")
 _SHOWN = [scheme for scheme in SCHEMES if scheme != SUBDOMAINS]
 """Subdomains gain the importance that a farm does."""
@@ -262,16 +292,28 @@ _LAST = max(MARKS)
 
 def _tasks(pages: int, seeds: Sequence[int]) -> list[MeasureTask]:
     gains = grid(manipulation_gains, pages=pages, seed=seeds, scheme=SCHEMES, size=SIZES)
-    return gains + [
-        MeasureTask.of(
-            manipulation_orders, pages=pages, seed=seed, scheme=scheme, size=size, setting=setting, moment=moment
-        )
-        for seed in seeds
-        for moment in MOMENTS
-        for scheme in SCHEMES
-        for setting in SETTINGS
-        for size in (SIZES if setting == DEFAULT else (LIMITED,))
-    ]
+    refreshing = grid(
+        manipulation_refreshing,
+        pages=pages // PART_FOR_FAKED,
+        seed=seeds,
+        size=FAKED_SIZES,
+        strategy=BY_RATES,
+        way=WAYS,
+    )
+    return (
+        gains
+        + refreshing
+        + [
+            MeasureTask.of(
+                manipulation_orders, pages=pages, seed=seed, scheme=scheme, size=size, setting=setting, moment=moment
+            )
+            for seed in seeds
+            for moment in MOMENTS
+            for scheme in SCHEMES
+            for setting in SETTINGS
+            for size in (SIZES if setting == DEFAULT else (LIMITED,))
+        ]
+    )
 
 
 def _tables(rows: Rows) -> list[ResultTable]:
@@ -283,6 +325,7 @@ def _tables(rows: Rows) -> list[ResultTable]:
         _of_trust(rows),
         _of_orders_by_size(rows),
         *(_of_orders(rows, moment) for moment in MOMENTS),
+        _of_refreshing(rows),
     ]
 
 
@@ -404,6 +447,20 @@ def _of_orders(rows: Rows, moment: str) -> ResultTable:
         "the honest pages ordered"
     )
     return ResultTable(title, ("setting", *SCHEMES, "honest orders"), lines)
+
+
+def _of_refreshing(rows: Rows) -> ResultTable:
+    lines = []
+    for strategy in BY_RATES:
+        for size in FAKED_SIZES:
+            chosen = where(rows, strategy=strategy, size=size)
+            shares = [_percent(mean(chosen, "refreshed", way=way)) for way in WAYS]
+            lines.append((strategy, f"{size:,}", _percent(mean(chosen, "importance", way=HONEST)), *shares))
+    title = (
+        "Faked changes: a domain of k announced pages on a web of a fifth of the pages, its share of importance, and "
+        "of refreshing, in per cent"
+    )
+    return ResultTable(title, ("strategy", "k", "importance", *WAYS), lines)
 
 
 MANIPULATION = Experiment(
