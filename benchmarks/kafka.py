@@ -173,15 +173,9 @@ def replay(brokers: str, prefix: str, out: str) -> dict[str, Any]:
     from opicflow.connectors.kafka.connection import Connection
     from opicflow.pipelines.replay.runner import ReplayRequest, replayed
     from opicflow.pipelines.replay.topic_input import Topic
-    from opicflow.pipelines.stages.settings import LedgerOptions
 
     topics = [Topic(Connection(brokers), f"{name}crawl-events") for name in ("few-", prefix)]
-    counting = LedgerOptions(history="interpolation")
-    few, many = (
-        ReplayRequest(topic=topics[0], counting=counting),
-        ReplayRequest(topic=topics[1], out=Path(out), counting=counting),
-    )
-    for request in (few, many):
+    for request in (ReplayRequest(topic=topics[0]), ReplayRequest(topic=topics[1], out=Path(out))):
         begun, used = time.perf_counter(), machine_seconds()
         with replayed(request, lambda progress: None) as result:
             summary = result.summary
@@ -197,15 +191,12 @@ def importance(brokers: str, prefix: str, log: str, out: str) -> dict[str, Any]:
     from opicflow.pipelines.replay.runner import ReplayRequest, replayed
     from opicflow.pipelines.results.part_files import Parts
     from opicflow.pipelines.results.topic_writer import Destination, send_importance
-    from opicflow.pipelines.stages.settings import LedgerOptions
 
     topic, connection = f"{prefix}importance", Connection(brokers)
     with closing(KafkaConsumer(bootstrap_servers=brokers, max_poll_records=4000)) as consumer:
         assigned = [TopicPartition(topic, partition) for partition in sorted(consumer.partitions_for_topic(topic))]
         starts = consumer.end_offsets(assigned)
-        with replayed(
-            ReplayRequest(logs=(log,), counting=LedgerOptions(history="interpolation")), lambda progress: None
-        ) as result:
+        with replayed(ReplayRequest(logs=(log,)), lambda progress: None) as result:
             parts = result.importance
             assert isinstance(parts, Parts)
             begun = time.perf_counter()
