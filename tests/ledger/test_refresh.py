@@ -1026,7 +1026,7 @@ def test_discovery_goes_by_cash_or_importance(by: str) -> None:
     worth = waiting if by == "cash" else survey.importance
     unread = np.flatnonzero(survey.decided_by == DECIDED_BY.index("DISCOVERY"))
     best = sorted(unread.tolist(), key=lambda row: (-worth[row], int(survey.pages[row])))[:8]
-    assert planned.orders.rows.tolist() == best
+    assert planned.orders.rows.tolist() == sorted(best, key=lambda row: (-worth[row], row))
     assert set(ordered(planned).values()) == {"DISCOVERY"}
     assert (survey.importance[unread] * 1e9).round().tolist() != (waiting[unread]).tolist()
 
