@@ -363,11 +363,12 @@ def _at_bounds(code: int, alpha: float, pages: Demand, rows: Ints, domain: Ints,
     )
     no_pins = np.zeros(len(rows))
     _prepare(code, alpha, pages.weights[sorted_rows], no_pins, own)
+    reach = np.bincount(of, own.most, len(domains))
+    np.copyto(own.least, own.most, where=(reach <= most[domains])[of])  # no multiplier gives more
+    gets = np.minimum(most[domains], reach)
     lows, highs, blends = np.zeros((3, len(domains)))
     scratch = _Scratch(*(np.zeros(0) for _ in range(3)))
-    _search_each(
-        code, own, np.arange(len(domains)), np.cumsum(counts), most[domains], start, scratch, lows, highs, blends
-    )
+    _search_each(code, own, np.arange(len(domains)), np.cumsum(counts), gets, start, scratch, lows, highs, blends)
     found, frequencies = np.empty(len(rows)), np.empty(len(rows))
     _fill(code, own._replace(host=of.astype(np.int64)), no_pins, lows, highs, blends, found)
     frequencies[order] = found

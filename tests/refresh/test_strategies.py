@@ -652,6 +652,18 @@ def test_bounds_of_domains_waste_no_bandwidth_and_break_no_other_bound(
         np.testing.assert_array_equal(plan.frequencies, free.frequencies)
 
 
+@pytest.mark.parametrize("seed_of_web", [102, *range(8)])
+def test_a_domain_whose_pages_cannot_use_its_bound_gets_all_that_they_can(seed_of_web: int) -> None:
+    """No multiplier gives them more; the first of these webs has such a domain beside some that are bounded."""
+    random = np.random.default_rng(seed_of_web)
+    weights_of_pages, rates = random.lognormal(0.0, 0.8, 30), random.lognormal(-1.0, 1.5, 30)
+    pages = Demand(weights_of_pages, rates, least=np.full(30, 1 / 3650), most=np.ones(30))
+    plan = solve_within_shares("harmonic", pages, 14.0, np.arange(30), 2.0)
+    assert plan.feasible and plan.frequencies.sum() == pytest.approx(14.0, rel=1e-9)
+    caps = np.maximum(weights_of_pages, weights_of_pages.mean()) * (2.0 * 14.0 / weights_of_pages.sum())
+    assert (plan.frequencies <= np.minimum(caps, 1.0) * (1 + 1e-8)).all()
+
+
 def test_what_others_cannot_use_goes_to_the_domain_that_wants_it() -> None:
     """Two pages that may be fetched twice a day hold nearly all weight; a domain of ten pages wants the rest."""
     weights_of_pages = column(1.0, 1.0, *[0.01] * 10)
