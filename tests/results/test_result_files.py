@@ -26,8 +26,7 @@ from opicflow.connectors.files.rank_reader import read_ranks
 from opicflow.pipelines.results import files
 from opicflow.pipelines.results.arrow_columns import text_array
 from opicflow.pipelines.results.arrow_lines import many_lines
-from opicflow.pipelines.results.files import IMPORTANCE, stream_result, written_result
-from opicflow.pipelines.results.json_lines import json_lines
+from opicflow.pipelines.results.files import IMPORTANCE, json_lines, stream_result, written_result
 from opicflow.pipelines.results.record_columns import hosts_of
 from opicflow.schemas.columns import Columns, NumberedWords, Texts, WithNulls, pack, plain_rows
 from opicflow.schemas.published_schemas import schema
