@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from itertools import chain, islice
 from pathlib import Path
@@ -25,13 +26,12 @@ from opicflow.pipelines.serve.sources import RereadView, examples_of
 from opicflow.pipelines.serve.view import View
 from opicflow.pipelines.stages.publish import PlanFigures
 from opicflow.schemas.columns import Texts
+from opicflow.schemas.errors import in_one_line
 from opicflow.schemas.urls import named_page
 
 _ROWS_AT_ONCE = 1 << 15
 _FORMATS = ("parquet", "avro", "jsonl")
 _COUNTS = ("events_read", "visits", "announcements", "rejects", "duplicates", "late", "links")
-_DAMAGE = (ValueError, TypeError, LookupError, EOFError, ArithmeticError)
-"""Errors of readers for bytes that are not of their format."""
 
 
 class ResultsSource:
@@ -74,10 +74,11 @@ class ResultsSource:
         if np.any(np.diff(table.columns["importance"]) > 0):
             raise ServeRefused(f"{self._path}: importance is not in falling order: name results that a replay wrote")
         summary = self._summary()
-        examples = examples_of(self._rows("rejects"))
         by_reason = summary.get("rejects_by_reason")
-        if by_reason is None:
-            by_reason = Counter(row["reason"] for row in self._rows("rejects"))
+        with self._readable("rejects"):
+            examples = examples_of(self._rows("rejects"))
+            if by_reason is None:
+                by_reason = Counter(row["reason"] for row in self._rows("rejects"))
         view = View(
             title=self._path.resolve().name,
             source=f"the results in {self._path.resolve().name}",
@@ -119,17 +120,26 @@ class ResultsSource:
     def _pages(self, name: str, columns: tuple[Column, ...]) -> Iterator[Pages]:
         """Yield the rows of a result as columns, so many at a time."""
         rows = self._rows(name)
-        try:
+        with self._readable(name):
             while some := list(islice(rows, _ROWS_AT_ONCE)):
                 read = columns_of(some, columns)
                 second = milliseconds(some[0].get("event_time", some[0].get("ordered_at"))) // 1000
                 moment = {"second": second, "event_time_ms": 1000 * second}
                 if some[0].get("certificate") is not None:
                     moment["certificate"] = some[0]["certificate"]
-                yield Pages(Texts.of([row["url"].encode("ascii", "backslashreplace") for row in some]), read, moment)
-        except _DAMAGE as problem:
-            why = f"{type(problem).__name__}: {problem}"[:100]
-            raise ServeRefused(f"{self._path}: {name} cannot be read ({' '.join(why.split())}): replay again") from None
+                urls = [row["url"].encode("ascii", "backslashreplace") for row in some]
+                if any(b"\n" in url for url in urls):  # a table keeps them as lines
+                    raise ValueError("a URL has a line break")
+                yield Pages(Texts.of(urls), read, moment)
+
+    @contextmanager
+    def _readable(self, name: str) -> Iterator[None]:
+        """Refuse a result that cannot be read. Readers raise errors of any kind for bytes that make no sense."""
+        try:
+            yield
+        except Exception as problem:
+            why = f"{type(problem).__name__}: {in_one_line(problem)}"[:100]
+            raise ServeRefused(f"{self._path}: {name} cannot be read ({why}): replay again") from None
 
 
 def _waiting(table: PageTable, orders: Pages) -> Pages:

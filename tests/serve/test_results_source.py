@@ -22,10 +22,16 @@ from opicflow.pipelines.serve.view import View
 from opicflow.pipelines.stages.settings import LedgerOptions
 from opicflow.schemas.published_schemas import schema
 from support.commands import command
+from support.hostile_values import one_line
 from support.logs import WebLog, json_line, records_of, run
 from support.views import served
 from support.waiting import wait_for
 
+IMPORTANCE_LINE = orjson.dumps(
+    {"page": "00000000000000ab", "url": "https://a.example/", "importance": 0.5, "window_importance": 0.5}
+    | {"score": 0.5, "trend_per_day": 0.0, "visits": 3, "last_visit": 5, "last_outcome": "FETCHED", "measured": True}
+    | {"event_time": 5}
+)
 FORMATS = [("jsonl", 1), ("avro", 1), ("parquet", 1), ("jsonl", 3), ("parquet", 2)]
 
 
@@ -138,6 +144,25 @@ def test_missing_or_unreadable_results_are_refused_in_one_line(tmp_path: Path) -
         (tmp_path / name).unlink()
     result = command("serve", "--state", tmp_path, "--results", tmp_path)
     assert result.code == 2 and "omit one" in result.err
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("importance.parquet", b"PAR1" + bytes(8) + b"PAR1"),
+        ("rejects.jsonl", b"not json\n"),
+        ("importance.jsonl", IMPORTANCE_LINE.replace(b"https://a.example/", b"https://a.example/\\nx")),
+        ("importance.jsonl", IMPORTANCE_LINE.replace(b'"https://a.example/"', b"null")),
+    ],
+    ids=["parquet", "rejects", "line-break", "no-url"],
+)
+def test_damaged_results_are_refused_in_one_line(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / "importance.jsonl").write_bytes(IMPORTANCE_LINE)
+    assert len(ResultsSource(tmp_path).view().table) == 1
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ServeRefused, match=f"{name.partition('.')[0]} cannot be read") as refused:
+        ResultsSource(tmp_path).view()
+    one_line(refused.value)
 
 
 @pytest.mark.parametrize("format_", ["jsonl", "avro", "parquet"])
