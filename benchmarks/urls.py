@@ -1,7 +1,7 @@
 """Group `urls`: links as pages have them, made canonical and hashed in batches; beside libraries that join one by one.
 
 Of the links 60 % are relative, 10 % have a fragment, 5 % have letters that are not ASCII, 5 % are in upper case, and
-20 % are canonical as they are. A page has 30 of them.
+20 % are canonical as they are. A page has 30 links.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ class PageIds:
 
     @property
     def fingerprint(self) -> str:
-        """A text by which two keys can be told apart, and from which none can be found: "public", or 16 digits."""
+        """A text by which two keys differ, and from which none can be found: "public", or 16 digits."""
         if self.is_public:
             return PUBLIC
         return hashlib.blake2b(self.key, digest_size=8, person=b"fingerprint").hexdigest()

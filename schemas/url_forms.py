@@ -240,7 +240,7 @@ _SPECIAL_IN_QUERY = _table("\"'<>") * _ENCODED
 _SPECIAL_IN_QUERY[:33] = _SPECIAL_IN_QUERY[127:] = _ENCODED
 _SPECIAL_IN_PATH = np.maximum(_SPECIAL_IN_QUERY, _table("`{}") * _ENCODED)
 _SPECIAL_IN_PATH[list(b"'/\\?^")] = 0, _ENDS, _ENDS, _ENDS, _DOUBTFUL
-"""What happens to bytes: 0 = copied. Whether ^ in a path is encoded depends on the version of the library."""
+"""The treatment of bytes: 0 = copied. Whether ^ in a path is encoded depends on the version of the library."""
 _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 _SESSION = np.frombuffer(b";jsessionid=", np.uint8)
 _SPACE, _DASHES = np.uint64(32), np.uint64(35) * ONES
@@ -363,7 +363,7 @@ def _is_utf8(text: Bytes, at: Int, end: Int) -> bool:
 
 @inlined_kernel
 def _put(text: Bytes, at: Int, byte: _Byte) -> Int:
-    """Write a byte; return the next place."""
+    """Write a byte; return the next offset."""
     text[np.uint64(at)] = np.uint8(byte)
     return at + 1
 
@@ -470,7 +470,7 @@ def _read_scheme(text: Bytes, begin: Int, end: Int) -> tuple[Int, Int]:
 def _write_origin(
     text: Bytes, at: Int, end: Int, is_safe: bool, rules: Int, hosts: HostMemo, to: Int
 ) -> tuple[Int, Int]:
-    """Write scheme, host and port for the authority at `at`; return its end, and that of what is written."""
+    """Write scheme, host and port for the authority at `at`; return its end, and the end of the written text."""
     stop, host = at, at
     while stop < end:
         c = byte_at(text, stop)
@@ -523,7 +523,7 @@ def _has_www(text: Bytes, begin: Int, end: Int) -> bool:
 
 @inlined_kernel
 def _write_path(text: Bytes, at: Int, end: Int, root: Int, to: Int, rules: Int) -> tuple[Int, Int]:
-    """Write the segments of a path, each behind a slash; return where the path ends, and the end of what is written.
+    """Write the segments of a path, each behind a slash; return where the path ends, and the end of the written text.
 
     `root` is where the first segment of the whole path is written.
     """

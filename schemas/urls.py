@@ -186,7 +186,7 @@ def _is_one_of(part: str, exact: frozenset[str], prefixes: tuple[str, ...]) -> b
 
 
 class _Memos(NamedTuple):
-    """What a thread keeps: plain hosts; those of other canonical URLs, with their ports."""
+    """The memory of a thread: plain hosts; those of other canonical URLs, with their ports."""
 
     plain: HostMemo
     others: HostMemo
@@ -260,7 +260,7 @@ class Canonicaliser:
         return text[: progress[1]]
 
     def _ask(self, given: bytes, base: bytes | None) -> bytes:
-        """The canonical form that the library finds, which is asked once; empty if there is none."""
+        """The canonical form by one call of the library; empty if there is none."""
         plain = given.partition(b"#")[0]
         if len(plain) > LONGEST_URL:
             return b""

@@ -61,7 +61,7 @@ class RejectWriter:
     unlisted: Counter[Reason] = field(default_factory=Counter)
     _listed: Counter[Reason] = field(default_factory=Counter)
     _of_short: dict[bytes, Reason] = field(default_factory=dict)
-    """The reasons of short records that were rejected: a file may consist of them, a million in two megabytes."""
+    """The reasons of short records that were rejected: a file may have nothing else, a million in two megabytes."""
 
     def repeats(self, record: bytes) -> bool:
         """Whether this record was rejected before, and need not be read again: it is counted."""

@@ -198,7 +198,7 @@ def _past_escape(text: Bytes, at: Int, end: Int) -> Int:
 def with_fewer_escapes(block: bytes) -> Bytes:
     r"""Return lines with / for \/ and with letters for \u00f6, which mean the same in JSON.
 
-    Blanks at the end of a line keep the others in their places. Escapes of ASCII stay, and lines too long for an event.
+    Blanks at the end of a line keep the others where they are. Escapes of ASCII stay, and lines too long for an event.
     """
     text = np.frombuffer(block, np.uint8)
     if block.find(b"\\/") < 0 and block.find(b"\\u") < 0:
@@ -242,14 +242,14 @@ def copy_lines(text: Bytes, out: Bytes) -> None:
 
 @inlined_kernel
 def _put(out: Bytes, at: Int, byte: Int) -> Int:
-    """Write a byte; return the next place."""
+    """Write a byte; return the next offset."""
     out[np.uint64(at)] = np.uint8(byte)
     return at + 1
 
 
 @inlined_kernel
 def _put_letter(out: Bytes, at: Int, letter: Int) -> Int:
-    """Write a letter that is not ASCII as UTF-8; return the next place."""
+    """Write a letter that is not ASCII as UTF-8; return the next offset."""
     if letter < 0x800:
         at = _put(out, at, 0xC0 | letter >> 6)
     else:
@@ -264,7 +264,7 @@ def _put_letter(out: Bytes, at: Int, letter: Int) -> Int:
 
 @inlined_kernel
 def _escaped_letter(text: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
-    """Return the letter of an escape with u, which is not ASCII, and the end of it; 0 if there is none."""
+    """Return the letter of an escape with u, which is not ASCII, and its end; 0 if there is none."""
     past = _past_escape(text, at, end)
     letter: Int = _hex_4(text, at + 2, end)
     if past < 0 or letter < 0x80:

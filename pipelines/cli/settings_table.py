@@ -153,8 +153,8 @@ SITES = {
 REPLAY = {
     "id-key": Setting(
         "FILE",
-        "make page ids with the key in this file, 16 bytes or more, instead of a random one; public: with the key that "
-        "everybody knows",
+        "make page ids with the key in this file, 16 bytes or more, instead of a random one; public: with the "
+        "public key",
         Path,
         is_path=True,
         words=("public",),

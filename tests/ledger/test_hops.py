@@ -50,7 +50,7 @@ class HopLog:
         self.visit(page, links, second=second)
 
     def apply(self) -> Ledger:
-        """Apply what was added since, and return the ledger, whose books balance."""
+        """Apply the rows that were added since, and return the ledger, whose books balance."""
         self.ledger.apply(self._writer.entry(start=self.ledger.mark("crawl")))
         self._writer = ItemWriter(self._writer.next_position)
         assert self.ledger.audit().drift == 0

@@ -177,7 +177,7 @@ def test_a_state_is_for_its_owner_and_results_name_its_key(as_users: None, log: 
     assert (tmp_path / "a/importance.jsonl").read_bytes() == (tmp_path / "b/importance.jsonl").read_bytes()
 
 
-def test_another_user_is_told_whose_the_state_is(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_user_reads_whose_the_state_is(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run([log], state=tmp_path / "state", page_ids=None)
     whole = Path.read_bytes
 
@@ -230,10 +230,10 @@ def test_the_public_key_is_there_on_request_only(
 
 
 def test_a_page_cannot_be_stolen_by_default(as_users: None, log: Path, tmp_path: Path) -> None:
-    """The URLs of this log have one id by the public key: one would take the place of the other."""
+    """The URLs of this log have one id by the public key: one would be taken for the other."""
     assert PageIds().of(FIRST) == PageIds().of(SECOND)
-    for place in (["--out", tmp_path / "out"], ["--state", tmp_path / "state"], []):
-        assert json.loads(output_of("replay", log, *place, "--quiet", "--json"))["rejects_by_reason"] == {}
+    for folder in (["--out", tmp_path / "out"], ["--state", tmp_path / "state"], []):
+        assert json.loads(output_of("replay", log, *folder, "--quiet", "--json"))["rejects_by_reason"] == {}
     pages = [FIRST, SECOND, "http://a.com/"]
     with Frontier.open(tmp_path / "frontier", lambda: 1_700_000_000.0, delay_seconds=0) as frontier:
         frontier.announce(pages)

@@ -1,4 +1,4 @@
-"""The kernel that writes canonical forms: what it writes is what the library does, to the byte."""
+"""The kernel that writes canonical forms: it writes the forms of the library, to the byte."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ BASE = "http://a/b/c/d;p?q"
 
 
 class CountedAsks(Canonicaliser):
-    """Counts how often the library is asked."""
+    """Counts how often the library is called."""
 
-    asked = 0
+    calls = 0
 
     def _ask(self, given: bytes, base: bytes | None) -> bytes:
-        self.asked += 1
+        self.calls += 1
         return super()._ask(given, base)
 
 
@@ -79,7 +79,7 @@ def test_the_form_of_a_link_is_that_of_the_library(rules: UrlRules) -> None:
         assert wrong == [], f"seed {SEED}, batch {number}: {len(wrong)}"
         again = [form for form in found if form is not None]
         assert forms_of(canonicaliser, again, np.arange(len(again))) == again, "a form is its own"
-    assert canonicaliser.asked < 0.5 * count, "made-up links are hostile, but most of them are decided by the kernel"
+    assert canonicaliser.calls < 0.5 * count, "made-up links are hostile, but most of them are decided by the kernel"
 
 
 PAGES = [b"https://www.example.com/a/b.html?c=d", b"HTTP://Example.ORG:80", b"http://user:secret@a.example/x/"]
@@ -104,7 +104,7 @@ def test_ordinary_links_are_not_a_matter_for_the_library() -> None:
         canonicaliser = CountedAsks(rules)
         found = forms_of(canonicaliser, *ordinary_links())
         assert sum(form is not None for form in found) == len(PAGES) * (1 + len(LINKS_OF_PAGES))
-        assert canonicaliser.asked == 0
+        assert canonicaliser.calls == 0
 
 
 def test_a_batch_of_ordinary_links_takes_a_fraction_of_the_time_of_the_library() -> None:
@@ -138,10 +138,13 @@ def test_a_host_is_a_matter_for_the_library_once() -> None:
     canonicaliser = CountedAsks()
     given = [b"http://xn--bcher-kva.example/", b"https://192.0.2.1:8443/a", b"http://192.0.2.1/", b"http://a.example./"]
     forms_of(canonicaliser, given, np.arange(4))
-    assert canonicaliser.asked == 4
+    assert canonicaliser.calls == 4
     again = [
-        b"https://XN--BCHER-kva.example/b#c", b"https://192.0.2.1:8443/", b"http://u@192.0.2.1:80/x/..", b"http://A.example."
-    ]  # fmt: skip
+        b"https://XN--BCHER-kva.example/b#c",
+        b"https://192.0.2.1:8443/",
+        b"http://u@192.0.2.1:80/x/..",
+        b"http://A.example.",
+    ]
     expected = [
         b"https://xn--bcher-kva.example/b",
         b"https://192.0.2.1:8443/",
@@ -149,7 +152,7 @@ def test_a_host_is_a_matter_for_the_library_once() -> None:
         b"http://a.example./",
     ]
     assert forms_of(canonicaliser, again, np.arange(4)) == expected
-    assert canonicaliser.asked == 4
+    assert canonicaliser.calls == 4
     assert form_of(b"http://www.192.0.2.1/", None, UrlRules(fold_www=True)) is None
     folding = Canonicaliser(UrlRules(fold_www=True))
     for _ in range(2):
@@ -286,17 +289,17 @@ def test_a_link_to_no_page_is_refused_as_the_standard_says(link: str) -> None:
     assert resolved(link) == [None, None]
 
 
-@pytest.mark.parametrize("place", ["path", "query", "user"])
-def test_bytes_are_encoded_as_the_standard_says(place: str) -> None:
+@pytest.mark.parametrize("part", ["path", "query", "user"])
+def test_bytes_are_encoded_as_the_standard_says(part: str) -> None:
     """The sets of the path and of the query of special schemes, without ^ in a path: editions differ."""
-    encoded = {*range(32), *b' "<>', 127} | {"path": {*b"`{}"}, "query": {*b"'"}, "user": set()}[place]
-    left_out = {*b"\t\n\r#"} | {"path": {*b"/\\?^"}, "query": set(), "user": {*b"/\\?:"}}[place]
+    encoded = {*range(32), *b' "<>', 127} | {"path": {*b"`{}"}, "query": {*b"'"}, "user": set()}[part]
+    left_out = {*b"\t\n\r#"} | {"path": {*b"/\\?^"}, "query": set(), "user": {*b"/\\?:"}}[part]
     for code in [*set(range(128)) - left_out, 0xE9, 0x20AC, 0x10FFFF]:
         char = chr(code)
         written = "".join(f"%{byte:02X}" for byte in char.encode()) if code in encoded or code > 127 else char
-        before, after = {"path": ("/x", "y"), "query": ("/?x", "y"), "user": ("x", "y@b/z")}[place]
-        rest = f"/x{written}y" if place == "path" else f"/?x{written}y" if place == "query" else "/z"
-        given = f"http://{'' if place == 'user' else 'b'}{before}{char}{after}".encode()
+        before, after = {"path": ("/x", "y"), "query": ("/?x", "y"), "user": ("x", "y@b/z")}[part]
+        rest = f"/x{written}y" if part == "path" else f"/?x{written}y" if part == "query" else "/z"
+        given = f"http://{'' if part == 'user' else 'b'}{before}{char}{after}".encode()
         expected = f"http://b{rest}".encode()
         assert in_a_batch([given]) == [form_of(given)] == [expected], repr(char)
 
@@ -373,7 +376,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("rules", RULES[::4], ids=["none", "all"])
 def test_no_byte_of_a_hostile_url_takes_long(rules: UrlRules) -> None:
-    """At most 1 µs, by the library, too: a loop over all bytes for each of them would take several."""
+    """At most 1 µs, by the library, too: a loop over all bytes for each byte would take several."""
     canonicaliser = Canonicaliser(rules)
     page = b"http://a.example/b/c?d"
     for link in HOSTILE:
@@ -421,7 +424,7 @@ for number, link in enumerate(links):
         text, begins, ends, bases, row, _rule_bits(rules), _dropped_columns(rules), memo, states, progress
     )
     assert progress[0] == 1
-    assert text[: len(given)].tobytes() == given, "what is given is not touched"
+    assert text[: len(given)].tobytes() == given, "the given text is not touched"
     if states[1] != ASK:
         decided += 1
         found = text[begins[1] : ends[1]].tobytes() if states[1] == PAGE else None

@@ -21,7 +21,7 @@ CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
 
 
 DIFFERS = re.compile(r"[\d.]+ s, [\d,]+ events/s|[\d.]+ s$|published at \S+|\b[0-9a-f]{16}\b", re.MULTILINE)
-"""What the same command prints otherwise each time: times, and page ids, whose key is random as that of users."""
+"""Parts of an output that differ each time: times, and page ids, whose key is random as that of users."""
 
 Run = Callable[[Path, str], str]
 """Runs the line of a command in a folder, and returns what a terminal shows."""

@@ -44,7 +44,7 @@ from opicflow.schemas.kernel import kernel, lean_kernel
 FEWEST_MEMORY_BYTES = 1 << 20
 MOST_BUCKETS = 1024
 NO_HOP, HOP = 1, 2
-"""What is known of the links of a page: that they are those of a redirect, or not."""
+"""Whether the links of a page are those of a redirect."""
 _MOST_SLICES = 99_999
 _LINKS_OF_A_BLOCK = 1 << 16
 _LEAST_SOURCES = 1 << 10

@@ -449,7 +449,7 @@ def test_the_kernel_and_the_library_agree_on_damaged_lines(line: str, data: st.D
 def test_very_many_equal_short_lines_are_read_as_often_as_they_are_listed(
     line: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file of 16 MiB may have eight million of them: to read each would take a minute."""
+    """A file of 16 MiB may have eight million such lines: to read each would take a minute."""
     reads = []
     monkeypatch.setattr(jsonl, "event_of_line", lambda *given: reads.append(1) or event_of_line(*given))
     event = b'{"url": "https://a.example/"}\n'

@@ -295,12 +295,12 @@ def test_an_invalid_answer_gives_one_line_of_error(fake: FakeRegistry, answer: A
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_no_redirect_is_followed_whoever_is_there(fake: FakeRegistry, status: int) -> None:
-    """A registry, or whoever has taken its place, could send requests, and passwords, to any service within reach."""
+    """A registry, or whoever answers instead of it, could send requests, and passwords, to any service within reach."""
     other = FakeRegistry()
     try:
-        place = other.url.removeprefix("http://")
-        fake.instead = lambda method, path: (status, f"text/html\r\nLocation: http://ada:sesame@{place}{path}", b"")
-        message = rf"it redirects to {place}, which is not followed: if the registry is there, give that address"
+        address = other.url.removeprefix("http://")
+        fake.instead = lambda method, path: (status, f"text/html\r\nLocation: http://ada:sesame@{address}{path}", b"")
+        message = rf"it redirects to {address}, which is not followed: if the registry is there, give that address"
         for request in (client(fake).subjects, lambda: client(fake).publish("Policy", "a-value")):
             with pytest.raises(KafkaRefused, match=message) as refused:
                 request()

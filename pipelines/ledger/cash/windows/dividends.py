@@ -19,13 +19,13 @@ def cash_of(raw: Int) -> Int:
 
 @inlined_kernel
 def dividends_due(table: Table, book: Book, slot: Int) -> Int:
-    """The dividends that a page has not collected. A hop has no part of them."""
+    """The dividends that a page has not collected. A hop has none."""
     row = table.pages[slot]
     return np.int64(0) if row.seen == HOP else book.dividends[row.class_] - row.seen
 
 
 def all_dividends_due(rows: Array, book: Book) -> Ints:
-    """The dividends that each of these rows of `Table.pages` has not collected."""
+    """The dividends that rows of `Table.pages` have not collected."""
     due: Ints = np.where(rows["seen"] == HOP, 0, book.dividends[rows["class_"]] - rows["seen"])
     return due
 

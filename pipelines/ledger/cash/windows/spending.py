@@ -281,11 +281,11 @@ def spend_visit(
         row.aside = -cash_of(table.hot[slot, 1])
         return
     is_hop = row.seen == HOP
-    # What the round took from a page that becomes a hop was its votes, too: it gets no refund.
+    # The round took the votes of a page that becomes a hop, too: it gets no refund.
     refund = refund_due(book, row.aside) if brings_links and not (had_links or is_hop) else np.int64(0)
     minted = UNITS_PER_PAGE if is_hop and (row.flags & SPENT) == 0 else 0
     amount = spend(table, book, slot) - minted
-    if minted > 0:  # a hop passes on what it has received, not what was minted with it
+    if minted > 0:  # a hop passes on its income, not the units minted with it
         pay_dangling(book, minted)
     row.aside = 0
     row.flags |= CIRCULATED
