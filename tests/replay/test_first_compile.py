@@ -26,7 +26,12 @@ kernels = [one for one in gc.get_objects() if isinstance(one, Kernel) and one._m
 used = {{one.__module__ + "." + one.__name__: list(map(str, one._made.signatures)) for one in kernels}}
 print(json.dumps({{name: types for name, types in used.items() if types and ".pipelines." in name}}))
 """
-OF_LARGER_LEDGERS = {"ledger.pages.index.move", "ledger.pages.recent.fill_side", "refresh.strategies._root"}
+OF_LARGER_LEDGERS = {
+    "ledger.pages.index.move",
+    "ledger.pages.recent.fill_side",
+    "refresh.strategies._root",
+    "refresh.strategies._search_each",
+}
 """Small kernels, which make room, or choose among pages when not all can be fetched as often as they may."""
 REPLAY = """
 from opicflow.pipelines.cli.main import main

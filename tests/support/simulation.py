@@ -814,7 +814,7 @@ class Simulation:
                 assert seen[0] == seen[1], f"readers of {name} see the newest records"
 
     def _check_truth(self, keepers: list[LedgerKeeper]) -> None:
-        """At rest the newest record of every page is true."""
+        """At rest the newest record of every page that has importance is true."""
         newest = {one.key: one.record for one in records(self.process.connection, IMPORTANCE)}
         for keeper in keepers:
             assert keeper.ledger is not None
@@ -825,6 +825,8 @@ class Simulation:
                 url = keeper.ledger.url(page)
                 assert url is not None
                 record = newest.get(url)
+                if importance == 0.0 and record is None:  # a hop to which nothing leads
+                    continue
                 assert record is not None, f"shard {keeper.shard}: {url!r} was never published"
                 assert record.importance == pytest.approx(importance, rel=_TRUE_WITHIN), url
                 assert record.score == pytest.approx(score, rel=_TRUE_WITHIN), url
