@@ -189,7 +189,7 @@ class SimulatedCrawl:
         )
 
     def _expect(self, expected: Expected, event: CrawlEvent, rules: Rules) -> None:
-        """A visit counts for the page that answered, and for each URL that redirected to another page."""
+        """A visit counts for the page that answered, and once for each page that redirected to it."""
         ids = self.ids_of((*event.redirects, event.url), rules)
         for url in (event.url, *event.redirects, event.canonical, *(link.url for link in event.links or ())):
             if url is not None:
@@ -197,7 +197,7 @@ class SimulatedCrawl:
                 expected.urls[page] = canonical(url, None, rules.urls)
         if not event.announce:
             assert event.fetched_at_ms is not None
-            chain = [page for page, after in zip(ids, [*ids[1:], None], strict=True) if page != after]
+            chain = [page for number, page in enumerate(ids) if page not in ids[number + 1 :]]
             expected.visits += [(page, event.fetched_at_ms) for page in chain]
 
     def ids_of(self, urls: Iterable[str], rules: Rules) -> list[int]:
