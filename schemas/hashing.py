@@ -1,4 +1,4 @@
-"""Hashes within kernels: XXH64, and SipHash-1-3, which has a key.
+"""Bytes of texts within kernels, and their hashes: XXH64, and SipHash-1-3, which has a key.
 
 Anyone can find two texts with the same XXH64. Finding two with the same SipHash is impossible without the key: page ids
 are made with it (docs/decisions/page-ids.md).
@@ -68,6 +68,42 @@ def word_at(text: Bytes, at: Int) -> Word:
         | np.uint64(text[i + np.uint64(6)]) << np.uint64(48)
         | np.uint64(text[i + np.uint64(7)]) << np.uint64(56)
     )
+
+
+@inlined_kernel
+def put_byte(text: Bytes, at: Int, byte: Int | np.uint8) -> Int:
+    """Write a byte; return the next offset."""
+    text[np.uint64(at)] = np.uint8(byte)
+    return at + 1
+
+
+@inlined_kernel
+def past_character(text: Bytes, at: Int, end: Int) -> Int:
+    """Return the end of a character that is not ASCII; -1 if it is no UTF-8."""
+    c = byte_at(text, at)
+    least, most = 0x80, 0xBF
+    if 0xC2 <= c <= 0xDF:
+        more = 1
+    elif 0xE0 <= c <= 0xEF:
+        more = 2
+        if c == 0xE0:
+            least = 0xA0
+        elif c == 0xED:
+            most = 0x9F
+    elif 0xF0 <= c <= 0xF4:
+        more = 3
+        if c == 0xF0:
+            least = 0x90
+        elif c == 0xF4:
+            most = 0x8F
+    else:
+        return np.int64(-1)
+    if at + more >= end or not least <= byte_at(text, at + 1) <= most:
+        return np.int64(-1)
+    for i in range(at + 2, at + more + 1):
+        if not 0x80 <= byte_at(text, i) <= 0xBF:
+            return np.int64(-1)
+    return at + more + 1
 
 
 @inlined_kernel

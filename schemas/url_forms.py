@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from opicflow.schemas.arrays import Bytes, ColumnTuple, Hashes, Ids, Int, Ints, Word
-from opicflow.schemas.hashing import HIGHS, ONES, byte_at, find_byte, word_at
+from opicflow.schemas.hashing import HIGHS, ONES, byte_at, find_byte, past_character, put_byte, word_at
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel, prefetch
 from opicflow.schemas.pages import (
     HostMemo,
@@ -339,33 +339,9 @@ def _read_to_fragment(text: Bytes, begin: Int, end: Int) -> tuple[Int, bool, boo
 @inlined_kernel
 def _is_utf8(text: Bytes, at: Int, end: Int) -> bool:
     """Whether bytes are UTF-8 as Python has it: the shortest form, no surrogates, nothing beyond Unicode."""
-    while at < end:
-        c = byte_at(text, at)
-        if c < 128:
-            at += 1
-            continue
-        if c < 194 or c > 244:
-            return False
-        more = 1 + (c >= 224) + (c >= 240)
-        if at + more >= end:
-            return False
-        second = byte_at(text, at + 1)
-        least = 160 if c == 224 else 144 if c == 240 else 128
-        most = 159 if c == 237 else 143 if c == 244 else 191
-        if second < least or second > most:
-            return False
-        for i in range(2, more + 1):
-            if byte_at(text, at + i) & 192 != 128:
-                return False
-        at += more + 1
-    return True
-
-
-@inlined_kernel
-def _put(text: Bytes, at: Int, byte: _Byte) -> Int:
-    """Write a byte; return the next offset."""
-    text[np.uint64(at)] = np.uint8(byte)
-    return at + 1
+    while 0 <= at < end:
+        at = at + 1 if byte_at(text, at) < 128 else past_character(text, at, end)
+    return bool(at == end)
 
 
 @inlined_kernel
@@ -374,7 +350,7 @@ def _copy_without_breaks(text: Bytes, begin: Int, end: Int, to: Int) -> Int:
     for at in range(begin, end):
         c = byte_at(text, at)
         if c not in (9, 10, 13):
-            to = _put(text, to, c)
+            to = put_byte(text, to, c)
     return to
 
 
@@ -434,7 +410,7 @@ def _write_form(
                     kept -= 1
         to = form
         for i in range(base, kept):
-            to = _put(text, to, byte_at(text, i))
+            to = put_byte(text, to, byte_at(text, i))
         root = form + path - base
         at = rest
     else:
@@ -491,23 +467,23 @@ def _write_origin(
         is_safe, has_port = True, has_port and port != 443
     for i in range(8):
         if is_safe or i != 4:
-            to = _put(text, to, _HTTPS_BYTES[i])
+            to = put_byte(text, to, _HTTPS_BYTES[i])
     name_begin = host
     if rules & FOLD_WWW:
         while _has_www(text, name_begin, host_end):
             name_begin += 4
     name = to
     for i in range(name_begin, host_end):
-        to = _put(text, to, _lower(byte_at(text, i)))
-    _put(text, to, _SLASH)
+        to = put_byte(text, to, _lower(byte_at(text, i)))
+    put_byte(text, to, _SLASH)
     is_plain = _end_of_host(text, name, to + 1, 0) == to
     if has_port:
-        to = _put(text, to, _COLON)
+        to = put_byte(text, to, _COLON)
         unit = np.int64(10_000)
         while unit > 1 and unit > port:
             unit //= 10
         while unit > 0:
-            to = _put(text, to, 48 + port // unit % 10)
+            to = put_byte(text, to, 48 + port // unit % 10)
             unit //= 10
     if not is_plain and (name_begin > host or not is_remembered(hosts, memo_line(text, name, to), text, name, to)):
         return stop, np.int64(_NOT_SURE)
@@ -529,7 +505,7 @@ def _write_path(text: Bytes, at: Int, end: Int, root: Int, to: Int, rules: Int) 
     """
     while True:
         segment = to
-        to = _put(text, to, _SLASH)
+        to = put_byte(text, to, _SLASH)
         special = np.uint8(0)
         while at < end:
             c = byte_at(text, at)
@@ -549,7 +525,7 @@ def _write_path(text: Bytes, at: Int, end: Int, root: Int, to: Int, rules: Int) 
                 while byte_at(text, to) != _SLASH:
                     to -= 1
             if is_last:
-                to = _put(text, to, _SLASH)
+                to = put_byte(text, to, _SLASH)
         elif rules & DROP_IN_PATH:
             to = _end_without_session(text, segment + 1, to)
             if _dots(text, segment + 1, to) > 0:
@@ -562,10 +538,10 @@ def _write_path(text: Bytes, at: Int, end: Int, root: Int, to: Int, rules: Int) 
 @inlined_kernel
 def _write_byte(text: Bytes, to: Int, byte: _Byte, is_encoded: _Byte) -> Int:
     if not is_encoded:
-        return _put(text, to, byte)
-    to = _put(text, to, 37)  # %
-    to = _put(text, to, _HEX[byte >> 4])
-    return _put(text, to, _HEX[byte & 15])
+        return put_byte(text, to, byte)
+    to = put_byte(text, to, 37)  # %
+    to = put_byte(text, to, _HEX[byte >> 4])
+    return put_byte(text, to, _HEX[byte & 15])
 
 
 @inlined_kernel
@@ -601,14 +577,14 @@ def _end_without_session(text: Bytes, begin: Int, end: Int) -> Int:
 def _write_query(text: Bytes, at: Int, end: Int, to: Int, rules: Int, dropped: DroppedNames) -> Int:
     """Write the query `text[at:end]` with its question mark, without dropped parameters; return its end."""
     begin = to
-    to = _put(text, to, _QUESTION)
+    to = put_byte(text, to, _QUESTION)
     if at == end:
         return to
     drops, has_parts = rules & DROP_IN_QUERY, False
     while True:
         before = to
         if has_parts:
-            to = _put(text, to, 38)  # &
+            to = put_byte(text, to, 38)  # &
         part = to
         while at < end:
             c = byte_at(text, at)

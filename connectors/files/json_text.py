@@ -15,7 +15,17 @@ from opicflow.connectors.files.crawlers.dispatch import FORMATS, MARKS
 from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.schemas.arrays import Bytes, Hashes, Int, Word
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES
-from opicflow.schemas.hashing import HIGHS, ONES, byte_at, find_byte, hash_bytes, hash_text, word_at
+from opicflow.schemas.hashing import (
+    HIGHS,
+    ONES,
+    byte_at,
+    find_byte,
+    hash_bytes,
+    hash_text,
+    past_character,
+    put_byte,
+    word_at,
+)
 from opicflow.schemas.json_events import ANNOUNCED_BY, FIELD_NAMES, LINK_FIELD_NAMES, VISIT_WORDS
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel, trailing_zeros
 
@@ -221,7 +231,7 @@ def copy_lines(text: Bytes, out: Bytes) -> None:
         while at < end:
             c = np.int64(byte_at(text, at))
             if c != 92 or at + 1 >= end or not is_event:
-                to = _put(out, to, c)
+                to = put_byte(out, to, c)
                 at += 1
                 continue
             following = np.int64(byte_at(text, at + 1))
@@ -230,36 +240,29 @@ def copy_lines(text: Bytes, out: Bytes) -> None:
                 to, at = _put_letter(out, to, letter), past
                 continue
             if following != 47:
-                to = _put(out, to, c)
-            to = _put(out, to, following)
+                to = put_byte(out, to, c)
+            to = put_byte(out, to, following)
             at += 2
         while to < end:
-            to = _put(out, to, 32)
+            to = put_byte(out, to, 32)
         if end < size:
-            _put(out, end, 10)
+            put_byte(out, end, 10)
         begin = end + 1
-
-
-@inlined_kernel
-def _put(out: Bytes, at: Int, byte: Int) -> Int:
-    """Write a byte; return the next offset."""
-    out[np.uint64(at)] = np.uint8(byte)
-    return at + 1
 
 
 @inlined_kernel
 def _put_letter(out: Bytes, at: Int, letter: Int) -> Int:
     """Write a letter that is not ASCII as UTF-8; return the next offset."""
     if letter < 0x800:
-        at = _put(out, at, 0xC0 | letter >> 6)
+        at = put_byte(out, at, 0xC0 | letter >> 6)
     else:
         if letter < 0x10000:
-            at = _put(out, at, 0xE0 | letter >> 12)
+            at = put_byte(out, at, 0xE0 | letter >> 12)
         else:
-            at = _put(out, at, 0xF0 | letter >> 18)
-            at = _put(out, at, 0x80 | (letter >> 12 & 63))
-        at = _put(out, at, 0x80 | (letter >> 6 & 63))
-    return _put(out, at, 0x80 | (letter & 63))
+            at = put_byte(out, at, 0xF0 | letter >> 18)
+            at = put_byte(out, at, 0x80 | (letter >> 12 & 63))
+        at = put_byte(out, at, 0x80 | (letter >> 6 & 63))
+    return put_byte(out, at, 0x80 | (letter & 63))
 
 
 @inlined_kernel
@@ -272,35 +275,6 @@ def _escaped_letter(text: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
     if past == at + 12:
         letter = 0x10000 + ((letter - 0xD800) << 10) + _hex_4(text, at + 8, end) - 0xDC00
     return letter, past
-
-
-@inlined_kernel
-def _past_character(text: Bytes, at: Int, end: Int) -> Int:
-    """The end of a character that is not ASCII; -1 if it is no UTF-8."""
-    c = byte_at(text, at)
-    least, most = 0x80, 0xBF
-    if 0xC2 <= c <= 0xDF:
-        more = 1
-    elif 0xE0 <= c <= 0xEF:
-        more = 2
-        if c == 0xE0:
-            least = 0xA0
-        elif c == 0xED:
-            most = 0x9F
-    elif 0xF0 <= c <= 0xF4:
-        more = 3
-        if c == 0xF0:
-            least = 0x90
-        elif c == 0xF4:
-            most = 0x8F
-    else:
-        return np.int64(-1)
-    if at + more >= end or not least <= byte_at(text, at + 1) <= most:
-        return np.int64(-1)
-    for i in range(at + 2, at + more + 1):
-        if not 0x80 <= byte_at(text, i) <= 0xBF:
-            return np.int64(-1)
-    return at + more + 1
 
 
 @lean_kernel
@@ -321,7 +295,7 @@ def past_string(text: Bytes, at: Int, end: Int, escapes: bool) -> Int:
                     return np.int64(-1)
                 at = _past_escape(text, at, end)
             elif c >= 128:
-                at = _past_character(text, at, end)
+                at = past_character(text, at, end)
             else:
                 at += 1
             if at < 0:

@@ -179,12 +179,14 @@ class Ranker:
         files += [_file_digest(str(self.options.start))] if self.options.start else []
         return xxhash.xxh64_hexdigest(graph_ + repr((how, files)).encode())
 
+    def _votes(self) -> Floats | None:
+        """Return the teleport of importance: a hop has no vote, as in a ledger. None where all or none are hops."""
+        votes = np.asarray(self.stored.hops) == 0
+        return None if votes.all() or not votes.any() else votes.astype(np.float64)
+
     def _paid(self, requested: RankSpec) -> Floats | None:
         if not requested.of:
-            votes = np.asarray(self.stored.hops) == 0  # a hop has no vote, as in a ledger
-            return (
-                None if requested.kind != "importance" or votes.all() or not votes.any() else votes.astype(np.float64)
-            )
+            return self._votes() if requested.kind == "importance" else None
         if requested.of == "importance":
             return np.array(self.found["importance"].values)
         if requested.of.startswith("@"):

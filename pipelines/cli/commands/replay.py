@@ -276,8 +276,10 @@ def _page_ids(path: Path | None) -> PageIds | None:
     """Return the rules of page ids with the key that a file holds, or with the public one."""
     from opicflow.schemas.pages import FEWEST_SECRET_BYTES, PUBLIC, PageIds
 
-    if path is None or str(path) == PUBLIC:
-        return None if path is None else PageIds()
+    if path is None:
+        return None
+    if str(path) == PUBLIC:
+        return PageIds()
     try:
         secret = path.read_bytes()[:_MOST_KEY_BYTES].strip()
     except OSError as problem:

@@ -95,7 +95,7 @@ class UnreadPages:
         begun = self.reviews.second >= 0
         if begun and second - self.reviews.second < self._config.refresh.cycle_hours * 3600:
             return False
-        read = self._pages_read() - self.reviews.read
+        read = self._room.pages_read - self.reviews.read
         return read * _PAGES_A_READ >= max(int(self._room.book.counts[0].pages), 1)
 
     def begin_review(self, second: int) -> None:
@@ -123,10 +123,7 @@ class UnreadPages:
         pages["flags"][slots[read]] |= at.READ_BEFORE
         if len(slots) < int(self._room.book.counts[0].pages):  # the URL of some is not known
             pages["flags"][((pages["class_"] & 1) != 0) & (pages["flags"] != 0)] |= at.READ_BEFORE
-        reviews.second, reviews.read = second, self._pages_read()
-
-    def _pages_read(self) -> int:
-        return self._room.pages_read
+        reviews.second, reviews.read = second, self._room.pages_read
 
     # -- columns ---------------------------------------------------------------------------------------------------
 

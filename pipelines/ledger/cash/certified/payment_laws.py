@@ -96,10 +96,16 @@ def recount(table: Table, book: Book) -> _Carried:
 
 def bases_of(table: Table, book: Book) -> Ints:
     """The base of every slot, 0 where no page is: the cash that the small edge gives under `certified`."""
+    if book.modes[0].policy != at.P_CERTIFIED:
+        return _bases_by_class(table, book)
     rows = table.pages[: int(book.counts[0].slots)]
-    if book.modes[0].policy == at.P_CERTIFIED:
-        kept: Ints = np.where(rows["flags"] != 0, rows["opening"], 0)
-        return kept
+    kept: Ints = np.where(rows["flags"] != 0, rows["opening"], 0)
+    return kept
+
+
+def _bases_by_class(table: Table, book: Book) -> Ints:
+    """The base that the class of each page gives, and none to a hop."""
+    rows = table.pages[: int(book.counts[0].slots)]
     has_base = (rows["flags"] != 0) & (rows["seen"] != at.HOP)
     bases: Ints = np.where(has_base, class_bases(book)[rows["class_"]], 0)
     return bases
@@ -107,9 +113,8 @@ def bases_of(table: Table, book: Book) -> Ints:
 
 def _fit_classes(table: Table, book: Book, bases: Ints) -> bool:
     """Whether the bases are those of the classes; unread pages have less where their domain is limited."""
-    rows = table.pages[: int(book.counts[0].slots)]
-    most = np.where((rows["flags"] != 0) & (rows["seen"] != at.HOP), class_bases(book)[rows["class_"]], 0)
-    limited = (rows["class_"] & 1 == 0) & (len(book.domains) > 0)
+    most = _bases_by_class(table, book)
+    limited = (table.pages["class_"][: len(most)] & 1 == 0) & (len(book.domains) > 0)
     return bool((bases == np.where(limited, np.clip(bases, 0, most), most)).all())
 
 
