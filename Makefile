@@ -19,7 +19,7 @@ setup: $(STAMP)  ## create .venv and install opicflow and its tools there
 demo: $(STAMP)  ## replay the crawl log in examples/ and show its top pages beside their exact PageRank
 	@$(VENV)/python examples/demo.py
 
-test: $(STAMP)  ## run the tests, but for slow ones [ALL=1: those too, as CI does] and soak tests
+test: $(STAMP)  ## run the tests, as CI does, but for slow ones [ALL=1: those too, in half an hour] and soak tests
 	@$(if $(ALL),OPICFLOW_ALL_TESTS=1 )$(VENV)/python -m pytest
 
 check: $(STAMP)  ## ruff, formatting, types of the pure packages, import rules

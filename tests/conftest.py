@@ -221,7 +221,7 @@ def pytest_sessionstart(session: pytest.Session) -> Iterator[None]:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print the tables of tests, which tests were left out or skipped because something is missing, and what to do."""
     if _leaves_slow_out(config):
-        terminalreporter.write_line("Tests that are marked slow were left out: make test ALL=1 runs them, as CI does")
+        terminalreporter.write_line("Tests that are marked slow were left out: make test ALL=1 runs them")
     for report in [*terminalreporter.stats.get("passed", []), *terminalreporter.stats.get("failed", [])]:
         for name, value in report.user_properties:
             if name == "table":

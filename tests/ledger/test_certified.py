@@ -212,6 +212,7 @@ def test_settling_ends_within_the_tolerance_and_leaves_the_ledger_as_it_was(seed
     assert crawl.ledger.snapshot() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["cycle", "greedy"])
 @pytest.mark.parametrize("name", ["power law", "hosts", "poisson"])
 def test_the_certificate_of_settled_ranks_is_within_twenty_times_of_the_distance(name: str, order: str) -> None:

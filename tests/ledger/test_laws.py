@@ -347,6 +347,7 @@ def restored(snapshot: Sequence[Chunk]) -> Ledger:
     return Ledger.restore(chunk.data for chunk in snapshot)
 
 
+@pytest.mark.slow
 @examples(20, 500)
 @given(crawls(), splits, st.data())
 def test_a_restored_ledger_is_the_same_and_stays_so(

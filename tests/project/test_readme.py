@@ -27,6 +27,7 @@ def run(*arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, cwd=TOP, env=users).stdout
 
 
+@pytest.mark.slow
 def test_the_python_guide_shows_the_real_output(tmp_path: Path) -> None:
     ledger, pipeline, files = python_blocks("docs/guides/python.md")
     _, *shown = (TOP / "docs/guides/python.md").read_text(encoding="utf-8").split("```text\n")

@@ -39,6 +39,7 @@ def test_every_package_has_a_docstring() -> None:
         assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))), name_of(folder)
 
 
+@pytest.mark.slow
 def test_examples_in_docstrings_are_true() -> None:
     tried = 0
     for file in SOURCES:

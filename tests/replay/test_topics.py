@@ -393,6 +393,7 @@ def test_a_recreated_topic_is_refused(kafka: LocalKafka, topic_prefix: str, tmp_
         replay(topic, state=tmp_path)
 
 
+@pytest.mark.slow
 def test_events_of_a_topic_that_were_ahead_of_the_clock_are_read_again(
     kafka: LocalKafka, topic_prefix: str, small_batches: None, tmp_path: Path
 ) -> None:
@@ -833,6 +834,7 @@ def measure(*arguments: object) -> tuple[dict[str, Any], int]:
     return json.loads(ended.stdout), int(ended.stderr.split()[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("events", [30_000, pytest.param(1_000_000, marks=pytest.mark.soak)])
 def test_a_load_of_events_is_counted_completely_in_bounded_memory(
     kafka: LocalKafka, topic_prefix: str, tmp_path: Path, events: int

@@ -47,6 +47,7 @@ def shown(flink_kafka: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -
         stream.cancel()
 
 
+@pytest.mark.slow
 def test_the_lag_and_the_job_are_shown(shown: Shown) -> None:
     shown.publish(60, 1)
     wait_for("pages are shown", lambda: shown.get("/api/top")["total"] > 20, 120)

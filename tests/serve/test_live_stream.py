@@ -136,6 +136,7 @@ def test_a_hostile_record_is_shown_live_and_runs_nothing(topics: Topics, source:
         assert [one for one in window.complaints() if "favicon" not in one] == []
 
 
+@pytest.mark.slow
 def test_a_broker_that_dies_is_reported_with_its_time_and_it_heals(mortal_kafka: LocalKafka) -> None:
     topics = Topics(mortal_kafka.brokers, "my-")
     topics.publish("importance", page(1, 0.5))

@@ -230,6 +230,7 @@ def test_a_log_without_its_beginning_is_refused(divided: StreamLogs, is_every_lo
     assert "replay crawl-events (opicflow replay --from) instead" in error
 
 
+@pytest.mark.slow
 def test_a_log_without_its_beginning_is_applied_from_its_oldest_snapshot(divided: StreamLogs, tmp_path: Path) -> None:
     cluster = divided.cluster()
     expected = show(cluster, URL, "--why", "--all-shards", "--quiet")

@@ -280,6 +280,7 @@ class MortalRun:
         return [rebuild(log, snapshots=Snapshots(self.folder)).fingerprint() for log in logs]
 
 
+@pytest.mark.slow
 def test_a_run_that_ends_before_any_of_its_changes_goes_on_and_the_old_logs_stay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

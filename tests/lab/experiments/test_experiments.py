@@ -263,6 +263,7 @@ def discovered(tmp_path_factory: pytest.TempPathFactory) -> tuple[CommandResult,
         return command("experiment", "discovery", "--out", out, *SMALL_RUN, "--processes", 1), out
 
 
+@pytest.mark.slow
 def test_the_command_writes_report_plots_and_data(discovered: tuple[CommandResult, Path]) -> None:
     done, out = discovered
     assert done.code == 0, done
