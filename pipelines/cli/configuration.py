@@ -131,14 +131,14 @@ def _values_of(path: Path) -> dict[str, Value]:
             near = get_close_matches(name.lower().replace("_", "-"), SETTINGS, 1)
             advice = f"do you mean {near[0]}?" if near else "opicflow config lists the settings"
             raise ConfigurationRefused(f"{path}: unknown setting {name[:60]}: {advice}")
-        texts = _texts_of(SETTINGS[name], f"{path}: {name}", value)
+        texts = texts_of(SETTINGS[name], f"{path}: {name}", value)
         if SETTINGS[name].is_path:
             texts = [text if text in SETTINGS[name].words else str(path.parent / text) for text in texts]
         values[name] = Value(tuple(texts), f"file {path}", f"{path}: {name}")
     return values
 
 
-def _texts_of(setting: Setting, where: str, value: object) -> list[str]:
+def texts_of(setting: Setting, where: str, value: object) -> list[str]:
     """Return a value of TOML as it would be written on a command line."""
     texts = []
     for one in value if isinstance(value, list) and setting.is_many else [value]:

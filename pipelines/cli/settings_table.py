@@ -219,6 +219,8 @@ MAY_BE_EMPTY = {*KAFKA, *FLINK_MASTER, "job-server", "worker-command", "checkpoi
 OPTIONS = {*MAY_BE_EMPTY, *STATE, *CATEGORY, "history", "remember-links", "max-pages", "max-unread-per-domain"}
 OPTIONS |= {"drop-parameters", "fold-www", "by-media", "bandwidth", "refresh-strategy", "parallelism", "workers"}
 """The settings that are options of their own; the others are given by `--set`."""
+CRAWL = {**LEDGER, **RULES, **REFRESH, **FOCUS}
+"""The settings of a frontier inside a crawler."""
 SETTINGS = {name: setting for settings in GROUPS.values() for name, setting in settings.items()}
 
 
@@ -300,8 +302,20 @@ class _Set(argparse.Action):
             value = setting.read(text)
         except argparse.ArgumentTypeError as problem:
             raise argparse.ArgumentError(self, f"{name}: {problem}") from None
-        dest = dest_of(name)
-        setattr(namespace, dest, [*(getattr(namespace, dest) or ()), value] if setting.is_many else value)
+        _give(namespace, name, value)
+
+
+def options_of(settings: Mapping[str, Setting], values: Iterable[tuple[str, str]]) -> argparse.Namespace:
+    """Return the options of a command with these settings, of which some have values, as texts."""
+    options = argparse.Namespace(settings=settings, **{dest_of(name): None for name in settings})
+    for name, text in values:
+        _give(options, name, settings[name].read(text))
+    return options
+
+
+def _give(options: argparse.Namespace, name: str, value: object) -> None:
+    dest, is_many = dest_of(name), options.settings[name].is_many
+    setattr(options, dest, [*(getattr(options, dest) or ()), value] if is_many else value)
 
 
 def fields_of(options: argparse.Namespace, group: str) -> dict[str, Any]:

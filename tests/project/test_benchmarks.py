@@ -22,6 +22,7 @@ WITHOUT_SERVICES = [
     "refresh",
     "real_replay",
     "replay",
+    "polite",
     "scrapy",
     "serve",
     "shard",

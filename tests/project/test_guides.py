@@ -334,7 +334,7 @@ def names_of(code: str, document: str) -> dict[str, Any]:
     return names
 
 
-PLAIN, _, CALLBACK = python_blocks("docs/guides/crawlers.md")  # tests/crawl/scrapy runs the second one
+PLAIN, _, CALLBACK, _ = python_blocks("docs/guides/crawlers.md")  # tests/crawl/scrapy runs the second one
 CRAWLER = SimpleNamespace(**names_of(PLAIN, "docs/guides/crawlers.md"))
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import fastavro
 import pyarrow.parquet as pq
+import pytest
 
 from opicflow.schemas.published_schemas import schema
 from support.guides import python_blocks

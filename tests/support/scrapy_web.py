@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Event
+from time import monotonic
 
 from opicflow.pipelines.ranks.graph.csr import Graph
 
@@ -20,6 +21,10 @@ class ScrapyWeb:
     def __init__(self, graph: Graph, answer_seconds: float = 0.0) -> None:
         self.graph, self.answer_seconds = graph, answer_seconds
         self.fetched: list[str] = []
+        self.seconds: list[float] = []
+        """When each was fetched, by a clock that only runs forward."""
+        self.busy_number, self.busy_seconds = 0, 0
+        """The fetch of this number is answered by 429, with a Retry-After of so many seconds."""
         self.not_modified: list[str] = []
         """The pages of which a crawler had the content, by its etag."""
         self.slow_seconds = 0.0
@@ -47,9 +52,12 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = self.path
         self.web.fetched.append(path)
+        self.web.seconds.append(monotonic())
         if self.web.answer_seconds:
             Event().wait(self.web.answer_seconds)
-        if path == "/robots.txt":
+        if len(self.web.fetched) == self.web.busy_number:
+            self._answer(429, b"", "text/html", ("Retry-After", str(self.web.busy_seconds)))
+        elif path == "/robots.txt":
             self._answer(200, b"User-agent: *\nDisallow: /private/\n", "text/plain")
         elif path.startswith("/moved/"):
             self._answer(301, b"", "text/html", ("Location", "/page/" + path.rpartition("/")[2]))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from threading import RLock
 from typing import NamedTuple
@@ -128,6 +129,8 @@ class Frontier:
         self._in_flight: dict[bytes, Flight] = {}
         self._one_each = delay_seconds is not None
         self._queues = HostQueues(self._one_each)
+        self._has_rooms = False
+        """Whether the crawler limits pages by host: then a plan has pages of many hosts."""
         self._visited_since: set[bytes] = set()
         self._news, self._planned_at = 1, -float("inf")
         self._latest = -float("inf")
@@ -156,14 +159,15 @@ class Frontier:
         delay_seconds: float | None = 1.0,
         timeout_seconds: float = 600.0,
         ledger: LedgerConfig | None = None,
+        rules: Rules | None = None,
     ) -> Frontier:
         """Open the frontier of a folder, or begin one there. It is as it was, also after a kill -9.
 
         `clock` returns the seconds since 1970, such as `time.time`. Two fetches of a host are `delay_seconds` apart,
         from the end of one to the beginning of the next; None: the crawler is polite by itself. A page that was given
         out and not visited for `timeout_seconds` may be given out again. `ledger`: how pages are counted and fetched
-        again; None: as the folder has it, or certified importance. Raises `StateRefused` if another process uses the
-        folder, or if it is damaged.
+        again; None: as the folder has it, or certified importance. `rules`: of URLs, links and categories, from here
+        on; None: as the folder has them. Raises `StateRefused` if another process uses the folder, or if it is damaged.
         """
         if not ((delay_seconds is None or delay_seconds >= 0) and timeout_seconds > 0):
             raise ConfigRefused("a frontier needs a delay of at least 0 seconds, and a timeout above 0")
@@ -178,6 +182,8 @@ class Frontier:
                 if not kept.counts_alike(config):
                     raise StateRefused(f"{path}: its ledger counts in another way: omit ledger, or name another folder")
             state = stored or _new_state(path, config)
+            if rules is not None and (own := replace(rules, page_ids=state.rules_of_page_ids)) != state.last_rules:
+                state.rules.append(own.to_json())
             frontier = cls(locked, state, config, clock, delay_seconds, timeout_seconds)
             frontier._held = stack.pop_all()
         return frontier
@@ -250,6 +256,12 @@ class Frontier:
                 self._promised.pop(page, None)
             self._land(urls, now)
 
+    def fetching(self, urls: Iterable[str]) -> None:
+        """Report pages, by their canonical URLs, that are in flight although `next` has not returned them."""
+        with self._lock:
+            for url in map(str.encode, urls):
+                self._in_flight[url] = Flight(self._hash_of(host(url)), self._now())
+
     def _append(self, event: Mapping[str, object]) -> tuple[CrawlEvent, list[bytes]]:
         """Write an event to the log, once it is sure that it can be read from there.
 
@@ -295,15 +307,26 @@ class Frontier:
 
     # -- the next fetches ------------------------------------------------------------------------------------------
 
-    def next(self, n: int, among: Collection[str] | GrowingPages | None = None) -> list[str]:
+    def next(
+        self,
+        n: int,
+        among: Collection[str] | GrowingPages | None = None,
+        *,
+        most_each: int | None = None,
+        rooms: Mapping[str, int] | None = None,
+    ) -> list[str]:
         """Return at most so many pages to fetch now, the first one first; fewer if no more may be fetched now.
 
         They are in flight until they are visited. No host has two in flight, unless the crawler is polite by itself.
         Unread pages come in the order of discovery, others when they are due, as crawl orders do. `among`: the pages
         to choose among, by their canonical URLs, such as a set, or `GrowingPages` if they are many: pages that were
-        added since the last plan take part in the next one. None: all pages.
+        added since the last plan take part in the next one. None: all pages. `most_each`: return at most so
+        many pages of a host, or as many as `rooms` has for it, by its name, with the port where the URL has one.
         """
         with self._lock:
+            if most_each is not None:
+                self._has_rooms = True
+                self._queues.limit(most_each, {self._hash_of(at.encode()): room for at, room in (rooms or {}).items()})
             if self._log.end - self._saved_at > max(_LEAST_TAIL_BYTES, self._replayed.sizes.snapshot_bytes // 2):
                 self.save()  # before pages are given out: if it fails, they are not lost
             now = self._now()
@@ -373,7 +396,7 @@ class Frontier:
         """Return the orders of a plan. Unread pages and others take turns, as their shares of the bandwidth are."""
         ledger, among = self._replayed.ledger, self._pages_to_choose_among()
         enough = n + len(self._in_flight) + _PLANS_QUEUED * _news_of(ledger.pages)
-        most = _MOST_QUEUED if self._one_each else min(enough, _MOST_QUEUED)
+        most = _MOST_QUEUED if self._one_each or self._has_rooms else min(enough, _MOST_QUEUED)
         planned = ledger.preview(second=int(now), least=most, among=among)
         orders, schedule = planned.orders, planned.schedule
         pages = planned.survey.pages[orders.rows]

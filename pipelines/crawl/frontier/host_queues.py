@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-_IN_FLIGHT = float("inf")
+_IN_FLIGHT = _ANY_NUMBER = float("inf")
 
 
 class QueuedPage(NamedTuple):
@@ -35,6 +35,18 @@ class HostQueues:
         self._later: list[tuple[float, float, int, int]] = []
         self._rank = 0.0
         """The rank of the page that was given out last."""
+        self._most = _ANY_NUMBER
+        self._room: dict[int, float] = {}
+        """How many more pages of a host may be given out before the next call of `limit`, where it is not `_most`."""
+        self._full: set[int] = set()
+        """Hosts that would be offered if they had room."""
+
+    def limit(self, most: int, rooms: Mapping[int, int]) -> None:
+        """Until the next call give out at most so many pages of each host, or as many as `rooms` has for it."""
+        self._most, self._room = most, dict(rooms)
+        full, self._full = self._full, set()
+        for host in full:
+            self._offer(host)
 
     def fill(self, pages: Iterable[QueuedPage], now: float) -> None:
         """Replace all pages. The state of hosts stays."""
@@ -50,8 +62,10 @@ class HostQueues:
         self._free_at = {host: second for host, second in self._free_at.items() if second > now}
         self._resting = [(second, host) for host, second in self._free_at.items() if second < _IN_FLIGHT]
         heapify(self._resting)
-        self._ready = [(queue[0][0], host) for host, queue in self._queues.items() if host not in self._free_at]
-        heapify(self._ready)
+        self._ready.clear()
+        self._full.clear()
+        for host in self._queues:
+            self._offer(host)
 
     def take(self, now: float) -> tuple[int, int] | None:
         """Return the page to give out now, and its host, which is in flight from here on; None if there is none."""
@@ -61,11 +75,16 @@ class HostQueues:
             queue = self._queues.get(host)
             if not queue or queue[0][0] != rank or host in self._free_at:
                 continue  # the host was offered again with another page
+            if not self._has_room(host):
+                self._full.add(host)
+                continue
             _, page = heappop(queue)
             if not queue:
                 del self._queues[host]
             if self._one_each:
                 self._free_at[host] = _IN_FLIGHT
+            if (room := self._room.get(host, self._most)) < _ANY_NUMBER:
+                self._room[host] = room - 1
             self._offer(host)
             self._rank = max(rank, self._rank)
             return page, host
@@ -73,6 +92,8 @@ class HostQueues:
 
     def rest(self, host: int, until: float) -> None:
         """Let a host rest until a second. Its page that was in flight no longer is."""
+        if host in self._room:
+            self._room[host] += 1
         if not self._one_each and self._free_at.get(host, until) > until:
             return
         self._free_at[host] = until
@@ -118,6 +139,13 @@ class HostQueues:
                 del self._free_at[host]
                 self._offer(host)
 
+    def _has_room(self, host: int) -> bool:
+        return self._room.get(host, self._most) > 0
+
     def _offer(self, host: int) -> None:
-        if host in self._queues and host not in self._free_at:
+        if host not in self._queues or host in self._free_at:
+            return
+        if not self._has_room(host):
+            self._full.add(host)
+        else:
             heappush(self._ready, (self._queues[host][0][0], host))

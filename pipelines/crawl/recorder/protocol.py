@@ -42,12 +42,14 @@ class VisitEvent(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class RecorderConfig:
-    """The folder of the frontier, and the Kafka cluster that visits are sent to, if there is one."""
+    """The folder of the frontier, the Kafka cluster that visits are sent to, if there is one, and the settings."""
 
     folder: str
     brokers: str | None = None
     properties: str | None = None
     prefix: str = ""
+    settings: tuple[tuple[str, str], ...] = ()
+    """Names and values of settings as on the command line."""
 
     def to_json(self) -> str:
         """Return the argument of a process."""
@@ -56,7 +58,8 @@ class RecorderConfig:
     @classmethod
     def from_json(cls, text: str) -> RecorderConfig:
         """Return the configuration that `to_json` has written."""
-        return cls(**orjson.loads(text))
+        fields = orjson.loads(text)
+        return cls(**{**fields, "settings": tuple((name, value) for name, value in fields["settings"])})
 
 
 class RecorderMessage(TypedDict, total=False):
@@ -64,6 +67,12 @@ class RecorderMessage(TypedDict, total=False):
 
     ask: int
     """To the recorder: choose so many pages, after all that was reported before."""
+    fetching: list[str]
+    """The crawler has chosen these by itself."""
+    most_each: int
+    """At most so many of a host."""
+    rooms: dict[str, int]
+    """The same for some hosts."""
     end: bool
     """To the recorder: take the rest, save, and end."""
     ready: bool

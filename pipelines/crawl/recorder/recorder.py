@@ -14,12 +14,15 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Iterable
 from itertools import count
 from pathlib import Path
 
 import orjson
 
 from opicflow.connectors.files.html_links import decode_html, links_of_html
+from opicflow.pipelines.cli.options import focus_of, ledger_options_of, rules_of
+from opicflow.pipelines.cli.settings_table import CRAWL, options_of
 from opicflow.pipelines.crawl.frontier import Frontier, GrowingPages
 from opicflow.pipelines.crawl.log import (
     ANNOUNCEMENT,
@@ -31,7 +34,10 @@ from opicflow.pipelines.crawl.log import (
 )
 from opicflow.pipelines.crawl.recorder.protocol import LineSocket, RecorderConfig, VisitEvent
 from opicflow.pipelines.crawl.recorder.visit_sender import VisitSender
+from opicflow.pipelines.ledger import LedgerConfig
 from opicflow.pipelines.replay.state import FRONTIER_LOG_NAME, FolderInUse, StateRefused
+from opicflow.pipelines.stages.rules import Categories, Rules
+from opicflow.pipelines.stages.settings import LedgerOptions, default_ledger
 from opicflow.schemas.crawl_events import EventRefused
 from opicflow.schemas.errors import UserError, printable
 from opicflow.schemas.urls import NotAPage
@@ -57,7 +63,7 @@ class Recorder:
         """Open the frontier. Raises `StateRefused` if another process uses the folder, or if it is damaged."""
         self._crawler, self._parent = crawler, os.getppid()
         folder = Path(config.folder)
-        self._frontier = self._opened(folder)
+        self._frontier = self._opened(folder, config)
         self._inbox, self._wanted = Inbox(folder), GrowingPages()
         self._requests, self._read_to = AppendedFile(folder / REQUESTS_NAME), 0
         self._recorded = self._refused = self._damaged_bytes = 0
@@ -80,7 +86,9 @@ class Recorder:
             for message in messages:
                 if "ask" in message:
                     self._read_requests()
-                    pages = self._frontier.next(message["ask"], self._wanted)
+                    self._frontier.fetching(message["fetching"])
+                    most_each, rooms = message["most_each"], message["rooms"]
+                    pages = self._frontier.next(message["ask"], self._wanted, most_each=most_each, rooms=rooms)
                     self._crawler.send({"pages": pages})
         self._close()
         self._crawler.send({"ended": True})
@@ -158,11 +166,14 @@ class Recorder:
             self._frontier.visited({"url": first, "failure": "NotAPage", "fetched_at": event.get("fetched_at")})
         self._recorded += 1
 
-    def _opened(self, folder: Path) -> Frontier:
+    def _opened(self, folder: Path, config: RecorderConfig) -> Frontier:
         """Open the frontier; wait for the recorder of a crawl that was killed, which saves it."""
         for number in count():
             try:
-                return Frontier.open(folder, _clock, delay_seconds=None, timeout_seconds=_DAY)
+                ledger, rules = ledger_and_rules(config.settings)
+                return Frontier.open(
+                    folder, _clock, delay_seconds=None, timeout_seconds=_DAY, ledger=ledger, rules=rules
+                )
             except FolderInUse:
                 if os.getppid() != self._parent or number >= _MOST_PAUSES:
                     raise
@@ -175,6 +186,15 @@ class Recorder:
                 )
             threading.Event().wait(_PAUSE_SECONDS)
         raise AssertionError
+
+
+def ledger_and_rules(settings: Iterable[tuple[str, str]]) -> tuple[LedgerConfig | None, Rules | None]:
+    """Return what settings make; None where there are none. Raises `ConfigRefused`."""
+    options = options_of(CRAWL, settings)
+    rules, ledger, focus = rules_of(options), ledger_options_of(options), focus_of(options)
+    categories = (rules or Rules()).categories
+    is_plain = ledger == LedgerOptions() and focus is None and categories == Categories()
+    return None if is_plain else default_ledger(ledger, focus, categories), rules
 
 
 def content_of(event: VisitEvent, robots_tag: str, body: bytes) -> VisitEvent:

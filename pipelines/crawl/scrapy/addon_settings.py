@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from pathlib import Path
 
 from scrapy.settings import BaseSettings
 
+from opicflow.pipelines.cli.configuration import read_value, texts_of, variable_of
+from opicflow.pipelines.cli.settings_table import CRAWL, fields_of, options_of
 from opicflow.pipelines.crawl.recorder.protocol import RecorderConfig
 from opicflow.schemas.errors import UserError
+from opicflow.schemas.urls import UrlRules
 
 FOLDER, BROKERS, PROPERTIES, PREFIX = "OPICFLOW_FOLDER", "OPICFLOW_BROKERS", "OPICFLOW_PROPERTIES", "OPICFLOW_PREFIX"
 _NAMES = (FOLDER, BROKERS, PROPERTIES, PREFIX)
+_OF_THE_LEDGER = {variable_of(name): name for name in CRAWL}
+"""The names of settings that the command line has, too."""
 _TOPIC_LETTERS = re.compile(r"[A-Za-z0-9._-]*")
 
 
@@ -25,10 +31,11 @@ def recorder_config(settings: BaseSettings, spider_name: str) -> RecorderConfig:
 
     An address of a broker and the file of properties are checked by the recorder, which has the client of Kafka.
     """
+    known = {_last_word(one): one for one in (*_NAMES, *_OF_THE_LEDGER)}
     for name in settings:
-        if str(name).startswith("OPICFLOW_") and name not in _NAMES:
-            near = [one for one in _NAMES if get_close_matches(_last_word(str(name)), [_last_word(one)])]
-            advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(_NAMES)}"
+        if str(name).startswith("OPICFLOW_") and name not in known.values():
+            near = get_close_matches(_last_word(str(name)), known, 1)
+            advice = f"did you mean {known[near[0]]}?" if near else "opicflow config lists the settings"
             raise SettingRefused(f"{name}: no setting of opicflow: {advice}")
     folder = _text(settings, FOLDER)
     if not folder:
@@ -41,7 +48,23 @@ def recorder_config(settings: BaseSettings, spider_name: str) -> RecorderConfig:
         _brokers(settings) or None,
         str(Path(properties).resolve()) if properties else None,
         prefix,
+        tuple(_values_of_the_ledger(settings)),
     )
+
+
+def url_rules(values: Iterable[tuple[str, str]]) -> UrlRules:
+    """Return the rules of URLs among these settings."""
+    return UrlRules(**fields_of(options_of(CRAWL, values), "urls"))
+
+
+def _values_of_the_ledger(settings: BaseSettings) -> Iterator[tuple[str, str]]:
+    """Yield the settings of importance, URLs, refreshing and focus, as on the command line. Raises `UserError`."""
+    for variable, name in _OF_THE_LEDGER.items():
+        value: object = settings.get(variable)
+        if value is not None and value != "":
+            for text in [value] if isinstance(value, str) else texts_of(CRAWL[name], variable, value):
+                read_value(CRAWL[name], variable, text)
+                yield name, text
 
 
 def _last_word(name: str) -> str:

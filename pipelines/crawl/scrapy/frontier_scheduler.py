@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,15 +31,17 @@ from opicflow.pipelines.crawl.log import (
 )
 from opicflow.pipelines.crawl.recorder.protocol import VisitEvent
 from opicflow.pipelines.crawl.scrapy import garbage
-from opicflow.pipelines.crawl.scrapy.addon_settings import FOLDER, recorder_config
+from opicflow.pipelines.crawl.scrapy.addon_settings import FOLDER, recorder_config, url_rules
 from opicflow.pipelines.crawl.scrapy.callbacks import Callbacks
+from opicflow.pipelines.crawl.scrapy.ready_pages import ReadyPages
 from opicflow.pipelines.crawl.scrapy.recorder_process import RecorderProcess, RecorderRefused
-from opicflow.pipelines.crawl.scrapy.request_pages import page_of, pages_of, quality_of
+from opicflow.pipelines.crawl.scrapy.request_pages import RequestPages, host_of, quality_of
 from opicflow.pipelines.crawl.scrapy.stored_requests import StoredRequests
 from opicflow.schemas.errors import UserError, in_one_line, printable
 
 _LOGGER = logging.getLogger(__name__)
 _AT_ONCE = 16
+_MOST_LOOKED_AT = 256
 _MOST_PASSED_OVER = 64
 _IDLE_SECONDS = 5.0
 _PAUSE_SECONDS = 0.02
@@ -65,6 +67,7 @@ class FrontierScheduler(Scheduler):
     """
 
     requests: StoredRequests
+    pages: RequestPages
     _is_open = False
 
     def open(self, spider: Spider) -> Deferred[None]:
@@ -86,7 +89,7 @@ class FrontierScheduler(Scheduler):
     def _open_folder(self, spider: Spider) -> None:
         assert self.crawler is not None
         config = recorder_config(self.crawler.settings, spider.name)
-        folder = Path(config.folder)
+        folder, self.pages = Path(config.folder), RequestPages(url_rules(config.settings))
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self.requests = StoredRequests(folder / REQUESTS_NAME, spider)
@@ -123,17 +126,23 @@ class FrontierScheduler(Scheduler):
         self.crawler.spider = None
 
     def _begin(self) -> None:
-        self._ready: deque[str] = deque(self.requests.unfinished)
+        assert self.crawler is not None and self.crawler.engine is not None
+        downloader, hosts = self.crawler.engine.downloader, self.requests.waiting_hosts
+        self._ready = ReadyPages(downloader, self.pages, hosts, self.requests.unfinished)
         """Pages that the frontier has chosen; first those that were under way when an earlier crawl was killed."""
         self._out: set[str] = set(self._ready)
         """These, and those that are being fetched."""
         self._landed_since: set[str] = set()
         """Those that were fetched since the last request for pages, which may choose them once more."""
+        self._own_choice: set[str] = set()
+        """Those that are being fetched and that the frontier does not know of."""
         self._passed_over = self._to_pass_over = 0
         """The choices made without the frontier, which had no waiting page, and those that are left."""
+        self._has_no_page = False
+        """Whether the frontier had no waiting page when it was asked last."""
         self._last_idle_query_at = -math.inf
-        assert self.crawler is not None
-        self._callbacks = Callbacks(self.crawler)
+        self.crawler.signals.connect(self._ready.take_answer, signals.response_downloaded)
+        self._callbacks = Callbacks(self.crawler, self.pages)
         self._announced: dict[str, float | None] = {}
         """Pages that are to be announced, and their quality."""
         self._write_at = -math.inf
@@ -174,11 +183,11 @@ class FrontierScheduler(Scheduler):
 
     def has_pending_requests(self) -> bool:
         """Whether a page waits, or another request."""
-        return bool(self._ready) or self.requests.waiting > 0 or super().has_pending_requests()
+        return self._ready.has_some or self.requests.waiting > 0 or super().has_pending_requests()
 
     def enqueue_request(self, request: Request) -> bool:
         """Store a request. False if the spider has made one for the same page before."""
-        url = page_of(request)
+        url = self.pages.of_request(request)
         if url is None:
             return super().enqueue_request(request)
         meta = request.meta
@@ -189,6 +198,9 @@ class FrontierScheduler(Scheduler):
             return False
         if is_new_hop:
             self.requests.was_taken(url)
+        if "retry_times" in meta and self._ready.rests(request.url):
+            self._ready.retry_later(request)
+            return True
         is_followed_up = hops or "retry_times" in meta or (request.dont_filter and not is_first)
         if is_followed_up or not self.requests.add(url, request):
             return super().enqueue_request(request)
@@ -201,18 +213,17 @@ class FrontierScheduler(Scheduler):
         return True
 
     def next_request(self) -> Request | None:
-        """Return the next request: what Scrapy's own queues have, then the first page of the frontier."""
+        """Return the next request: retries, what Scrapy's own queues have, then the first page of the frontier."""
         if (self._inbox.is_full or self._is_behind) and not self._is_caught_up():
             self._write_what_is_over()
             return None
-        request = super().next_request()
+        request = self._ready.take_retry() or super().next_request()
         if request is not None:
             return request
         if time.monotonic() >= self._write_at:
             self._write_what_is_over()
         self._choose()
-        while self._ready or self._make_ready(self.requests.first(_AT_ONCE)):
-            url = self._ready.popleft()
+        while (url := self._ready.take() or self._oldest()) is not None:
             try:
                 request = self.requests.take(url)
             except Exception as problem:  # such as of a class that the project no longer has
@@ -224,6 +235,19 @@ class FrontierScheduler(Scheduler):
                 self._pass_on_counts()
             return request
         return None
+
+    def _oldest(self) -> str | None:
+        """Take the page that has waited longest of a host with room: the frontier does not know it, or is late."""
+        oldest = (url for url in self.requests.first(_MOST_LOOKED_AT) if url not in self._out)
+        url = self._ready.first_with_room((url, host_of(url)) for url in oldest)
+        if url is None:
+            return None
+        if self._has_no_page:  # although a host has room
+            self._to_pass_over = self._passed_over = min(2 * self._passed_over + 1, _MOST_PASSED_OVER)
+            self._has_no_page = False
+        self._make_ready([url])
+        self._own_choice.add(url)
+        return self._ready.take()
 
     def _write_what_is_over(self) -> None:
         self._write_at = time.monotonic() + _WRITE_SECONDS
@@ -252,22 +276,27 @@ class FrontierScheduler(Scheduler):
 
     def _choose(self) -> None:
         """Let the recorder choose pages: it does so while those that it has chosen before are fetched."""
-        if not self._recorder.is_asked and len(self._ready) < _AT_ONCE and self._is_choice():
+        usable, at_once = self._ready.usable(), self._at_once()
+        if not self._recorder.is_asked and usable < at_once and self._is_choice():
             self._landed_since.clear()
             self._write()  # the recorder reads which pages wait
-            self._recorder.ask(_AT_ONCE)
+            ahead = at_once - 1
+            self._recorder.ask(at_once, [*self._own_choice], 1 + min(ahead, 1), self._ready.rooms(ahead))
+            self._own_choice.clear()
         if not self._recorder.is_asked:
             return
-        given = self._recorder.answer(waits=not self._ready)
+        given = self._recorder.answer(waits=not usable)
         if given is None:
             return
         chosen = [url for url in given if url not in self._out and url not in self._landed_since]
-        if chosen and not self.requests.waiting:
-            self._last_idle_query_at = -math.inf  # more pages may be due
         self._make_ready(chosen)
-        is_known = bool(chosen) or not self.requests.waiting
-        self._passed_over = 0 if is_known else min(2 * self._passed_over + 1, _MOST_PASSED_OVER)
-        self._to_pass_over = self._passed_over
+        self._has_no_page = not chosen and self.requests.waiting > 0
+        if not self._has_no_page:
+            self._passed_over = 0
+
+    def _at_once(self) -> int:
+        """Return how many pages to choose at once: few while few were read, as each page changes what is next."""
+        return min(max(1, (len(self.requests) - self.requests.waiting) // 256), _AT_ONCE)
 
     def _make_ready(self, urls: list[str]) -> bool:
         """Fetch pages next, and note so: if the crawl is killed, the next one fetches them first. False if none."""
@@ -275,7 +304,7 @@ class FrontierScheduler(Scheduler):
             return False
         self.requests.note(CHOSEN, urls)
         self._write()
-        self._ready.extend(urls)
+        self._ready.add(urls)
         self._out.update(urls)
         return True
 
@@ -292,12 +321,19 @@ class FrontierScheduler(Scheduler):
         event["fetched_at"] = int(1000 * _clock())
         if not self._report(VISIT, event, event["url"], body):
             return
-        pages = pages_of(urls)
-        self._out.difference_update(pages)
-        if self._recorder.is_asked:
-            self._landed_since.update(pages)
+        pages = self.land(urls)
         if is_done:
             self.requests.note(READ, pages)
+
+    def land(self, urls: Sequence[str]) -> list[str]:
+        """Note that these URLs are no longer being fetched. Returns their pages."""
+        pages = self.pages.of_urls(urls)
+        self._out.difference_update(pages)
+        self._own_choice.difference_update(pages)
+        self._last_idle_query_at = -math.inf  # more pages may be due, now that the host has room
+        if self._recorder.is_asked:
+            self._landed_since.update(pages)
+        return pages
 
     def _report(self, kind: bytes, event: object, what: str, body: bytes = b"") -> bool:
         try:
@@ -357,7 +393,7 @@ class FrontierScheduler(Scheduler):
                 return False
             self._last_idle_query_at = now
             return True
-        if self.requests.waiting - len(self._ready) <= _AT_ONCE:  # all are fetched next
+        if self.requests.waiting - len(self._ready) <= self._at_once():  # all are fetched next
             return False
         self._to_pass_over -= 1
         return self._to_pass_over < 0

@@ -12,7 +12,7 @@ from scrapy.http import HtmlResponse, Response
 
 from opicflow.pipelines.crawl.recorder.protocol import VisitEvent
 from opicflow.pipelines.crawl.scrapy.frontier_scheduler import scheduler_of
-from opicflow.pipelines.crawl.scrapy.request_pages import page_of, quality_of
+from opicflow.pipelines.crawl.scrapy.request_pages import quality_of
 
 _ROBOTS = "Forbidden by robots.txt"
 _Header = Literal["content_type", "last_modified", "retry_after"]
@@ -40,7 +40,9 @@ class VisitRecorder:
 
     def record_response(self, response: Response, request: Request) -> None:
         """Record a response, with the redirects that led to it."""
-        if request.method == "GET" and not request.meta.get("dont_obey_robotstxt"):
+        if "cached" in response.flags and "download_latency" not in request.meta:  # from HTTPCACHE alone
+            self._land(response, request)
+        elif request.method == "GET" and not request.meta.get("dont_obey_robotstxt"):
             event, body = visit_of(response, request)
             self._record(event, request, is_done=False, body=body)
 
@@ -58,10 +60,15 @@ class VisitRecorder:
         if isinstance(exception, IgnoreRequest) and str(exception) != _ROBOTS:
             return  # the project leaves this page out
         failure = "robots" if isinstance(exception, IgnoreRequest) else type(exception).__name__
-        if page_of(request) is not None:
+        if request.method == "GET" and not request.body:
             redirects = request.meta.get("redirect_urls", [])
             event: VisitEvent = {"url": request.url, "failure": failure, "redirects": redirects}
             self._record(event, request, is_done=failure == "robots")
+
+    def _land(self, response: Response, request: Request) -> None:
+        scheduler = scheduler_of(self._crawler)
+        if scheduler is not None:
+            scheduler.land((response.url, *request.meta.get("redirect_urls", ())))
 
     def _record(self, event: VisitEvent, request: Request, is_done: bool, body: bytes = b"") -> None:
         scheduler = scheduler_of(self._crawler)

@@ -60,9 +60,12 @@ class RecorderProcess:
                 raise RecorderRefused(problem)
         return self._is_ready
 
-    def ask(self, pages: int) -> None:
-        """Ask for so many pages, which are chosen after all that was reported before."""
-        self._request({"ask": pages})
+    def ask(self, pages: int, fetching: list[str], most_each: int, rooms: dict[str, int]) -> None:
+        """Ask for so many pages, which are chosen after all that was reported before.
+
+        At most so many are of one host, or as many as `rooms` has for it; none that the crawl has begun by itself.
+        """
+        self._request({"ask": pages, "fetching": fetching, "most_each": most_each, "rooms": rooms})
 
     def answer(self, waits: bool) -> list[str] | None:
         """Return the pages that were requested. None if they have not come yet.

@@ -6,6 +6,7 @@ import fcntl
 import logging
 import os
 import pickle
+from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import islice
 from operator import attrgetter
@@ -15,6 +16,7 @@ from scrapy import Request, Spider
 from scrapy.utils.request import request_from_dict
 
 from opicflow.pipelines.crawl.log import CHOSEN, READ, WANTED, AppendedFile, CrawlRecord, records_of
+from opicflow.pipelines.crawl.scrapy.request_pages import host_of
 from opicflow.schemas.errors import UserError
 
 _LOGGER = logging.getLogger(__name__)
@@ -48,6 +50,8 @@ class StoredRequests:
         self._at_hand: dict[str, Request] = {}
         self._waiting: dict[str, None] = {}
         """The pages that were not taken, in the order in which they were added."""
+        self.waiting_hosts: Counter[str] = Counter()
+        """How many of them each host has."""
         self.unfinished: dict[str, None] = {}
         """Pages that an earlier crawl had chosen, and that was ended before their callbacks were over."""
         self._redirected: set[str] = set()
@@ -70,11 +74,11 @@ class StoredRequests:
         self._end, url = end, record.head.decode()
         if record.kind == WANTED:
             self._at[url] = self._place_of(record)
-            self._waiting[url] = None
+            self._wait(url)
         elif record.kind == CHOSEN:
             self.unfinished[url] = None
         elif record.kind == READ:
-            self._waiting.pop(url, None)
+            self._wait_no_more(url)
             self.unfinished.pop(url, None)
             if url not in self._at:
                 self._redirected.add(url)
@@ -104,7 +108,7 @@ class StoredRequests:
         record = CrawlRecord(WANTED, url.encode(), data)
         self._append(record)
         self._at[url] = self._place_of(record)
-        self._waiting[url] = None
+        self._wait(url)
         self._not_in_file[url] = request
         if len(self._at_hand) < _MOST_AT_HAND:
             self._at_hand[url] = request
@@ -115,7 +119,7 @@ class StoredRequests:
 
         Raises ValueError if the spider has no method of the name that its callback has.
         """
-        self._waiting.pop(url, None)
+        self._wait_no_more(url)
         if (request := self._at_hand.pop(url, None) or self._not_in_file.get(url)) is not None:
             return request
         at, size = divmod(self._at[url], 1 << _SIZE_BITS)
@@ -145,6 +149,19 @@ class StoredRequests:
     def close(self) -> None:
         """Close the file. What was not written is lost."""
         self._file.close()
+
+    def _wait(self, url: str) -> None:
+        if url not in self._waiting:
+            self._waiting[url] = None
+            self.waiting_hosts[host_of(url)] += 1
+
+    def _wait_no_more(self, url: str) -> None:
+        if url in self._waiting:
+            del self._waiting[url]
+            name = host_of(url)
+            self.waiting_hosts[name] -= 1
+            if not self.waiting_hosts[name]:
+                del self.waiting_hosts[name]
 
     def _append(self, record: CrawlRecord) -> None:
         data = record.packed()

@@ -13,14 +13,20 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 from kafka import TopicPartition
+from scrapy.settings import BaseSettings
 
 from deploy.services.processes import wait_until
 from opicflow.connectors.kafka.partitions import resolve
+from opicflow.pipelines.crawl.recorder.recorder import ledger_and_rules
+from opicflow.pipelines.crawl.scrapy.addon_settings import recorder_config
 from opicflow.pipelines.lab.web.webs import power_law_web
+from opicflow.pipelines.ledger import LedgerConfig
 from opicflow.pipelines.ranks.graph.oracle import pagerank
+from opicflow.pipelines.replay.state import StateFolder
 from support.commands import create_topics, output_of
 from support.guides import python_blocks
 from support.scrapy_web import ScrapyWeb, is_free, served
@@ -29,7 +35,7 @@ from support.services import LocalKafka
 PAGES = 600
 GRAPH = power_law_web(PAGES, 7)
 
-_, SPIDER, _ = python_blocks("docs/guides/crawlers.md")  # tests/project runs the others
+_, SPIDER, _, SETTINGS = python_blocks("docs/guides/crawlers.md")  # tests/project runs the others
 ADDON = '        "ADDONS": {"opicflow.pipelines.crawl.scrapy.Addon": 500},\n'
 
 
@@ -105,8 +111,8 @@ from opicflow.pipelines.crawl.log import InboxWriter
 from opicflow.pipelines.crawl.scrapy.recorder_process import RecorderProcess
 InboxWriter.__init__.__defaults__ = (20_000, 100_000)
 ask = RecorderProcess.ask
-def ask_and_stand_still(self, pages):
-    ask(self, pages)
+def ask_and_stand_still(self, *question):
+    ask(self, *question)
     if not self._is_still:
         os.kill(self._process.pid, signal.SIGSTOP)
         RecorderProcess._is_still = True
@@ -118,8 +124,8 @@ from opicflow.pipelines.crawl.log import InboxWriter
 from opicflow.pipelines.crawl.scrapy.recorder_process import RecorderProcess
 InboxWriter.__init__.__defaults__ = (20_000, 100_000)
 ask = RecorderProcess.ask
-def ask_and_kill(self, pages):
-    ask(self, pages)
+def ask_and_kill(self, *question):
+    ask(self, *question)
     if not self.is_given_up:
         os.kill(self._process.pid, signal.SIGKILL)
 RecorderProcess.ask = ask_and_kill
@@ -376,6 +382,9 @@ def test_a_crawl_without_a_page_to_fetch_says_so(tmp_path: Path, web: ScrapyWeb)
         ("OPICFLOW_BROKERS=a:b:c", "brokers a:b:c: give HOST:PORT, separated by commas"),
         ("OPICFLOW_PROPERTIES=none", "/none: No such file or directory: name a properties file"),
         ("OPICFLOW_PREFIX=a b", "OPICFLOW_PREFIX: 'a b' cannot begin the name of a topic"),
+        ("OPICFLOW_BANDWITH=9", "OPICFLOW_BANDWITH: no setting of opicflow: did you mean OPICFLOW_BANDWIDTH?"),
+        ("OPICFLOW_BANDWIDTH=many", "OPICFLOW_BANDWIDTH: 'many' is not a number"),
+        ("OPICFLOW_DISCOVERY_SHARE=2", "discovery"),
     ],
 )
 def test_a_wrong_setting_ends_a_crawl_before_it_begins_in_a_line(
@@ -391,6 +400,57 @@ def test_a_wrong_setting_ends_a_crawl_before_it_begins_in_a_line(
     assert "opicflow: the crawl cannot begin: " in said and line in said, err
     assert process.returncode == 1 and not web.fetched and "Traceback" not in err
     assert list((tmp_path / "damaged" / "web" / "inbox").glob("*")) == []
+
+
+def test_settings_of_the_command_line_are_those_of_a_crawl(tmp_path: Path, web: ScrapyWeb) -> None:
+    """They also say which URLs are one page: here all with a query are the page without."""
+    numbers = ("OPICFLOW_BANDWIDTH=77", "OPICFLOW_DOMAIN_FETCHES=9", "OPICFLOW_LONGEST_INTERVAL=5")
+    rules = ("OPICFLOW_CATEGORY=*.pdf", "OPICFLOW_DROP_PARAMETERS=sid")
+    more = 'yield response.follow(f"{link.url}?sid={id(link)}", self.parse)'
+    queries = {"self.parse)": f"self.parse)\n            {more}"}
+    ended(changed_spider(tmp_path, web, queries, *numbers, *rules, "CLOSESPIDER_PAGECOUNT=30"))
+    with StateFolder.locked(tmp_path / "opicflow" / "web", create=False) as folder:
+        state = folder.read()
+    assert state is not None
+    refresh = LedgerConfig.from_json(state.ledger).refresh
+    assert refresh.bandwidth_per_day == 77 and refresh.domain_fetches_per_day == 9
+    assert refresh.longest_interval_days == 5 and state.last_rules.categories.patterns == ("*.pdf",)
+    fetched = Counter(path.partition("?")[0] for path in pages(web.fetched))
+    assert len(fetched) >= 25 and max(fetched.values()) == 1, "each page once, whatever its query"
+
+
+def test_the_settings_in_the_guide_are_taken(tmp_path: Path) -> None:
+    names: dict[str, Any] = {}
+    exec(SETTINGS, names)
+    settings = BaseSettings({**names["custom_settings"], "OPICFLOW_FOLDER": str(tmp_path)})
+    ledger, rules = ledger_and_rules(recorder_config(settings, "web").settings)
+    assert ledger is not None and rules is not None
+    assert ledger.refresh.bandwidth_per_day == 5000 and ledger.refresh.domain_fetches_per_day == 500
+    assert "utm_*" in rules.urls.drop_parameters and len(rules.categories.patterns) == 2
+
+
+def test_what_comes_from_scrapys_cache_alone_is_no_visit(tmp_path: Path, web: ScrapyWeb) -> None:
+    cache = ("HTTPCACHE_ENABLED=1", f"HTTPCACHE_DIR={tmp_path / 'cache'}", "CLOSESPIDER_PAGECOUNT=30")
+    ended(spider(tmp_path / "a", web, *cache))
+    fetched = len(web.fetched)
+    ended(spider(tmp_path / "b", web, *cache, "HTTPCACHE_IGNORE_MISSING=1"))
+    assert len(web.fetched) == fetched and len(visited(tmp_path / "a")) >= 30
+    assert {event.get("failure") for event in visited(tmp_path / "b")} <= {"robots"}
+
+
+def test_commands_that_try_a_spider_record_nothing(tmp_path: Path, web: ScrapyWeb) -> None:
+    addons = 'ADDONS={"opicflow.pipelines.crawl.scrapy.Addon":500}'
+    command = [sys.executable, "-m", "scrapy", "fetch", "-s", addons, f"{web.root}/page/0"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and "Page 0" in done.stdout and not (tmp_path / "opicflow").exists()
+
+
+def test_a_host_that_is_busy_rests_as_long_as_it_says(tmp_path: Path, web: ScrapyWeb) -> None:
+    """Then the page is fetched again, and nothing in between."""
+    web.busy_number, web.busy_seconds = 4, 3
+    ended(spider(tmp_path, web, "CLOSESPIDER_PAGECOUNT=12", "CONCURRENT_REQUESTS=1"))
+    assert web.fetched[4] == web.fetched[3] and web.seconds[4] - web.seconds[3] >= 2.9
+    assert len(visited(tmp_path)) >= 10
 
 
 @pytest.mark.slow
@@ -473,6 +533,7 @@ def visited(folder: Path, name: str = "web") -> list[dict[str, object]]:
     return [event for line in log.read_bytes().splitlines() if "kind" not in (event := json.loads(line))]
 
 
+@pytest.mark.slow
 def test_with_a_jobdir_a_crawl_that_is_stopped_goes_on_and_reads_each_page_once(tmp_path: Path, web: ScrapyWeb) -> None:
     jobdir = f"JOBDIR={tmp_path / 'job'}"
     ended(spider(tmp_path, web, jobdir, "CLOSESPIDER_PAGECOUNT=60"))
@@ -484,6 +545,7 @@ def test_with_a_jobdir_a_crawl_that_is_stopped_goes_on_and_reads_each_page_once(
     assert {web.root + path for path in both} <= {str(event["url"]) for event in visited(tmp_path)}
 
 
+@pytest.mark.slow
 def test_several_spiders_of_one_process_have_frontiers_of_their_own(tmp_path: Path, web: ScrapyWeb) -> None:
     code = SPIDER.replace("https://example.org/", f"{web.root}/page/0")
     (tmp_path / "two.py").write_text(
@@ -518,6 +580,7 @@ assert not gc.get_freeze_count()
         assert len(urls) >= 40 and max(urls.values()) == 1 and web.root + start in urls
 
 
+@pytest.mark.slow
 def test_pages_that_scrapy_has_in_its_cache_are_asked_for_by_their_etags(tmp_path: Path, web: ScrapyWeb) -> None:
     cache = ("HTTPCACHE_ENABLED=1", "HTTPCACHE_POLICY=scrapy.extensions.httpcache.RFC2616Policy")
     more = ("CLOSESPIDER_PAGECOUNT=40", f"HTTPCACHE_DIR={tmp_path / 'cache'}")
@@ -574,6 +637,7 @@ def test_a_spider_tells_the_quality_of_pages_before_and_after_it_has_read_them(t
     assert json.loads(shown)["quality"] == pytest.approx(0.25, abs=0.005)
 
 
+@pytest.mark.slow
 def test_slow_pages_are_recorded_or_fail_by_their_name(tmp_path: Path, web: ScrapyWeb) -> None:
     web.slow_seconds = 60.0
     process = spider(tmp_path, web, "DOWNLOAD_TIMEOUT=10", "CLOSESPIDER_PAGECOUNT=60", "RETRY_ENABLED=0")

@@ -63,7 +63,7 @@ class Crawl:
         return self.recorder._process.pid
 
     def chosen(self, pages: int) -> list[str]:
-        self.recorder.ask(pages)
+        self.recorder.ask(pages, [], 100, {})
         return self.answer()
 
     def answer(self) -> list[str]:
@@ -123,6 +123,7 @@ def test_pages_are_chosen_after_all_that_was_reported_and_only_wanted_ones(begin
     assert list((crawl.folder / "inbox").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_pages_are_announced_with_their_qualities(begin: Callable[[], Crawl], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     crawl = begin()
@@ -157,7 +158,7 @@ def test_a_recorder_that_is_killed_is_started_again_and_loses_nothing(
     assert set(crawl.chosen(2)) == {url(2), url(3)}  # a new one does not know which were given out
     os.kill(crawl.pid, signal.SIGSTOP)
     crawl.inbox.append(visit(2))
-    crawl.recorder.ask(1)
+    crawl.recorder.ask(1, [], 100, {})
     os.kill(crawl.pid, signal.SIGKILL)
     assert crawl.end() and "the recorder was ended by signal 9: the recorder is started again" in caplog.text
     assert [event["url"] for event in logged(crawl.folder)] == [url(0), url(1), url(2)]
@@ -172,7 +173,7 @@ def test_a_recorder_that_stands_still_keeps_no_crawl_from_being_interrupted(
     crawl.wait_until_ready()
     crawl.inbox.append(visit(0, 1))
     os.kill(crawl.pid, signal.SIGSTOP)
-    crawl.recorder.ask(1)
+    crawl.recorder.ask(1, [], 100, {})
     for _ in range(3):
         assert crawl.recorder.answer(waits=True) is None
     assert caplog.text.count(f"the recorder, process {crawl.pid}, has not answered") == 1
@@ -207,6 +208,7 @@ def test_a_page_that_leads_to_no_page_is_recorded_as_failed(
     assert logged(crawl.folder) == [{"url": url(1), "failure": "NotAPage", "fetched_at": TIME_MS}]
 
 
+@pytest.mark.slow
 def test_a_crawl_whose_recorder_never_lives_goes_on_and_the_next_crawl_records_its_visits(
     begin: Callable[[], Crawl], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -214,7 +216,7 @@ def test_a_crawl_whose_recorder_never_lives_goes_on_and_the_next_crawl_records_i
     crawl.wait_until_ready()
     while "not started again" not in caplog.text:
         os.kill(crawl.pid, signal.SIGKILL)
-        crawl.recorder.ask(1)
+        crawl.recorder.ask(1, [], 100, {})
         crawl.recorder.answer(waits=True)
     crawl.inbox.append(visit(0, 1))
     assert crawl.chosen(3) == [] and not crawl.end()
@@ -257,7 +259,7 @@ def test_a_new_crawl_waits_for_the_recorder_of_one_that_was_killed(tmp_path: Pat
     with closing(Frontier.open(tmp_path, lambda: TIME_MS / 1000)):
         crawl = begin()
         crawl.inbox.append(visit(0, 1))
-        crawl.recorder.ask(1)
+        crawl.recorder.ask(1, [], 100, {})
         assert crawl.recorder.answer(waits=False) is None
     assert crawl.answer() == [url(1)]
 
