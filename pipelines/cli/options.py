@@ -40,11 +40,11 @@ def moment(option: str, text: str | None) -> int | None:
     return time_ms
 
 
-def now_second_of(text: str | None) -> int | None:
-    """Return the second of --now: a time, or `now` for that of this machine's clock."""
+def now_second_of(text: str | None, option: str = "--now") -> int | None:
+    """Return the second of an option: a time, or `now` for that of this machine's clock."""
     if text == "now":
         return int(datetime.now(timezone.utc).timestamp())  # noqa: TID251 - the user requests this clock
-    time_ms = moment("--now", text)
+    time_ms = moment(option, text)
     return None if time_ms is None else time_ms // 1000
 
 

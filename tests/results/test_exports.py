@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -430,6 +431,10 @@ def test_a_file_of_another_result_is_refused(tmp_path: Path) -> None:
         (["importance", "FILE", "--as", "csv", "--name", "x"], "this format names nothing: omit --name"),
         (["importance", "FILE", "--as", "csv", "--routing", "host"], "it is for stormcrawler and opensearch"),
         (["importance", "FILE", "--as", "csv", "--now", "now"], "only orders expire: omit it"),
+        (["orders", "FILE", "--as", "csv", "--all"], "--all, export orders --as csv: it is for queues of orders"),
+        (["importance", "FILE", "--as", "redis", "--due-by", "now"], "it is for queues of orders: omit it"),
+        (["orders", "FILE", "--as", "redis", "--due-by", "now", "--all"], "--all, --due-by: all orders have no time"),
+        (["orders", "FILE", "--as", "redis", "--due-by", "soon"], "--due-by soon: not a time"),
         (["importance", "FILE", "--as", "csv", "--out", "no/where"], "its folder is not there"),
         (
             ["importance", "FILE", "--as", "csv", "--columns", "url,rank"],
@@ -446,6 +451,26 @@ def test_a_mistake_of_a_user_is_reported_in_one_line(words: list[str], reason: s
     path = write(tmp_path / "importance.jsonl", "importance", IMPORTANCE)
     code, _, errors = command("export", *(str(path) if word == "FILE" else word for word in words))
     assert code == 2 and reason in errors and errors.count("\n") == 1
+
+
+@pytest.mark.parametrize("target", ["nutch", "heritrix", "scrapy-redis", "redis"])
+def test_a_queue_gets_the_orders_that_are_due_or_all_in_the_order_of_their_times(target: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "orders.jsonl", "orders", ORDERS)
+    words = ["export", "orders", str(path), "--as", target, "--name", "key"][: 7 if "redis" in target else 5]
+    now, later = [order for order in ORDERS if not order.not_before], [order for order in ORDERS if order.not_before]
+    out = tmp_path / "out"
+    assert now and later
+    for given, rows in (
+        (["--due-by", iso(NOW)], now),
+        (["--due-by", iso(NOW + 5000)], ORDERS),
+        ([], ORDERS),  # years after they were due
+        (["--all"], [*now, *later]),
+    ):
+        code, _, errors = command(*words, *map(str, given), "--out", str(out))
+        job = replace(job_of(target, "orders", rows), name="key")
+        assert code == 0 and out.read_bytes() == b"".join(TARGETS[target].writers["orders"](job))
+        missing = f"{len(later)} orders that are not due: export them later, or with --all" if rows is now else ""
+        assert errors == (f"opicflow: left out: {missing}\n" if missing else "")
 
 
 def test_a_file_is_whole_and_the_rows_left_out_are_named(tmp_path: Path) -> None:

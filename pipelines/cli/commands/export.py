@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from opicflow.connectors.files.opening import InputRefused
@@ -51,6 +52,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--routing", choices=["host", "domain", "none"], help="what an index is divided by (stormcrawler: host)"
     )
+    parser.add_argument(
+        "--due-by", metavar="TIME", help="of orders for a queue: those that may be fetched by then (now)"
+    )
+    parser.add_argument("--all", action="store_true", help="of orders for a queue: all, in the order of their times")
     parser.add_argument("--now", metavar="TIME", help="leave out orders that expire by then (the time of the latest)")
 
 
@@ -64,8 +69,9 @@ def run(options: argparse.Namespace) -> int:
     name, routing = _checked(options, target)
     if options.out is not None:
         check_output(options.out, f"{options.what}.txt")
+    due_by_ms = _due_by_ms(options, target)
     rows = results_of(options, options.what, _now_ms(options), _columns_of(options, target))
-    job = ExportJob(rows, name, routing)
+    job = ExportJob(replace(rows, due_by_ms=due_by_ms, by_time=options.all), name, routing)
     pieces: Iterator[bytes] = target.writers[options.what](job)
     if options.out is None:
         for piece in pieces:
@@ -75,7 +81,11 @@ def run(options: argparse.Namespace) -> int:
         with whole_file(options.out) as file:
             file.writelines(pieces)
     written = job.rows.counts["rows"] - job.left_out.total()
-    for why, count in {**job.left_out, "orders that expired": job.rows.counts["expired"]}.items():
+    orders = {
+        "orders that expired": job.rows.counts["expired"],
+        "orders that are not due: export them later, or with --all": job.rows.counts["not due"],
+    }
+    for why, count in {**job.left_out, **orders}.items():
         if count:
             print_lines(f"opicflow: left out: {count:,} {why}", file=sys.stderr)
     if options.out is not None:
@@ -114,6 +124,18 @@ def _columns_of(options: argparse.Namespace, target: Target) -> tuple[str, ...]:
     if options.target == "postgres" and "url" not in chosen:
         raise InputRefused("--columns, --as postgres: the table has url as its key: name it too")
     return chosen
+
+
+def _due_by_ms(options: argparse.Namespace, target: Target) -> int | None:
+    """Return by when orders must be due; None where they need not be."""
+    is_queue = target.is_queue and options.what == "orders"
+    if not is_queue and (options.all or options.due_by is not None):
+        given = "--all" if options.all else "--due-by"
+        raise InputRefused(f"{given}, export {options.what} --as {options.target}: it is for queues of orders: omit it")
+    if options.all and options.due_by is not None:
+        raise InputRefused("--all, --due-by: all orders have no time: omit one")
+    second = now_second_of(options.due_by or "now", "--due-by") if is_queue and not options.all else None
+    return None if second is None else 1000 * second
 
 
 def _now_ms(options: argparse.Namespace) -> int | None:

@@ -119,13 +119,17 @@ class Rows:
 
     They begin with the columns that were chosen; without any, they have those that other systems take. Without `now_ms`
     it is the time of the latest order: files of a replay also have the orders of earlier cycles. `counts` has how many
-    rows the latest reading gave, and how many expired orders it left out.
+    rows the latest reading gave, and how many orders it left out that expired, or that are not due.
     """
 
     kind: str
     source: Callable[[], Iterator[list[Any]]]
     now_ms: int | None = None
     chosen: tuple[str, ...] = ()
+    due_by_ms: int | None = None
+    """Orders that may not be fetched by then are left out, too."""
+    by_time: bool = False
+    """Orders come in the order of the times from which they may be fetched. Those of one time keep their order."""
     counts: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -136,11 +140,21 @@ class Rows:
     def __iter__(self) -> Iterator[list[Any]]:
         """Yield the rows, some thousands at a time."""
         self.counts.clear()
+        if not self.by_time:
+            yield from self._open_rows()
+            return
+        orders = sorted((order for some in self._open_rows() for order in some), key=lambda order: order.fetch_ms)
+        for first in range(0, len(orders), _ROWS_AT_ONCE):
+            yield orders[first : first + _ROWS_AT_ONCE]
+
+    def _open_rows(self) -> Iterator[list[Any]]:
         for some in self.source():
             open_ = [order for order in some if _is_open(order, self._now)] if self.kind == "orders" else some
-            self.counts["rows"] += len(open_)
+            due = open_ if self.due_by_ms is None else [order for order in open_ if order.fetch_ms <= self.due_by_ms]
+            self.counts["rows"] += len(due)
             self.counts["expired"] += len(some) - len(open_)
-            yield open_
+            self.counts["not due"] += len(open_) - len(due)
+            yield due
 
     @cached_property
     def total(self) -> int:

@@ -31,6 +31,8 @@ class Target(NamedTuple):
     """The routing of updates if the user gives none; None: the target has no routing."""
     is_table: bool = False
     """Whether it takes all columns."""
+    is_queue: bool = False
+    """Whether it fetches all orders that it takes at once: it has no time for them."""
 
     def default_name(self, kind: str) -> str | None:
         """Return the name for a kind of result."""
@@ -40,13 +42,16 @@ class Target(NamedTuple):
 TARGETS: dict[str, Target] = {
     "csv": Target(dict.fromkeys(KINDS, csv_table), is_table=True),
     "jsonl": Target(dict.fromkeys(KINDS, json_table), is_table=True),
-    "nutch": Target({"importance": importance_seeds, "schedule": schedule_seeds, "orders": order_seeds}),
-    "heritrix": Target({"importance": precedences, "orders": forced_urls}),
+    "nutch": Target({"importance": importance_seeds, "schedule": schedule_seeds, "orders": order_seeds}, is_queue=True),
+    "heritrix": Target({"importance": precedences, "orders": forced_urls}, is_queue=True),
     "stormcrawler": Target({"schedule": schedule_updates, "orders": order_updates}, "status", "index", "host"),
-    "scrapy-redis": Target({"orders": start_requests}, None, "key"),
+    "scrapy-redis": Target({"orders": start_requests}, None, "key", is_queue=True),
     "opensearch": Target({"importance": score_updates}, "pages", "index", "none"),
     "postgres": Target(dict.fromkeys(KINDS, table_script), "opicflow_KIND", "table", is_table=True),
     "redis": Target(
-        {"importance": important_pages, "schedule": due_pages, "orders": ordered_pages}, "opicflow:KIND", "key"
+        {"importance": important_pages, "schedule": due_pages, "orders": ordered_pages},
+        "opicflow:KIND",
+        "key",
+        is_queue=True,
     ),
 }
