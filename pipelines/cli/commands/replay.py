@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,6 +50,7 @@ from opicflow.pipelines.cli.values import natural, whole
 from opicflow.schemas.errors import interrupted_after
 
 if TYPE_CHECKING:
+    from opicflow.pipelines.cli.thread_times import ThreadTimes
     from opicflow.pipelines.replay.runner import ReplayRequest, ReplayResult
     from opicflow.pipelines.replay.topic_input import Topic
     from opicflow.pipelines.results.topic_writer import Destination
@@ -68,6 +69,14 @@ EXAMPLES = """examples:
 """
 
 
+_PARTS = {
+    "read": "read and decompress",
+    "decode": "decode, with the canonical forms of URLs",
+    "ahead": "route",
+    "write": "write results",
+    "MainThread": "ledger, and what is in no other thread: a start, Beam's worker, plans",
+}
+"""The parts of a replay, by the names of their threads. Beam's worker routes."""
 _MOST_KEY_BYTES = 1 << 16
 _MOST_IN_MEMORY = 0.45
 """A ledger that takes this part of the memory has its URLs on disk: results take nearly as much again."""
@@ -123,6 +132,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="time passes up to this one, or 'now', though the logs end earlier",
     )
+    how.add_argument("--profile", action="store_true", help="print the processor time of each part")
     how.add_argument(
         "--memory", metavar="SIZE", help="end with one line before it takes more, such as 4GiB (3/4 of the machine's)"
     )
@@ -175,8 +185,10 @@ def run(options: argparse.Namespace) -> int:
         pages = f" of {counted(latest[0].pages, 'page')}" if latest[0].pages else ""
         return f"after {counted(latest[0].events, 'event')}{pages}"
 
+    profile = _profile() if options.profile else None
     try:
         with (
+            profile or nullcontext(),
             MemoryLimit(most_bytes, words, _MEMORY_REMEDY),
             runner.replayed(request, show) as result,
         ):
@@ -202,10 +214,18 @@ def run(options: argparse.Namespace) -> int:
                 _print_result(result, best, options.top)
     else:
         _print_result(result, best, options.top)
+    if profile is not None:
+        print_lines(*profile.lines(), file=sys.stderr)
     if why := why_all_rejected(result.summary):
         print_lines(f"opicflow: {why}", file=sys.stderr)
         return 1
     return 0
+
+
+def _profile() -> ThreadTimes:
+    from opicflow.pipelines.cli.thread_times import ThreadTimes
+
+    return ThreadTimes(_PARTS)
 
 
 def _check_outputs(options: argparse.Namespace) -> None:
