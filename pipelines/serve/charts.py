@@ -122,7 +122,9 @@ def small_line(points: Sequence[tuple[float, float]]) -> Markup:
         return Markup("")
     first, last, most = known[0][0], known[-1][0], max(y for _, y in known) or 1.0
     path = "L".join(f"{1 + 78 * (x - first) / (last - first):.1f},{21 - 19 * y / most:.1f}" for x, y in known)
-    return Markup('<svg class="spark" viewBox="0 0 80 22" aria-hidden="true"><path d="M{}"/></svg>').format(path)
+    scale = f"from {min(y for _, y in known):.3g} to {most:.3g}, drawn from 0"
+    form = '<svg class="spark" viewBox="0 0 80 22" role="img" aria-label="{}"><title>{}</title><path d="M{}"/></svg>'
+    return Markup(form).format(scale, scale, path)
 
 
 def swatch(number: int) -> Markup:

@@ -113,7 +113,16 @@ class HtmlPages:
             raise HTTPException(HTTPStatus.NOT_FOUND, f"no {by} {wording.safe(name)} is known")
         wanted = Filter(host=name) if by == "host" else Filter(domain=name)
         records = records_of(view, view.table.listed(wanted, 0, _SITE_PAGES).rows)
-        return page_answer("site.html", view=view, by=by, site=site, sites=sites, records=records)
+        return page_answer(
+            "site.html",
+            view=view,
+            by=by,
+            site=site,
+            sites=sites,
+            records=records,
+            outcomes=view.outcomes_of(by, name),
+            due=view.due_of(by, name),
+        )
 
     def plan(self, request: Request) -> Response:
         view = self._source.view()

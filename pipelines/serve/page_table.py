@@ -97,7 +97,7 @@ class PageTable:
     """The time of the plan; 0 = not known."""
     has_schedules: bool
     order_rows: Ints
-    """The rows of the pages to fetch in the next cycle, in the order of the plan."""
+    """The rows of the pages to fetch in the next cycle, in the order of their times; of one time, as in the plan."""
     orders: dict[str, Array]
     orders_without_row: dict[int, tuple[str, int]] = field(default_factory=dict, repr=False)
     """Orders of pages that are not in the table, by their position in the plan: URL and page id. Their row is -1."""
@@ -145,12 +145,15 @@ class PageTable:
             for name, column in (ordered | part.columns).items():
                 if name in _OF_ORDERS:
                     kept.setdefault(name, []).append(column)
-        return replace(
-            self,
-            order_rows=np.concatenate(order_rows),
-            orders={name: np.concatenate(values) for name, values in kept.items()},
-            orders_without_row=without_row,
-        )
+        columns = {name: np.concatenate(values) for name, values in kept.items()}
+        all_rows = np.concatenate(order_rows)
+        if "not_before_second" in columns:
+            times = np.maximum(columns["not_before_second"], columns["ordered_second"])
+            by_time = np.argsort(times, kind="stable")
+            all_rows, columns = all_rows[by_time], {name: column[by_time] for name, column in columns.items()}
+            places = np.argsort(by_time)
+            without_row = {int(places[place]): named for place, named in without_row.items()}
+        return replace(self, order_rows=all_rows, orders=columns, orders_without_row=without_row)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -406,6 +409,12 @@ class PageTable:
         overdue = sums(self.overdue)
         for rank, i in enumerate(_in_order(np.array(importance), names), 1):
             yield SiteRow(names[i], rank, pages[i], int(read[i]), importance[i], ordered[i], int(overdue[i]))
+
+    def is_of_site(self, by: str, name: str) -> Bools:
+        """Whether each page is of a host or domain."""
+        names, of_pages = self.sites(by)
+        is_of_it: Bools = of_pages == (names.index(name) if name in names else -1)
+        return is_of_it
 
     def _sites_by_name(self, by: str) -> dict[str, SiteRow]:
         if by not in self._named_sites:

@@ -20,7 +20,7 @@ from opicflow.pipelines.serve.books import MOST_REJECTED, Check, Light, light_of
 from opicflow.pipelines.serve.page_policies import policies_of_page
 from opicflow.pipelines.serve.page_table import NEVER, RISING, Filter, PageTable
 from opicflow.pipelines.stages.publish import PlanFigures
-from opicflow.schemas.arrays import Ints
+from opicflow.schemas.arrays import Bools, Ints
 from opicflow.schemas.dates import time_ms
 from opicflow.schemas.records import Policy
 
@@ -310,23 +310,36 @@ class View:
     @cached_property
     def due(self) -> list[tuple[str, int]]:
         """The number of pages by when they are due, seen from the time of the plan."""
+        return self._due_of(np.ones(len(self.table), np.bool_))
+
+    def due_of(self, by: str, name: str) -> list[tuple[str, int]]:
+        """The same for the pages of a host or domain."""
+        return self._due_of(self.table.is_of_site(by, name))
+
+    def _due_of(self, are_counted: Bools) -> list[tuple[str, int]]:
         if not self.table.has_schedules or not self.table.second:
             return []
         due, day = self.table.columns["due_second"], 86400.0
-        scheduled = self.table.columns["decided_by"] > 0
+        is_read = self.table.columns["visits"] > 0
+        scheduled = are_counted & is_read & (self.table.columns["decided_by"] > 0)
         ahead = (due - self.table.second)[scheduled & (due > 0)]
         edges = [("overdue", -math.inf, 0.0), ("within a day", 0.0, day), ("2 to 3 days", day, 3 * day)]
         edges += [("4 to 7 days", 3 * day, 7 * day), ("8 to 30 days", 7 * day, 30 * day)]
         edges += [("later", 30 * day, math.inf)]
         counts = [(name, int(((ahead >= low) & (ahead < high)).sum())) for name, low, high in edges]
-        return [*counts, ("not again", int((scheduled & (due == NEVER)).sum()))]
+        never = int((scheduled & (due == NEVER)).sum())
+        unread = int((are_counted & ~is_read).sum())
+        return [*counts, ("not again", never), ("waiting to be read", unread)]
 
     @cached_property
     def outcomes(self) -> list[tuple[str, int]]:
         """How the last visits of all pages ended."""
-        counts = np.bincount(self.table.columns["last_outcome"].astype(np.int64)).tolist() if len(self.table) else []
-        named = [(Outcome(i).name, count) for i, count in enumerate(counts) if count]
-        return sorted(named, key=lambda one: -one[1])
+        return _named_outcomes(np.bincount(self.table.columns["last_outcome"].astype(np.int64)))
+
+    def outcomes_of(self, by: str, name: str) -> list[tuple[str, int]]:
+        """How the last visits of the pages of a host or domain ended."""
+        outcomes = self.table.columns["last_outcome"][self.table.is_of_site(by, name)]
+        return _named_outcomes(np.bincount(outcomes.astype(np.int64)))
 
     def policies_of(self, row: int) -> list[dict[str, object]] | None:
         """The policies that are about the page at a row, the latest first; None: they are not known."""
@@ -426,6 +439,11 @@ def _estimated_ranks(view: View) -> Check:
         part = view.default_histories / max(len(view.table), 1)
         detail += f"; {wording.percent(part)} of the pages were visited too rarely to be measured"
     return Check("Ranks", None, detail)
+
+
+def _named_outcomes(counts: Ints) -> list[tuple[str, int]]:
+    named = [(Outcome(i).name, count) for i, count in enumerate(counts.tolist()) if count]
+    return sorted(named, key=lambda one: -one[1])
 
 
 def _ages(seconds: Ints, now: int) -> Ages:

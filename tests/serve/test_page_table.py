@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -126,8 +127,22 @@ def test_schedules_and_orders_are_those_of_their_pages() -> None:
     number = np.arange(len(TABLE))
     expected = np.where(number % 11 == 10, page_table.NEVER, TABLE.second + 86_400 * (number % 7 - 1))
     assert TABLE.columns["due_second"].tolist() == expected.tolist()
-    assert TABLE.order_rows.tolist() == number[::2].tolist()
+    orders = [TABLE.order(place) for place in range(len(TABLE.order_rows))]
+    times = [max(order["not_before"] or 0, order["ordered_at"] or 0) for order in orders]
+    assert times == sorted(times) and sorted(TABLE.order_rows.tolist()) == number[::2].tolist()
+    assert all(order["url"] == TABLE.url(row) for order, row in zip(orders, TABLE.order_rows.tolist(), strict=True))
     assert TABLE.order_of(0) == TABLE.order(0) and TABLE.order_of(1) is None
+
+
+@pytest.mark.parametrize("by", ["host", "domain"])
+def test_outcomes_and_due_times_of_sites_are_those_of_all_pages(by: str) -> None:
+    for of_all, of_site in ((SMALL.outcomes, SMALL.outcomes_of), (SMALL.due, SMALL.due_of)):
+        added: Counter[str] = Counter()
+        for name in TABLE.sites(by)[0]:
+            added.update(dict(of_site(by, name)))
+        assert added == Counter(dict(of_all)) and added
+    assert sum(dict(SMALL.due).values()) == len(TABLE), "each page is in one row"
+    assert SMALL.outcomes_of(by, "unknown.example") == []
 
 
 def test_a_table_without_pages_answers_nothing() -> None:

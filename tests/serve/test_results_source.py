@@ -74,6 +74,7 @@ def test_orders_of_earlier_cycles_wait_if_they_were_not_carried_out(tmp_path: Pa
         if one["expires_at"] > now and (one["ordered_at"] == now or last[one["url"]] < one["ordered_at"])
     ]
     assert 0 < len(waiting) < len(stated)
+    waiting.sort(key=lambda one: max(one["not_before"] or 0, one["ordered_at"]))
     assert [(one["url"], one["ordered_at"]) for one in orders] == [(one["url"], one["ordered_at"]) for one in waiting]
     assert view.order_ages.total == len(waiting)
     assert view.order_ages.seconds == (now - min(one["ordered_at"] for one in waiting)) // 1000

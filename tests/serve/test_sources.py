@@ -75,8 +75,9 @@ def test_a_state_is_shown_as_top_and_show_and_schedule_print_it(state: Path) -> 
     plan = json.loads(output_of("schedule", "--state", state, "-n", "1000", "--json"))
     assert view.plan == plan["plan"]
     orders = [view.table.order(place) for place in range(len(view.table.order_rows))]
+    planned = sorted(plan["orders"], key=lambda one: one["not_before"] or 0)
     assert [(one["url"], one["why"], one["not_before"]) for one in orders] == [
-        (one["url"], one["why"], one["not_before"]) for one in plan["orders"]
+        (one["url"], one["why"], one["not_before"]) for one in planned
     ]
 
 

@@ -126,6 +126,12 @@ if (input && found) {
       links[(at + (event.key === "ArrowDown" ? 1 : links.length - 1)) % links.length].focus();
     }
   });
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.closest("input, textarea, select")) return;
+    event.preventDefault();
+    input.focus();
+  });
   document.addEventListener("click", (event) => {
     if (!event.target.closest(".search")) found.hidden = true;
   });
