@@ -8,6 +8,7 @@ runner `local` drives the stages by threads, without Beam (docs/decisions/segmen
 from __future__ import annotations
 
 import uuid
+import warnings
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,6 +94,8 @@ class SegmentRunner:
             for output in apply_segment(self._settings, head, segment):
                 write_part(self.work, output, self._compresses)
             return
+        # requests asks for the same while Beam is loaded, but numba, which compiles meanwhile, may undo that.
+        warnings.filterwarnings("ignore", "SOCKS support in urllib3")
         # While Beam is loaded, and the pipeline is made:
         read_ahead(segment, self.rules, kept(self.run_name, PausedReader))
         from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner

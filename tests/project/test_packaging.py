@@ -152,6 +152,12 @@ def test_everything_that_setup_installs_has_its_version_in_constraints() -> None
     assert {name for name in here if name not in installed} == set(), "pinned, but not needed"
 
 
+def test_make_demo_installs_with_hashes_what_the_dashboard_and_a_build_need() -> None:
+    lines = (TOP / "hashes.txt").read_text("utf-8").splitlines()
+    hashed = {canonicalize_name(line.partition("==")[0]) for line in lines if not line.startswith(" ")}
+    assert needed([*(distribution("opicflow").requires or []), "setuptools"], extra="serve").keys() <= hashed
+
+
 @pytest.mark.parametrize("library", ["apache-beam", "kafka-python", "numba"])
 def test_a_library_whose_private_parts_are_used_is_bounded_by_the_version_that_is_tested(library: str) -> None:
     named = re.search(rf'"({library}[^"]+)"', (TOP / "setup.py").read_text(encoding="utf-8"))

@@ -14,6 +14,7 @@ from support.paths import TOP
 ROW = re.compile(
     r"^\| (?P<what>[^|]+) \| (?P<most>[^|]+) \| [^|]+ \| \[(?P<name>\w+)\]\((?P<file>\S+)\.py\) \|$", re.MULTILINE
 )
+HASHES = ("hashes.txt", "hashes-of-tools.txt")
 LIMITS = [found.groupdict() for found in ROW.finditer((TOP / "SECURITY.md").read_text("utf-8"))]
 HOUR_MS, DAY_SECONDS = 3_600_000, 86_400
 
@@ -61,7 +62,7 @@ def test_an_image_gets_the_files_that_its_dockerfile_names_and_no_others() -> No
 
 
 def test_every_version_that_make_installs_has_hashes_and_is_that_of_the_constraints() -> None:
-    joined = (TOP / "hashes.txt").read_text("utf-8").replace("\\\n", " ").splitlines()
+    joined = [line for name in HASHES for line in (TOP / name).read_text("utf-8").replace("\\\n", " ").splitlines()]
     hashed = [line.partition("--hash=") for line in joined]
     assert [line for line, _, digests in hashed if not re.match(r"sha256:[0-9a-f]{64}\b", digests)] == []
     plain = [line.partition("#")[0].strip() for line in (TOP / "constraints.txt").read_text("utf-8").splitlines()]
