@@ -46,22 +46,22 @@ TINY = Sizes(3_000, 500, 2)
 def measure(scale: Scale) -> Iterator[Figure]:
     """All figures of the group."""
     sizes = scale.pick(TINY, Sizes())
-    say("certified: visits beside the default of the stream")
-    yield from visits_beside_default(sizes)
+    say("certified: visits beside interpolation")
+    yield from visits_beside_interpolation(sizes)
     for share, name in CHANGED_SHARES.items():
         say(f"certified: {share:.2%} of the pages change all their links")
         yield from changes(sizes, share, name)
 
 
-def visits_beside_default(sizes: Sizes) -> Iterator[Figure]:
-    """The same visits in random order by a certified ledger and by one of the stream's default policy.
+def visits_beside_interpolation(sizes: Sizes) -> Iterator[Figure]:
+    """The same visits in random order by a certified ledger, the default of replays, and by one with interpolation.
 
     Its tolerance is out of reach, so that it makes all pushes that it may: with the usual one it would soon make none.
     """
     web, ids = power_law_web(sizes.pages, SEED, LINKS), page_ids(sizes.pages, SEED)
-    certified, default = Ledger(LedgerConfig(history=Certified(1e-9))), Ledger()
+    certified, interpolation = Ledger(LedgerConfig(history=Certified(1e-9))), Ledger()
     order = np.random.default_rng(SEED).permutation(sizes.pages)
-    for ledger in (certified, default):
+    for ledger in (certified, interpolation):
         ledger.apply(announcements(ids))
         ledger.apply(visits(web, ids, order, sizes.pages))
     start = 2 * sizes.pages
@@ -78,10 +78,10 @@ def visits_beside_default(sizes: Sizes) -> Iterator[Figure]:
 
         return work
 
-    value, baseline = race(sizes.rounds, apply_to(certified), apply_to(default))
-    check(certified.audit().drift == 0 and default.audit().drift == 0, "the ledgers' books balance")
+    value, baseline = race(sizes.rounds, apply_to(certified), apply_to(interpolation))
+    check(certified.audit().drift == 0 and interpolation.audit().drift == 0, "the ledgers' books balance")
     of = f"{sizes.pages:,} pages, {LINKS} links each, {Certified().pushes_per_visit} pushes a visit"
-    yield versus("certified.visits_vs_default", value, "visits/s", baseline, f"against the default history, {of}")
+    yield versus("certified.visits_vs_interpolation", value, "visits/s", baseline, f"against interpolation, {of}")
     how = "columns and index, room to grow included, without URLs and remembered links"
     yield Figure("certified.bytes_per_page", certified.bytes_per_page(), "bytes", how)
     yield Figure("certified.bytes_per_link", certified.link_bytes(), "bytes", "remembered links, room to grow included")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -63,6 +64,7 @@ def measure(scale: Scale) -> Iterator[Figure]:
                 "fastavro": read_rate(avro),
             }
             rates = {name: max(rate, rates[name]) if number else 0.0 for name, rate in found.items()}
+        daily = daily_runs(logs, work, events)
     yield versus(
         "real.jsonl_vs_fastavro_decode",
         rates["replay"],
@@ -77,6 +79,7 @@ def measure(scale: Scale) -> Iterator[Figure]:
         rates["fastavro"],
         "the same by CPU seconds of all threads: other jobs on the machine matter less",
     )
+    yield daily
 
 
 def write_logs(folder: Path, sizes: Sizes, seed: int = SEED) -> list[Path]:
@@ -149,6 +152,29 @@ def replay(logs: list[Path], work: Path) -> dict[str, Any]:
     check(done.returncode == 0, f"the replay succeeds: {done.stderr[-500:]}")
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result
+
+
+def daily_runs(logs: list[Path], work: Path, events: int) -> Figure:
+    """Replay each file by a command of its own into one state, beside one command for all."""
+    say(f"real_replay: {len(logs)} daily runs")
+    daily = sum(command_seconds(work / "daily", [log]) for log in logs)
+    return versus(
+        "real.daily_vs_one_run",
+        events / daily,
+        "events/CPU s",
+        events / command_seconds(work / "once", logs),
+        f"{len(logs)} runs of `opicflow replay FILE --state DIR`, start of Python and all; one run of all files",
+    )
+
+
+def command_seconds(state: Path, logs: list[Path]) -> float:
+    """Return the processor time of a command that replays logs into a state."""
+    command = [sys.executable, "-m", "opicflow.pipelines.cli", "replay", *map(str, logs), "--state", str(state)]
+    before = os.times()
+    done = subprocess.run([*command, "--quiet", "--top", "0"], capture_output=True, text=True)
+    check(done.returncode == 0, f"the replay succeeds: {done.stderr[-500:]}")
+    after = os.times()
+    return sum(after[2:4]) - sum(before[2:4])
 
 
 def main() -> None:

@@ -7,17 +7,19 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.harness import Figure, Scale, check, say, versus
 from opicflow.connectors.storage.folder import StorageFolder
-from opicflow.pipelines.ledger import ItemWriter, LedgerConfig, LogPosition, TickEntry
+from opicflow.pipelines.cli.stream_options import default_origin
+from opicflow.pipelines.ledger import ItemWriter, LogPosition, TickEntry
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.ledger.shards.reshard import even_ranges, reshard
 from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper
-from opicflow.pipelines.stages.log_settings import Origin
+from opicflow.pipelines.stages.rules import Rules
 from opicflow.pipelines.stages.shard import Sharder, SourceState
 from opicflow.pipelines.stream.ledgers import LEAST_LOG_MB
 from opicflow.pipelines.stream.sent import SentHeads
@@ -136,7 +138,7 @@ def _ledger(pages: int) -> tuple[LedgerKeeper, float, float]:
     """
     keeper, random = LedgerKeeper(0), np.random.default_rng(1)
     sharder = Sharder("events", SourceState.at(0, 1), ShardRanges())
-    _feed(keeper, [Origin(LedgerConfig(), ShardRanges.equal(1)).entry()])
+    _feed(keeper, [replace(default_origin(1), rules=Rules()).entry()])
     for begin in range(0, pages, 20_000):
         writer = ItemWriter(LogPosition(sharder.state.next, 0))
         for page in range(begin, min(begin + 20_000, pages)):
