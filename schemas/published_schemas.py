@@ -12,10 +12,12 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
-from importlib.resources.abc import Traversable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opicflow.schemas.errors import UserError, printable
+
+if TYPE_CHECKING:  # Python 3.10 has it elsewhere
+    from importlib.resources.abc import Traversable
 
 Schema = dict[str, Any]
 """An Avro schema, as its JSON reads."""
