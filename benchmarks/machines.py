@@ -44,9 +44,9 @@ class Figures:
     cpu_us: float = 18.0
     """An event, on the whole machine: `stream.cpu_vs_replay` (docs/guides/operations.md, "How fast it is")."""
     events_of_small_shard: float = 460_000.0
-    """A second, of a core that keeps a shard of 100,000 pages: `shard.events_of_100000` (the same section)."""
+    """A second, of a core that keeps a shard of 100,000 pages, under `interpolation`: the same section."""
     events_of_large_shard: float = 209_000.0
-    """The same with `MOST_PAGES_PER_SHARD` pages: `shard.events_of_10000000`."""
+    """The same with `MOST_PAGES_PER_SHARD` pages. `--figures` takes both from the group `shard`, under `certified`."""
     crawl_bytes: float = 182.0
     """Of page-ledger an event, without messages: `log_bytes` with one shard (docs/decisions/log-entries.md)."""
     message_bytes: float = 281.0
