@@ -72,7 +72,7 @@ $(STAMP): setup.py hashes.txt $(if $(MAKE_ANEW),rebuild)
 	@$(if $(MAKE_ANEW),echo "Creating .venv: this takes half a minute.",echo "Updating .venv.")
 	@$(if $(MAKE_ANEW),"$(PYTHON)" -m venv --clear .venv,true)
 	@awk '/^uv==/,/[^\\]$$/' hashes-of-tools.txt > .venv/uv.txt
-	@$(PIP) install --quiet --require-hashes -r .venv/uv.txt || echo "Without uv pip installs all: this takes two minutes."
+	@$(PIP) install --quiet --require-hashes -r .venv/uv.txt || echo "Without uv pip installs everything: this takes longer."
 	@$(call install,--require-hashes -r hashes.txt)
 	@$(call install,--no-deps --no-build-isolation -e .)
 	@echo "$(CURDIR)" > $(STAMP)
@@ -85,7 +85,7 @@ $(TOOLS): $(STAMP) hashes-of-tools.txt
 
 rebuild:
 
-# uv takes a tenth of pip's time, and the index of pip's settings. Where it cannot be installed, or fails, pip installs.
+# uv takes an eighth of pip's time, and the index of pip's settings. Where it cannot be installed, or fails, pip installs.
 PIP = $(VENV)/python -m pip --disable-pip-version-check
 INDEX = $(PIP) config list | sed -n "s/^.*\.index-url='\(.*\)'/\1/p" | head -n 1
 UV = UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$$($(INDEX))}" $(VENV)/uv pip install --quiet --python $(VENV)/python

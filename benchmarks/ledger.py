@@ -260,7 +260,7 @@ def visits(ledger: Ledger, ids: Ids, sizes: Sizes, at: str) -> Iterator[Figure]:
     crawl = Visits(ids, SEED)
     entry, pages, links = crawl.next(sizes.checked_visits)
     ledger.apply(entry)
-    if not ledger.is_certified:  # which moves cash at ticks as well, as dicts do not
+    if not ledger.is_certified:  # which pushes cash on, as dicts do not
         obvious = DictLedger(ids[np.union1d(pages, links)].tolist(), len(ids))
         for page, targets in zip(ids[pages].tolist(), ids[links].tolist(), strict=True):
             obvious.visit(page, targets)
