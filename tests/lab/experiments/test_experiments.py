@@ -51,7 +51,12 @@ SMALL: dict[str, dict[str, Any]] = {
     "discovery_by_ledger": {"web": "hosted", "order": "learnt"},
     "discovery_by_command": {"web": "hosted"},
     "manipulation_gains": {"scheme": "trap", "size": 50, "pages": 200},
-    "manipulation_refreshing": {"size": 20, "strategy": "thesis", "way": "changes at every fetch"},
+    "manipulation_attacks": {
+        "size": 50,
+        "attack": "farm on one domain",
+        "setting": "good start",
+        "strategy": "harmonic",
+    },
     "manipulation_orders": {"scheme": "trap", "size": 50, "setting": "learnt (the default)", "moment": "late"},
     "stated": {"order": "greedy", "history": "default"},
     "trends": {"web": "growing", "order": "random", "pages": 60},

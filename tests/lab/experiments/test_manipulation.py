@@ -7,11 +7,15 @@ from functools import cache
 import numpy as np
 import pytest
 
-from opicflow.pipelines.lab.experiments.manipulation.faked_changes import (
+from opicflow.pipelines.lab.experiments.manipulation.attacks import (
+    ATTACKS,
+    BY_DEFAULT,
     FAKED,
-    UNBOUNDED,
-    WAYS,
-    manipulation_refreshing,
+    GOOD_START,
+    HONEST,
+    ONE_HONEST,
+    REDIRECTS,
+    manipulation_attacks,
 )
 from opicflow.pipelines.lab.experiments.manipulation.gains import (
     CERTIFIED,
@@ -26,20 +30,28 @@ from opicflow.pipelines.lab.experiments.manipulation.ordered_pages import (
     DEFAULT,
     DISCOVERY_OF_DOMAINS,
     FETCHES_OF_DOMAINS,
+    FETCHES_OF_HOSTS,
     MOST_FETCHES,
+    ORDERED,
     SETTINGS,
     config_of,
     manipulation_orders,
 )
 from opicflow.pipelines.lab.experiments.manipulation.schemes import (
     ANNOUNCEMENTS,
+    CALENDAR,
+    CANONICALS,
     CHAINS,
     CHILDREN,
     CYCLE,
     FARM,
+    HUNDRED,
+    INVENTED,
     READ,
     SCHEMES,
+    SITE,
     SUBDOMAINS,
+    THOUSAND,
     TRAP,
     answering_pages,
     manipulated_web,
@@ -47,9 +59,25 @@ from opicflow.pipelines.lab.experiments.manipulation.schemes import (
 )
 from opicflow.pipelines.lab.experiments.tables import Row, Rows
 from opicflow.pipelines.ranks.graph.oracle import pagerank
+from opicflow.pipelines.refresh.strategies import BY_RATES
 from opicflow.schemas.urls import canonical
 
 PAGES, SIZE = 300, 40
+LINKS = {  # from the target, and from every other page of the manipulator but the last ones
+    FARM: (SIZE, 1),
+    SUBDOMAINS: (SIZE, 1),
+    TRAP: (SIZE, CHILDREN),
+    ANNOUNCEMENTS: (1, 0),
+    CYCLE: (1, 1),
+    CHAINS: (answering_pages(SIZE), 1),
+    SITE: (SIZE, 1),
+    HUNDRED: (SIZE, 1),
+    THOUSAND: (SIZE, 1),
+    CANONICALS: (SIZE, 1),
+    CALENDAR: (1, 1 + CHILDREN),
+    INVENTED: (SIZE, 0),
+}
+DOMAINS = {FARM: 2, HUNDRED: 5, THOUSAND: SIZE + 1, INVENTED: SIZE + 1}
 
 
 @cache
@@ -58,7 +86,7 @@ def gains(scheme: str) -> list[Row]:
     return manipulation_gains(PAGES, 1, scheme, 100)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", LINKS)
 def test_a_scheme_adds_its_pages_and_one_honest_link(scheme: str) -> None:
     web = manipulated_web(PAGES, 1, scheme, SIZE)
     assert len(web.urls) == web.before.pages == web.after.pages == len(web.domain)
@@ -66,18 +94,17 @@ def test_a_scheme_adds_its_pages_and_one_honest_link(scheme: str) -> None:
     assert web.before.links == web.honest.links + 2
     honest_links = np.repeat(~web.is_own, web.after.out_degrees) & web.is_own[web.after.targets]
     assert honest_links.sum() == 1 and web.after.targets[honest_links] == web.target
-    assert len(set(web.domain[web.is_own].tolist())) == (2 if scheme == FARM else 1)
+    assert len(set(web.domain[web.is_own].tolist())) == DOMAINS.get(scheme, 1)
     assert not np.isin(web.domain[web.is_own], web.domain[~web.is_own]).any()
     assert 0 < web.good[:PAGES].sum() < PAGES / 2 and not web.good[web.is_own].any()
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", LINKS)
 def test_links_of_a_scheme_are_those_that_it_states(scheme: str) -> None:
     web = manipulated_web(PAGES, 1, scheme, SIZE)
-    from_target, from_own = (web.after.out_degrees[pages] for pages in (web.target, web.made))
-    links = {FARM: (SIZE, 1), SUBDOMAINS: (SIZE, 1), TRAP: (SIZE, CHILDREN), ANNOUNCEMENTS: (1, 0), CYCLE: (1, 1)}
-    links[CHAINS] = (answering_pages(SIZE), 1)
-    assert (from_target, *set(from_own.tolist())) == links[scheme]
+    made = web.made[:-CHILDREN] if scheme == CALENDAR else web.made
+    from_target, from_own = (web.after.out_degrees[pages] for pages in (web.target, made))
+    assert (from_target, *set(from_own.tolist())) == LINKS[scheme]
     seen = web.seen(False)
     assert seen.out_degrees[web.made].sum() == 0 and seen.out_degrees[web.target] == from_target
 
@@ -123,9 +150,9 @@ def test_every_setting_changes_the_ledger() -> None:
 
 
 def test_a_limit_of_a_host_holds_for_a_trap_and_not_for_subdomains() -> None:
-    limit = f"host-fetches={MOST_FETCHES}"
     trap, subdomains = (
-        manipulation_orders(3_000, 1, scheme, 400, limit, "late")[0]["own_orders"] for scheme in (TRAP, SUBDOMAINS)
+        manipulation_orders(3_000, 1, scheme, 400, FETCHES_OF_HOSTS, "late")[0]["own_orders"]
+        for scheme in (TRAP, SUBDOMAINS)
     )
     assert int(trap) <= 20 * MOST_FETCHES < int(subdomains)
 
@@ -136,10 +163,27 @@ def test_a_limit_of_a_domain_holds_for_subdomains_too(setting: str) -> None:
     assert 0 < int(orders) <= 20 * MOST_FETCHES
 
 
-def test_changes_at_every_fetch_bring_a_domain_at_most_twice_its_share_of_importance() -> None:
-    bounded, unbounded = (manipulation_refreshing(PAGES, 1, SIZE, "thesis", way)[0] for way in (FAKED, UNBOUNDED))
-    assert float(bounded["refreshed"]) <= 2.1 * float(bounded["importance"])
-    assert float(unbounded["refreshed"]) > 1.2 * float(bounded["refreshed"])
+def attack(name: str, setting: str = BY_DEFAULT, strategy: str = "harmonic") -> Row:
+    (row,) = manipulation_attacks(1_000, 1, 100, name, setting, strategy)
+    return row
+
+
+@pytest.mark.parametrize("strategy", ["thesis", "harmonic"])
+def test_changes_at_every_fetch_bring_a_domain_at_most_twice_its_share_of_importance(strategy: str) -> None:
+    honest, faked = (attack(name, strategy=strategy) for name in (ONE_HONEST, FAKED))
+    assert 1.1 * float(honest["refreshed"]) < float(faked["refreshed"]) <= 2.2 * float(faked["importance"])
+
+
+def test_the_good_start_bounds_a_domain_when_no_honest_page_waits() -> None:
+    by_default, limited = (attack(ONE_HONEST, setting) for setting in (BY_DEFAULT, GOOD_START))
+    assert float(limited["alone"]) <= 10.0 < float(by_default["alone"])
+    assert float(limited["refreshed"]) < float(by_default["refreshed"])
+
+
+def test_an_attack_costs_the_pages_domains_and_answers_that_it_needs() -> None:
+    invented, redirects = attack("invented domains"), attack(REDIRECTS)
+    assert (invented["pages"], invented["domains"]) == (1, 1) and float(invented["fetches"]) < 1.0
+    assert (redirects["pages"], redirects["domains"]) == (101, 1) and float(redirects["fetches"]) > 1.0
 
 
 @pytest.mark.slow
@@ -153,15 +197,19 @@ def _rows() -> Rows:
     gained = [row for scheme in SCHEMES for row in gains(scheme)]
     orders = [
         {"scheme": scheme, "size": 1_000, "setting": setting, "moment": moment, "own": 1.0, "own_orders": 100}
-        for scheme in SCHEMES
+        for scheme in ORDERED
         for setting in SETTINGS
         for moment in ("early", "late")
     ]
-    refreshing = [
-        {"scheme": "faked changes", "size": 100, "strategy": "thesis", "way": way, "importance": 1.0, "refreshed": 2.0}
-        for way in WAYS
+    shares = {"importance": 20.0, "discovered": 5.0, "alone": 5.0, "refreshed": 10.0}
+    attacks = [
+        {"attack": name, "size": 1_000, "setting": setting, "strategy": strategy, **shares}
+        for name in ATTACKS | HONEST
+        for setting in (BY_DEFAULT, GOOD_START)
+        for strategy in BY_RATES
     ]
-    return [*gained, *orders, *refreshing]
+    weak = [{**row, "importance": 0.1, "refreshed": 0.1} if row["attack"] == REDIRECTS else row for row in attacks]
+    return [*gained, *orders, *weak]
 
 
 @pytest.mark.slow
@@ -172,7 +220,19 @@ def test_claims_fail_when_what_they_state_is_not_so() -> None:
     for how, scheme, name in ((CERTIFIED, FARM, "target"), (EXACT, FARM, "trust"), ("all", TRAP, "target")):
         changed = [{**row, name: 50.0} if row.get("how") == how and row["scheme"] == scheme else row for row in rows]
         assert sum(claim.holds for claim in of_manipulation(changed)) < sum(held.values()), (how, scheme, name)
-    more = [{**row, "refreshed": 3.0} if row.get("way") == FAKED else row for row in rows]
-    assert sum(claim.holds for claim in of_manipulation(more)) < sum(held.values())
+    for names, setting, changed_share in (
+        (["farm on one domain"], BY_DEFAULT, {"refreshed": 21.0}),
+        (["foreign canonicals"], BY_DEFAULT, {"importance": 4.0}),
+        (["calendar"], BY_DEFAULT, {"discovered": 11.0}),
+        (["calendar"], GOOD_START, {"alone": 11.0}),
+        (["invented domains"], BY_DEFAULT, {"discovered": 6.0}),
+        (["invented domains"], BY_DEFAULT, {"refreshed": 21.0}),
+        ([REDIRECTS], BY_DEFAULT, {"importance": 20.0}),
+    ):
+        more = [
+            {**row, **changed_share} if row.get("attack") in names and row["setting"] == setting else row
+            for row in rows
+        ]
+        assert sum(claim.holds for claim in of_manipulation(more)) == sum(held.values()) - 1, changed_share
     greedy = [{**row, "own": 50.0} if row.get("setting") == DEFAULT else row for row in rows]
     assert sum(claim.holds for claim in of_manipulation(greedy)) < sum(held.values())

@@ -18,7 +18,7 @@ from opicflow.pipelines.lab.web.crawl import announcements, links_of, visits
 from opicflow.pipelines.ledger import Certified, CrawlEntry, Ledger, LedgerConfig, RefreshConfig, TickEntry
 from opicflow.pipelines.ledger.entries import Kind
 from opicflow.pipelines.ranks.graph.csr import Graph
-from opicflow.schemas.arrays import Bytes, Floats, Ints
+from opicflow.schemas.arrays import Array, Bools, Bytes, Floats, Ints
 from opicflow.schemas.pages import PageIds
 
 RECOMPUTED, LEARNT, BY_COMMAND = "recomputed, by the ledger", "learnt", "learnt, by the command"
@@ -75,20 +75,28 @@ class LedgerOrders:
 
     def order(self, day: int, most: int | None = None) -> Ints:
         """Return the unread pages that are ordered at the beginning of a day, the first ones first: all that are."""
+        numbers, is_unread = self.cycle(day)
+        return numbers[is_unread]
+
+    def cycle(self, day: int) -> tuple[Ints, Bools]:
+        """Return all pages that are ordered at the beginning of a day, and which of them were chosen as unread."""
         self._ledger.apply(TickEntry(day * _DAY))
         plan = self._ledger.plan(0, 9.0)
-        ordered = plan.survey.pages[plan.orders.rows[plan.orders.why == _DISCOVERY]]
-        numbers: Ints = self._numbers[np.searchsorted(self._ids[self._numbers], ordered)]
-        return numbers
+        ordered = plan.survey.pages[plan.orders.rows]
+        return self._numbers[np.searchsorted(self._ids[self._numbers], ordered)], plan.orders.why == _DISCOVERY
 
-    def announce(self, pages: Ints) -> None:
-        """Announce these pages."""
-        self._apply(announcements(self._ids[pages], start=self._end), pages)
+    def announce(self, pages: Ints, modified_ms: int = 0) -> None:
+        """Announce these pages, as a sitemap does that says when they were modified, if it does."""
+        modified = np.full(len(pages), modified_ms, np.int64)
+        self._apply(announcements(self._ids[pages], start=self._end), pages, modified_ms=modified)
 
-    def read(self, day: int, pages: Ints, outcomes: Bytes | None = None) -> None:
-        """Apply the visits of a day (all fetched, if no outcomes are given), and the URLs that their links name."""
+    def read(self, day: int, pages: Ints, outcomes: Bytes | None = None, **columns: Array) -> None:
+        """Apply the visits of a day (all fetched, if no outcomes are given), and the URLs that their links name.
+
+        `columns` are columns of the visits, such as digests.
+        """
         times = day * _DAY * 1000 + np.arange(len(pages))
-        self._apply(visits(self.graph, self._ids, pages, self._end, outcomes, times), pages)
+        self._apply(visits(self.graph, self._ids, pages, self._end, outcomes, times), pages, **columns)
         found = np.unique(links_of(self.graph, pages)).astype(np.int64)
         self._apply(announcements(self._ids[found], Kind.SIGHTING, self._end), found)
 
@@ -102,12 +110,13 @@ class LedgerOrders:
         learnt = self._ledger.discovery
         return learnt.share, learnt.siblings_weight
 
-    def _apply(self, entry: CrawlEntry, pages: Ints) -> None:
-        """Apply an entry with the URLs of its pages."""
+    def _apply(self, entry: CrawlEntry, pages: Ints, **columns: Array) -> None:
+        """Apply an entry with the URLs of its pages, and these columns."""
         texts = [self._urls[number] for number in pages.tolist()]
         starts = np.concatenate(([0], np.cumsum([len(text) for text in texts]))).astype(np.int64)
         joined = np.frombuffer(b"".join(texts), np.uint8)
-        self._ledger.apply(replace(entry, items=replace(entry.items, url_starts=starts, url_bytes=joined)))
+        items = replace(entry.items, url_starts=starts, url_bytes=joined, **columns)
+        self._ledger.apply(replace(entry, items=items))
         self._end = entry.end.offset
 
 

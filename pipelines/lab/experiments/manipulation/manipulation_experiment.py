@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opicflow.pipelines.lab.experiments.experiment import Claim, Experiment, ResultTable
-from opicflow.pipelines.lab.experiments.manipulation.faked_changes import (
+from opicflow.pipelines.lab.experiments.manipulation.attacks import (
+    ALIKE,
+    ATTACKS,
+    BY_DEFAULT,
     FAKED,
+    GOOD_START,
     HONEST,
-    WAYS,
-    manipulation_refreshing,
+    OF_MANY_DOMAINS,
+    OF_ONE_DOMAIN,
+    ONE_HONEST,
+    REDIRECTS,
+    manipulation_attacks,
 )
 from opicflow.pipelines.lab.experiments.manipulation.gains import (
     CERTIFIED,
@@ -25,21 +32,19 @@ from opicflow.pipelines.lab.experiments.manipulation.gains import (
     manipulation_gains,
 )
 from opicflow.pipelines.lab.experiments.manipulation.ordered_pages import (
-    BOTH,
     DEFAULT,
     DISCOVERY_OF_DOMAINS,
     FETCHES_OF_DOMAINS,
+    FETCHES_OF_HOSTS,
     MOMENTS,
-    MOST_FETCHES,
-    MOST_UNREAD,
     OF_DOMAINS,
+    OF_HOSTS,
+    ORDERED,
     SETTINGS,
     manipulation_orders,
 )
 from opicflow.pipelines.lab.experiments.manipulation.schemes import (
     ANNOUNCEMENTS,
-    CHAINS,
-    CYCLE,
     FARM,
     READ,
     SCHEMES,
@@ -54,11 +59,14 @@ from opicflow.pipelines.ledger import RefreshConfig
 from opicflow.pipelines.refresh.strategies import BY_RATES
 
 NEAR_EXACT, SLOW, UNCHANGED, LARGE, MASS = 0.01, 0.5, 1.1, 100, 0.95
-EARLY, BOUNDED, EVADED, FAKED_OVER = 3.0, 0.5, 0.9, 0.1
+EARLY, BOUNDED, EVADED = 3.0, 0.5, 0.9
+TIMES_REFRESHED, OVER, MOST_DISCOVERED = RefreshConfig().domain_refreshing, 0.1, 10.0
 """The relative distance of certified importance from exact ranks at most; how much of certified gains other histories
 have after a round at most; the factor of a target that gained nothing at most; from how many pages on a farm is large;
 the spam mass of its target at least; per cent of early orders at most; the share of a trap's orders that limits of
-hosts leave at most, and of the orders of subdomains at least; what orders, which are whole, may be above a plan."""
+hosts leave at most, and of the orders of subdomains at least; how many times its importance, or the refreshing of
+honest sites, an attack has of refreshing at most; what orders, which are whole, may be above a plan; and per cent of
+discovery at most."""
 _PAGE = "docs/results/manipulation.md"
 
 
@@ -68,7 +76,7 @@ def of_manipulation(rows: Rows) -> list[Claim]:
         *_claims_of_importance(rows),
         *_claims_of_trust(rows),
         *_claims_of_orders(rows),
-        *_claims_of_refreshing(rows),
+        *_claims_of_attacks(rows),
     ]
 
 
@@ -118,7 +126,6 @@ def _claims_of_importance(rows: Rows) -> list[Claim]:
         if int(size) >= LARGE
     ]
     announced = max(by_size) / min(by_size)
-    by_vote = {how: _redirects_against_farm(rows, how) for how in (EXACT, CERTIFIED, "interpolation")}
     return [
         Claim(
             "Under certified a manipulator has what the exact ranks of the graph seen give it.",
@@ -164,29 +171,7 @@ def _claims_of_importance(rows: Rows) -> list[Claim]:
             f"{short(announced)} times at most",
             announced <= UNCHANGED,
         ),
-        Claim(
-            f"Redirects bring no vote: chains of them bring their owner at most {UNCHANGED:g} times what a farm of as "
-            "many pages as answer does.",
-            _PAGE,
-            "; ".join(f"{how} {short(factor)} times at most" for how, factor in by_vote.items()),
-            max(by_vote.values()) <= UNCHANGED,
-        ),
     ]
-
-
-def _redirects_against_farm(rows: Rows, how: str) -> float:
-    """Return what a page that answers after redirects brings its owner, against a page of a farm, at most.
-
-    Against the honest web a manipulator has so much, for the target and each page that answers.
-    """
-    found = []
-    for size in distinct(rows, "size"):
-        if int(size) >= LARGE:
-            shares = [_own(rows, scheme, int(size), how, max(MARKS)) / 100.0 for scheme in (CHAINS, FARM)]
-            votes = 1 + answering_pages(int(size)), 1 + int(size)
-            chains, farm = (share / (1.0 - share) / of for share, of in zip(shares, votes, strict=True))
-            found.append(chains / farm)
-    return max(found)
 
 
 def _same(rows: Rows, row: Row, how: str) -> Row:
@@ -226,7 +211,7 @@ def _claims_of_orders(rows: Rows) -> list[Claim]:
         return mean(rows, "own_orders", moment="late", scheme=scheme, setting=setting, size=1_000)
 
     early = max(float(row["own"]) for row in where(rows, moment="early", setting=DEFAULT))
-    limits = (f"max-unread-per-host={MOST_UNREAD}", f"host-fetches={MOST_FETCHES}", BOTH)
+    limits = (OF_HOSTS, FETCHES_OF_HOSTS)
     of_trap, of_subdomains = (
         {limit: late(scheme, limit) / late(scheme, DEFAULT) for limit in limits} for scheme in (TRAP, SUBDOMAINS)
     )
@@ -239,8 +224,7 @@ def _claims_of_orders(rows: Rows) -> list[Claim]:
         Claim(
             f"While most of the web is unread, no scheme gets more than {EARLY:g} % of the orders by default.",
             _PAGE,
-            f"{short(early)} % at most, of {len(SCHEMES)} schemes of up to "
-            f"{max(int(size) for size in distinct(rows, 'size')):,} pages",
+            f"{short(early)} % at most, of {len(ORDERED)} schemes of up to {max(SIZES):,} pages",
             early <= EARLY,
         ),
         Claim(
@@ -264,26 +248,106 @@ def _claims_of_orders(rows: Rows) -> list[Claim]:
     ]
 
 
-def _claims_of_refreshing(rows: Rows) -> list[Claim]:
-    times = RefreshConfig().domain_refreshing
-    gains = [float(row["refreshed"]) / float(row["importance"]) for row in where(rows, way=FAKED)]
+def _claims_of_attacks(rows: Rows) -> list[Claim]:
+    def got(name: str, attack: str, setting: str = BY_DEFAULT, strategy: str = STRATEGY) -> float:
+        return mean(rows, name, attack=attack, setting=setting, strategy=strategy)
+
+    of_importance = {
+        f"{attack}, {strategy}": got("refreshed", attack, BY_DEFAULT, strategy)
+        / got("importance", attack, BY_DEFAULT, strategy)
+        for strategy in BY_RATES
+        for attack in (OF_ONE_DOMAIN if strategy == STRATEGY else (FAKED,))
+    }
+    honest = got("refreshed", ONE_HONEST)
+    of_one = {attack: got("refreshed", attack) / honest for attack in OF_ONE_DOMAIN}
+    waiting, alone = (
+        {attack: got(name, attack, setting) for attack in OF_ONE_DOMAIN}
+        for name, setting in (("discovered", BY_DEFAULT), ("alone", GOOD_START))
+    )
+    of_many = {attack: ALIKE[chosen.scheme] for attack, chosen in OF_MANY_DOMAINS.items()}
+    refreshed = {attack: got("refreshed", attack) / got("refreshed", sites) for attack, sites in of_many.items()}
+    others = {
+        attack: max(got(name, attack) / got(name, sites) for name in ("importance", "discovered"))
+        for attack, sites in of_many.items()
+    }
+    by_vote = _redirects_against_site(rows)
     return [
         Claim(
-            f"A domain whose pages change at every fetch gets at most {times:g} times its share of importance of "
-            f"refreshing, {FAKED_OVER:.0%} more or less, under every strategy that uses change rates.",
+            f"A domain gets at most {TIMES_REFRESHED:g} times its share of importance of refreshing, {OVER:.0%} more "
+            "or less, whatever it does; with faked changes under every strategy that uses change rates.",
             _PAGE,
-            f"{short(max(gains))} times at most",
-            max(gains) <= times * (1 + FAKED_OVER),
-        )
+            _most(of_importance, "{:.2f} times"),
+            max(of_importance.values()) <= TIMES_REFRESHED * (1 + OVER),
+        ),
+        Claim(
+            f"No attack of one domain gets by default more than {TIMES_REFRESHED:g} times the refreshing of an honest "
+            "site with as many pages.",
+            _PAGE,
+            _most(of_one, "{:.2f} times"),
+            max(of_one.values()) <= TIMES_REFRESHED,
+        ),
+        Claim(
+            f"While honest pages wait, none gets by default more than {MOST_DISCOVERED:g} % of orders of discovery.",
+            _PAGE,
+            _most(waiting, "{:.1f} %"),
+            max(waiting.values()) <= MOST_DISCOVERED,
+        ),
+        Claim(
+            f"With the good start none gets more than {MOST_DISCOVERED:g} % of the bandwidth of discovery when no "
+            "honest page waits.",
+            _PAGE,
+            _most(alone, "{:.1f} %"),
+            max(alone.values()) <= MOST_DISCOVERED,
+        ),
+        Claim(
+            "An attack on many domains has by default no more importance and discovery than as many honest sites with "
+            f"its links, {UNCHANGED - 1:.0%} more or less.",
+            _PAGE,
+            _most(others, "{:.2f} times"),
+            max(others.values()) <= UNCHANGED,
+        ),
+        Claim(
+            f"It gets at most {TIMES_REFRESHED:g} times their refreshing.",
+            _PAGE,
+            _most(refreshed, "{:.2f} times"),
+            max(refreshed.values()) <= TIMES_REFRESHED,
+        ),
+        Claim(
+            f"Redirects bring no vote: chains of them bring their owner at most {UNCHANGED:g} times the importance "
+            "that as many pages of a site bring as answer.",
+            _PAGE,
+            f"{short(by_vote)} times",
+            by_vote <= UNCHANGED,
+        ),
     ]
 
 
+def _most(of: dict[str, float], text: str) -> str:
+    attack = max(of, key=of.__getitem__)
+    return f"{text.format(of[attack])} at most, {attack}"
+
+
+def _redirects_against_site(rows: Rows) -> float:
+    """Return what a page that answers after redirects brings its owner, against a page of a site.
+
+    Against the honest web a manipulator has so much, for the target and each page that answers.
+    """
+    (size,) = distinct(where(rows, attack=REDIRECTS), "size")
+    shares = [
+        mean(rows, "importance", attack=attack, setting=BY_DEFAULT, strategy=STRATEGY) / 100.0
+        for attack in (REDIRECTS, ONE_HONEST)
+    ]
+    votes = 1 + answering_pages(int(size)), 1 + int(size)
+    chains, site = (share / (1.0 - share) / of for share, of in zip(shares, votes, strict=True))
+    return chains / site
+
+
 PAGES, RUNS = 10_000, 3
-SIZES, LIMITED = (10, 100, 1_000, 5_000), 1_000
-"""The pages that a manipulator makes; and those with which the limits of orders are compared."""
-FAKED_SIZES = (100,)
-PART_FOR_FAKED = 5
-"""Webs with faked changes have a fifth of the pages: they are crawled for 160 days."""
+SIZES, LIMITED = (100, 1_000, 5_000), 1_000
+"""The pages that a manipulator makes; and those of attacks, and with which the limits of orders are compared."""
+PART_FOR_ATTACKS = 2
+"""Webs with attacks have half of the pages: they are crawled for sixty days."""
+STRATEGY = RefreshConfig().strategy
 _HISTORIES = (EXACT, CERTIFIED, "interpolation", "variable", "all")
 _SHOWN = [scheme for scheme in SCHEMES if scheme != SUBDOMAINS]
 """Subdomains gain the importance that a farm does."""
@@ -292,40 +356,43 @@ _LAST = max(MARKS)
 
 def _tasks(pages: int, seeds: Sequence[int]) -> list[MeasureTask]:
     gains = grid(manipulation_gains, pages=pages, seed=seeds, scheme=SCHEMES, size=SIZES)
-    refreshing = grid(
-        manipulation_refreshing,
-        pages=pages // PART_FOR_FAKED,
-        seed=seeds,
-        size=FAKED_SIZES,
-        strategy=BY_RATES,
-        way=WAYS,
-    )
-    return (
-        gains
-        + refreshing
-        + [
-            MeasureTask.of(
-                manipulation_orders, pages=pages, seed=seed, scheme=scheme, size=size, setting=setting, moment=moment
-            )
-            for seed in seeds
-            for moment in MOMENTS
-            for scheme in SCHEMES
-            for setting in SETTINGS
-            for size in (SIZES if setting == DEFAULT else (LIMITED,))
-        ]
-    )
+    orders = [
+        MeasureTask.of(
+            manipulation_orders, pages=pages, seed=seed, scheme=scheme, size=size, setting=setting, moment=moment
+        )
+        for seed in seeds
+        for scheme in ORDERED
+        for moment in MOMENTS
+        for setting in (SETTINGS if moment == "late" else (DEFAULT,))
+        for size in (SIZES if setting == DEFAULT else (LIMITED,))
+    ]
+    attacks = [
+        MeasureTask.of(
+            manipulation_attacks,
+            pages=pages // PART_FOR_ATTACKS,
+            seed=seed,
+            size=LIMITED,
+            attack=attack,
+            setting=setting,
+            strategy=strategy,
+        )
+        for seed in seeds
+        for strategy in BY_RATES
+        for setting in ((BY_DEFAULT, GOOD_START) if strategy == STRATEGY else (BY_DEFAULT,))
+        for attack in (HONEST | ATTACKS if strategy == STRATEGY else (ONE_HONEST, FAKED))
+    ]
+    return attacks + gains + orders
 
 
 def _tables(rows: Rows) -> list[ResultTable]:
     return [
-        _of_target(rows),
-        _of_all(rows),
+        _of_attacks(rows),
+        _of_gains(rows),
         _of_speed(rows),
         _of_options(rows),
         _of_trust(rows),
         _of_orders_by_size(rows),
-        *(_of_orders(rows, moment) for moment in MOMENTS),
-        _of_refreshing(rows),
+        _of_orders(rows),
     ]
 
 
@@ -342,54 +409,62 @@ def _range(rows: Rows, name: str) -> str:
     return f"{min(values):.2f} to {max(values):.2f}"
 
 
-def _of_target(rows: Rows) -> ResultTable:
+def _of_attacks(rows: Rows) -> ResultTable:
+    lines = []
+    for attack in (*HONEST, *ATTACKS):
+        settings = [
+            where(rows, attack=attack, setting=setting, strategy=STRATEGY) for setting in (BY_DEFAULT, GOOD_START)
+        ]
+        costs = [f"{mean(settings[0], name):,.0f}" for name in ("pages", "domains")]
+        shares = [
+            " / ".join(_percent(mean(chosen, name)) for chosen in settings)
+            for name in ("fetches", "importance", "discovered", "alone", "refreshed", "fresh")
+        ]
+        lines.append((attack, *costs, *shares))
+    heads = (
+        "attack",
+        "pages",
+        "domains",
+        "fetches a day",
+        "importance",
+        "discovery",
+        "alone",
+        "refreshing",
+        "honest web fresh",
+    )
+    title = (
+        "Attacks and what they bring: their cost, their shares in per cent, and the part of the honest web that is up "
+        "to date; by default / with the good start"
+    )
+    return ResultTable(title, heads, lines)
+
+
+def _of_gains(rows: Rows) -> ResultTable:
     lines = [
-        (scheme, f"{size:,}", *(_share_and_factor(rows, scheme, size, how, _LAST) for how in _HISTORIES))
+        (scheme, f"{size:,}", *(_target_and_all(rows, scheme, size, how, _LAST) for how in _HISTORIES))
         for scheme in _SHOWN
         for size in SIZES
     ]
-    title = f"The target after {_LAST} rounds: its share of all importance in per cent (times the share before)"
+    title = f"Importance after {_LAST} rounds: the target / all pages of the manipulator, per cent"
     return ResultTable(title, ("scheme", "k", *_HISTORIES), lines)
-
-
-def _share_and_factor(rows: Rows, scheme: str, size: int, how: str, number: int) -> str:
-    chosen = where(rows, scheme=scheme, size=size, how=how, round=number)
-    share, before = mean(chosen, "target"), mean(chosen, "target_before")
-    return f"{_percent(share)} ({_times(share / before)})"
-
-
-def _of_all(rows: Rows) -> ResultTable:
-    lines = [
-        (scheme, f"{size:,}", *(_percent(_own(rows, scheme, size, how, _LAST)) for how in _HISTORIES))
-        for scheme in _SHOWN
-        for size in SIZES
-    ]
-    title = f"All pages of the manipulator after {_LAST} rounds: their share of all importance in per cent"
-    return ResultTable(title, ("scheme", "k", *_HISTORIES), lines)
-
-
-def _own(rows: Rows, scheme: str, size: int, how: str, number: int) -> float:
-    return mean(rows, "own", scheme=scheme, size=size, how=how, round=number)
 
 
 def _of_speed(rows: Rows) -> ResultTable:
     lines = [
-        (scheme, number, *(_target_and_all(rows, scheme, how, number) for how in _HISTORIES[1:]))
-        for scheme in (FARM, CYCLE, CHAINS)
-        for number in MARKS
+        (number, *(_target_and_all(rows, FARM, LIMITED, how, number) for how in _HISTORIES[1:])) for number in MARKS
     ]
-    title = f"How soon, with {LIMITED:,} pages that are read: the target / all pages of the manipulator, per cent"
-    return ResultTable(title, ("scheme", "rounds", *_HISTORIES[1:]), lines)
+    title = f"How soon, with a farm of {LIMITED:,} pages: the target / all pages of the manipulator, per cent"
+    return ResultTable(title, ("rounds", *_HISTORIES[1:]), lines)
 
 
-def _target_and_all(rows: Rows, scheme: str, how: str, number: int) -> str:
-    target = mean(rows, "target", scheme=scheme, size=LIMITED, how=how, round=number)
-    return f"{_percent(target)} / {_percent(_own(rows, scheme, LIMITED, how, number))}"
+def _target_and_all(rows: Rows, scheme: str, size: int, how: str, number: int) -> str:
+    chosen = where(rows, scheme=scheme, size=size, how=how, round=number)
+    return f"{_percent(mean(chosen, 'target'))} / {_percent(mean(chosen, 'own'))}"
 
 
 def _of_options(rows: Rows) -> ResultTable:
     how = (CERTIFIED, NO_UNREAD, NO_INTERNAL, LIMITED_SHARE, LIMITED_UNREAD, LIMITED_ANNOUNCED)
-    lines = [(scheme, *(_target_and_all(rows, scheme, one, _LAST) for one in how)) for scheme in SCHEMES]
+    lines = [(scheme, *(_target_and_all(rows, scheme, LIMITED, one, _LAST) for one in how)) for scheme in SCHEMES]
     title = (
         f"Options that change importance, {LIMITED:,} pages, certified: the target / all pages of the manipulator, "
         "per cent"
@@ -424,7 +499,7 @@ def _of_trust(rows: Rows) -> ResultTable:
 def _of_orders_by_size(rows: Rows) -> ResultTable:
     lines = [
         (scheme, moment, *(_ordered(rows, scheme, size, DEFAULT, moment) for size in SIZES))
-        for scheme in SCHEMES
+        for scheme in ORDERED
         for moment in MOMENTS
     ]
     heads = ("scheme", "begins", *(f"k = {size:,}" for size in SIZES))
@@ -436,31 +511,14 @@ def _ordered(rows: Rows, scheme: str, size: int, setting: str, moment: str) -> s
     return _percent(mean(rows, "own", scheme=scheme, size=size, setting=setting, moment=moment))
 
 
-def _of_orders(rows: Rows, moment: str) -> ResultTable:
+def _of_orders(rows: Rows) -> ResultTable:
     lines = []
     for setting in SETTINGS:
-        shares = [_ordered(rows, scheme, LIMITED, setting, moment) for scheme in SCHEMES]
-        honest = mean(rows, "honest", size=LIMITED, setting=setting, moment=moment)
+        shares = [_ordered(rows, scheme, LIMITED, setting, "late") for scheme in ORDERED]
+        honest = mean(rows, "honest", size=LIMITED, setting=setting, moment="late")
         lines.append((setting, *shares, f"{honest:,.0f}"))
-    title = (
-        f"The same with {LIMITED:,} pages, where {MOMENTS[moment]:.0%} of the honest pages were read before; and "
-        "the honest pages ordered"
-    )
-    return ResultTable(title, ("setting", *SCHEMES, "honest orders"), lines)
-
-
-def _of_refreshing(rows: Rows) -> ResultTable:
-    lines = []
-    for strategy in BY_RATES:
-        for size in FAKED_SIZES:
-            chosen = where(rows, strategy=strategy, size=size)
-            shares = [_percent(mean(chosen, "refreshed", way=way)) for way in WAYS]
-            lines.append((strategy, f"{size:,}", _percent(mean(chosen, "importance", way=HONEST)), *shares))
-    title = (
-        "Faked changes: a domain of k announced pages on a web of a fifth of the pages, its share of importance, and "
-        "of refreshing, in per cent"
-    )
-    return ResultTable(title, ("strategy", "k", "importance", *WAYS), lines)
+    title = f"The same, late, with {LIMITED:,} pages and limits; and the honest pages ordered"
+    return ResultTable(title, ("setting", *ORDERED, "honest orders"), lines)
 
 
 MANIPULATION = Experiment(

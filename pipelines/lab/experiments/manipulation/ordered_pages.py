@@ -7,34 +7,30 @@ from dataclasses import replace
 import numpy as np
 
 from opicflow.pipelines.lab.experiments.discovery.followed_orders import LedgerOrders, discovering
-from opicflow.pipelines.lab.experiments.manipulation.schemes import ManipulatedWeb, manipulated_web
+from opicflow.pipelines.lab.experiments.manipulation.schemes import CYCLE, SCHEMES, ManipulatedWeb, manipulated_web
 from opicflow.pipelines.lab.experiments.tables import Row
-from opicflow.pipelines.ledger import DomainLimits, Interpolation, LedgerConfig, Outcome
+from opicflow.pipelines.ledger import DomainLimits, LedgerConfig, Outcome
 from opicflow.schemas.arrays import Bools, Bytes, Ints
 
 DEFAULT = "learnt (the default)"
 MOST_UNREAD, MOST_FETCHES = 100, 5
-BOTH = "both limits of hosts"
+OF_HOSTS, FETCHES_OF_HOSTS = f"max-unread-per-host={MOST_UNREAD}", f"host-fetches={MOST_FETCHES}"
 OF_DOMAINS = f"--max-unread-per-domain {MOST_UNREAD}"
 FETCHES_OF_DOMAINS = f"domain-fetches={MOST_FETCHES}"
 MOST_DISCOVERED = 0.1
 DISCOVERY_OF_DOMAINS = f"domain-discovery={MOST_DISCOVERED:g}"
 SETTINGS = (
     DEFAULT,
-    "discovery-by=importance",
-    "discovery-by=cash",
-    "discovery-by=found",
-    "--history interpolation",
-    f"max-unread-per-host={MOST_UNREAD}",
-    f"host-fetches={MOST_FETCHES}",
+    OF_HOSTS,
+    FETCHES_OF_HOSTS,
     "--max-pages",
-    "unread-weight=0",
-    BOTH,
     OF_DOMAINS,
     FETCHES_OF_DOMAINS,
     DISCOVERY_OF_DOMAINS,
 )
 """The options of a crawl that are compared; all others are as by default. `--max-pages` is 1.05 times the web."""
+ORDERED = (*SCHEMES, CYCLE)
+"""The schemes whose orders are measured."""
 MOMENTS = {"early": 0.2, "late": 0.9}
 """The share of the honest pages that is read before a manipulation begins."""
 SEEDS_OF_CRAWL, DAYS = 10, 20
@@ -92,12 +88,7 @@ def manipulation_orders(pages: int, seed: int, scheme: str, size: int, setting: 
 
 def config_of(setting: str, pages: int, a_day: int) -> LedgerConfig:
     """Return the configuration of a ledger with one of `SETTINGS`."""
-    by = setting.removeprefix("discovery-by=") if setting.startswith("discovery-by") else "learnt"
-    config = discovering(a_day, by)
-    if setting == "--history interpolation":
-        return replace(config, history=Interpolation())
-    if setting == "unread-weight=0":
-        return replace(config, class_weights=(0, 16))
+    config = discovering(a_day, "learnt")
     if setting == "--max-pages":
         return replace(config, max_pages=pages * 21 // 20)
     if setting == OF_DOMAINS:
@@ -106,10 +97,10 @@ def config_of(setting: str, pages: int, a_day: int) -> LedgerConfig:
         return replace(config, refresh=replace(config.refresh, domain_fetches_per_day=float(MOST_FETCHES)))
     if setting == DISCOVERY_OF_DOMAINS:
         return replace(config, refresh=replace(config.refresh, domain_discovery_share=MOST_DISCOVERED))
-    if setting.startswith(("max-unread-per-host", BOTH)):
-        config = replace(config, max_unread_per_host=MOST_UNREAD)
-    if setting.startswith(("host-fetches", BOTH)):
-        config = replace(config, refresh=replace(config.refresh, host_fetches_per_day=float(MOST_FETCHES)))
+    if setting == OF_HOSTS:
+        return replace(config, max_unread_per_host=MOST_UNREAD)
+    if setting == FETCHES_OF_HOSTS:
+        return replace(config, refresh=replace(config.refresh, host_fetches_per_day=float(MOST_FETCHES)))
     return config
 
 

@@ -15,12 +15,15 @@ from opicflow.schemas.crawl_events import MOST_REDIRECTS
 
 FARM, SUBDOMAINS, TRAP, ANNOUNCEMENTS, CYCLE = "link farm", "subdomains", "trap", "announcements", "redirect cycle"
 CHAINS = "redirect chains"
-SCHEMES = (FARM, SUBDOMAINS, TRAP, ANNOUNCEMENTS, CYCLE, CHAINS)
-READ = (FARM, SUBDOMAINS, CYCLE, CHAINS)
+SITE, HUNDRED, THOUSAND = "site", "farm on a hundred domains", "farm on a thousand domains"
+CANONICALS, CALENDAR, INVENTED = "foreign canonicals", "calendar", "invented domains"
+SCHEMES = (FARM, SUBDOMAINS, TRAP, ANNOUNCEMENTS)
+"""The schemes whose gains are measured; the others are parts of attacks."""
+READ = (FARM, SUBDOMAINS)
 """The schemes that gain importance by pages that are read; the pages of the others are known, and unread."""
-_PAGES_PER_DOMAIN = 100
+_PAGES_PER_DOMAIN = {FARM: 100, HUNDRED: 10, THOUSAND: 1, INVENTED: 1}
 CHILDREN = 8
-"""The new URLs that each page of a trap names when it is read."""
+"""The new URLs that each page of a trap names when it is read; and the days that a day of a calendar names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +88,11 @@ def manipulated_web(pages: int, seed: int, scheme: str, size: int, inviter: int 
     - redirect cycle: the target redirects to the first page, each page to the next one, and the last to the target.
     - redirect chains: pages of the target's host. The target links to the first page of each chain, of which twenty
       redirect to the next one; the last one answers, and links to the target.
+    - site: as a link farm, all pages on the target's host.
+    - farms on a hundred and on a thousand domains: as a link farm, ten pages on each domain, and one.
+    - foreign canonicals: as a site, but each page names the most important honest page as its canonical page.
+    - calendar: pages of the target's host, each of which links to the next eight, and to the target.
+    - invented domains: the target links to pages on domains that do not exist.
 
     One honest page links to the target: `inviter`, or the page of median importance.
     """
@@ -105,6 +113,14 @@ def manipulated_web(pages: int, seed: int, scheme: str, size: int, inviter: int 
         firsts = own[:: MOST_REDIRECTS + 1]
         added.append((np.full(len(firsts), target), firsts))
         added.append((own, np.where(answers, target, own + 1)))
+    elif scheme == CALENDAR:
+        days = own[:, None] + 1 + np.arange(CHILDREN)
+        added.append((np.append(own, target), np.append(np.full(size, target), own[0])))
+        added.append((np.repeat(own, CHILDREN)[days.ravel() <= own[-1]], days[days <= own[-1]]))
+    elif scheme in (CANONICALS, INVENTED):
+        added.append((np.full(size, target), own))
+        if scheme == CANONICALS:
+            added.append((own, np.full(size, int(np.argmax(exact_importance(web.graph))))))
     elif scheme != ANNOUNCEMENTS:
         added.append((np.full(size, target), own))
         added.append((own, np.full(size, target)) if scheme != TRAP else (np.repeat(own, CHILDREN), children))
@@ -173,8 +189,8 @@ def _urls(scheme: str, size: int, children: int) -> tuple[list[bytes], Ints]:
     """Return the URLs of the target and the other pages, and the domain of each, from 0."""
     host = b"https://target.example/"
     numbers = range(1, size + children + 1)
-    if scheme == FARM:
-        domains = (np.arange(size) // _PAGES_PER_DOMAIN).astype(np.int64) + 1
+    if scheme in _PAGES_PER_DOMAIN:
+        domains = (np.arange(size) // _PAGES_PER_DOMAIN[scheme]).astype(np.int64) + 1
         pages = [
             b"https://farm%d.example/%d.html" % (domain, number)
             for domain, number in zip(domains.tolist(), numbers, strict=True)
