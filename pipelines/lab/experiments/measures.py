@@ -51,9 +51,9 @@ def errors(importance: Floats, exact: Floats) -> Errors:
     )
 
 
-def exact_importance(web: Graph, votes: Floats | None = None) -> Floats:
-    """Return the PageRank of a web; raise RuntimeError if it does not converge. `votes`: the teleport, if not even."""
-    ranks = pagerank(web, DAMPING, votes, tolerance=1e-10)
+def exact_importance(web: Graph) -> Floats:
+    """Return the PageRank of a web; raise RuntimeError if it does not converge."""
+    ranks = pagerank(web, DAMPING, tolerance=1e-10)
     if not ranks.converged:
         raise RuntimeError(f"PageRank of {web.pages} pages did not converge: there is nothing to measure against")
     return ranks.values

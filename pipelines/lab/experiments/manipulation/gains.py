@@ -26,7 +26,7 @@ from opicflow.pipelines.ledger import (
     TickEntry,
     Variable,
 )
-from opicflow.pipelines.ledger.entries import CrawlEntry, Outcome
+from opicflow.pipelines.ledger.entries import CrawlEntry
 from opicflow.pipelines.ranks.graph.csr import Graph
 from opicflow.pipelines.ranks.graph.oracle import pagerank
 from opicflow.pipelines.ranks.graph.trust import spam_mass
@@ -92,15 +92,14 @@ class _Rounds:
     def announce(self, numbers: Ints) -> None:
         self._apply(announcements(self.ids[numbers], start=self._end))
 
-    def visit(self, graph: Graph, numbers: Ints, is_redirect: Bools) -> None:
+    def visit(self, graph: Graph, numbers: Ints) -> None:
         """Visit all these pages once."""
         self._day += 1
         order = self._random.permutation(numbers)
         for part, some in enumerate(np.array_split(order, _BATCHES)):
             second = self._day * _DAY + part * _DAY // _BATCHES
-            outcomes = np.where(is_redirect[some], Outcome.REDIRECTED, Outcome.FETCHED).astype(np.uint8)
             times = np.full(len(some), 1000 * second, np.int64)
-            self._apply(visits(graph, self.ids, some, self._end, outcomes, times))
+            self._apply(visits(graph, self.ids, some, self._end, None, times))
             self.ledger.apply(TickEntry(second + _DAY // _BATCHES // 2))
 
     def importance(self) -> Floats:
@@ -118,7 +117,7 @@ def _followed(web: ManipulatedWeb, config: LedgerConfig, seed: int, is_read: boo
     visited = np.arange(web.target + 1)
     rounds.announce(visited)
     for _ in range(WARM_UP):
-        rounds.visit(web.before, visited, np.zeros_like(web.is_redirect))
+        rounds.visit(web.before, visited)
     before = rounds.importance()
     if web.is_announced:
         rounds.announce(web.made)
@@ -126,7 +125,7 @@ def _followed(web: ManipulatedWeb, config: LedgerConfig, seed: int, is_read: boo
         visited = np.concatenate((visited, web.made))
     rows: list[Row] = []
     for number in range(1, max(MARKS) + 1):
-        rounds.visit(web.after, visited, web.is_redirect)
+        rounds.visit(web.after, visited)
         if number in MARKS:
             after = rounds.importance()
             rows.append({**named, "round": number, **_shares(web, before, after)})
@@ -146,9 +145,9 @@ def _off_line(web: ManipulatedWeb, is_read: bool, named: Row) -> Row:
     seen = web.seen(is_read)
     known = ~web.is_own
     known[web.target] = True
-    first = _ranks_of_known(web.before, known, web.votes(False))
+    first = _ranks_of_known(web.before, known)
     known[web.made] = True
-    importance = _ranks_of_known(seen, known, web.votes(is_read))
+    importance = _ranks_of_known(seen, known)
     trusted = [pagerank(graph, DAMPING, web.good.astype(np.float64), 1e-10).values for graph in (web.before, seen)]
     masses = [spam_mass(values, trust)[web.target] for values, trust in zip((first, importance), trusted, strict=True)]
     row: Row = {**named, "round": max(MARKS), **_shares(web, first, importance)}
@@ -157,12 +156,12 @@ def _off_line(web: ManipulatedWeb, is_read: bool, named: Row) -> Row:
     return row | {"mass_before": float(masses[0]), "mass": float(masses[1])}
 
 
-def _ranks_of_known(graph: Graph, known: Bools, votes: Floats) -> Floats:
+def _ranks_of_known(graph: Graph, known: Bools) -> Floats:
     """Return the importance of the known pages, which lead to known pages alone; 0 for the others."""
     sources = graph.sources
     numbers = np.cumsum(known) - 1
     kept = known[sources] & known[graph.targets]
     found = np.zeros(graph.pages)
     among = Graph.from_links(int(known.sum()), numbers[sources[kept]], numbers[graph.targets[kept]])
-    found[known] = exact_importance(among, votes[known])
+    found[known] = exact_importance(among)
     return found

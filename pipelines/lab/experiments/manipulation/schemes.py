@@ -10,7 +10,7 @@ import numpy as np
 from opicflow.pipelines.lab.experiments.measures import exact_importance
 from opicflow.pipelines.lab.web.directories import ARCHIVE, DirectoryWeb, directory_web
 from opicflow.pipelines.ranks.graph.csr import Graph
-from opicflow.schemas.arrays import Bools, Floats, Ints
+from opicflow.schemas.arrays import Bools, Ints
 from opicflow.schemas.crawl_events import MOST_REDIRECTS
 
 FARM, SUBDOMAINS, TRAP, ANNOUNCEMENTS, CYCLE = "link farm", "subdomains", "trap", "announcements", "redirect cycle"
@@ -51,10 +51,6 @@ class ManipulatedWeb:
     """Whether the pages made are announced, not linked."""
     good: Bools
     """The pages of a list of good hosts: a tenth of the honest ones."""
-
-    def votes(self, is_read: bool) -> Floats:
-        """Return the vote of each page: none of those that redirect, if these are read."""
-        return np.where(self.is_redirect & is_read, 0.0, 1.0)
 
     def seen(self, is_read: bool) -> Graph:
         """Return the graph that is seen when everything is read, or everything but the manipulator's other pages."""
@@ -173,14 +169,10 @@ def _redirects(scheme: str, target: int, own: Ints, pages: int) -> Bools:
 
 
 def without_links_in_domains(web: ManipulatedWeb) -> ManipulatedWeb:
-    """Return the web without links within a registrable domain: what the options of links weigh as 0.
-
-    Redirects stay: options of links do not concern them.
-    """
+    """Return the web without links within a registrable domain: what the options of links weigh as 0."""
 
     def thinned(graph: Graph) -> Graph:
-        is_redirect = web.is_redirect[graph.sources] & (graph is web.after)
-        return graph.with_links(is_redirect | (web.domain[graph.sources] != web.domain[graph.targets]))
+        return graph.with_links(web.domain[graph.sources] != web.domain[graph.targets])
 
     return replace(web, before=thinned(web.before), after=thinned(web.after))
 
