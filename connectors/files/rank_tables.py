@@ -31,7 +31,7 @@ _ROWS_AT_ONCE = 1 << 16
 
 def read_parquet(name: str, file: BinaryIO, rank: str) -> RankLayout:
     """The layout of a file of Parquet. Rows that are wrong are refused while batches are read."""
-    damaged = (pa.ArrowException, OSError, ValueError)
+    damaged = (pa.ArrowException, OSError, ValueError, KeyError)  # KeyError: two columns of one name
     try:
         table = pq.ParquetFile(file)
     except damaged as problem:

@@ -11,6 +11,7 @@ vertices are ignored. Files are plain, gzip or zstd.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -138,10 +139,14 @@ def _shown(text: str) -> str:
     return repr(printable(" ".join(text.split()))[:_MOST_SHOWN])
 
 
+@cache
+def _top_level_domains() -> frozenset[str]:
+    return frozenset(rule.decode() for rule in installed_suffixes().rules.splitlines() if b"." not in rule)
+
+
 def _is_reversed(some: RowBlock) -> bool:
     """Return whether more hosts in these rows begin with a top-level domain than end with one."""
-    known = {rule.decode() for rule in installed_suffixes().rules.splitlines() if b"." not in rule}
-    votes = 0
+    known, votes = _top_level_domains(), 0
     for _, (_, *names) in some.rows():
         name = "".join(names[:1])
         if "." in name and "://" not in name:

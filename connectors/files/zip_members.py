@@ -6,10 +6,9 @@ import io
 import os
 import re
 import zipfile
-import zlib
 from functools import lru_cache
 
-from opicflow.schemas.errors import UserError, in_one_line
+from opicflow.schemas.errors import UserError, in_one_line, printable
 
 _NAME = re.compile(r"(.+?\.(?:wacz|zip))/(.+)", re.IGNORECASE | re.DOTALL)
 _MAGIC = b"PK\x03\x04"
@@ -18,7 +17,6 @@ _KINDS = (re.compile(r"archive/[^/]+\.warc(\.gz)?", re.IGNORECASE), re.compile(r
 MOST_MEMBERS = 100_000
 """A ZIP file with more files in it is refused."""
 _MOST_OPEN = 4
-_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError)
 
 
 class ZipRefused(UserError, ValueError):
@@ -38,12 +36,17 @@ def logs_in(path: str) -> list[str]:
     """Return the names of the crawl logs in a WACZ file: its WARC files; its lists of pages if there are none."""
     try:
         members = sorted(_archive(path).namelist())
-    except _BROKEN as problem:
+    except ZipRefused:
+        raise
+    except Exception as problem:  # zipfile and its decompressors have no common error for bytes that make no sense
         raise ZipRefused(f"{path}: not a whole ZIP file ({in_one_line(problem)}): fetch it again") from None
     for kind in _KINDS:
-        found = [f"{path}/{member}" for member in members if kind.fullmatch(member)]
+        found = [member for member in members if kind.fullmatch(member)]
+        for member in found:
+            if not member.isprintable():
+                raise ZipRefused(f"{path}: {printable(member)}: control characters in a name: unpack it, and rename it")
         if found:
-            return found
+            return [f"{path}/{member}" for member in found]
     raise ZipRefused(
         f"{path}: a ZIP file without archive/*.warc.gz, as WACZ files have them: unpack it, and name its logs"
     )
@@ -78,9 +81,11 @@ class ZipMember(io.RawIOBase):
         self._name = f"{path}/{member}"
         try:
             self._file = _archive(path).open(member)
+        except ZipRefused:
+            raise
         except KeyError:
             raise ZipRefused(f"{self._name}: no such file: check the name") from None
-        except _BROKEN as problem:
+        except Exception as problem:
             raise self._refused(problem) from None
 
     def _refused(self, problem: Exception) -> ZipRefused:
@@ -98,7 +103,7 @@ class ZipMember(io.RawIOBase):
         """Read at most so many bytes."""
         try:
             data = self._file.read(-1 if size is None else size)
-        except _BROKEN as problem:
+        except Exception as problem:
             raise self._refused(problem) from None
         return data
 
@@ -106,7 +111,7 @@ class ZipMember(io.RawIOBase):
         """Go to an offset."""
         try:
             return int(self._file.seek(offset, whence))
-        except _BROKEN as problem:
+        except Exception as problem:
             raise self._refused(problem) from None
 
     def tell(self) -> int:

@@ -350,7 +350,8 @@ def _put(statements: dict[_Statement, NumberedPolicy], numbered: NumberedPolicy)
         for key in [key for key in statements if key[0] != _FORGOTTEN and _is_within(key[1:], target)]:
             del statements[key]
         if target[0] != "url":  # the ledger keeps the ids of pages that are forgotten one by one
-            statements[(_FORGOTTEN, *target)] = numbered
+            key = (_FORGOTTEN, *target)
+            statements[key] = max(numbered, statements.get(key, numbered), key=_end_of)
         return
     forgotten = _forgotten_around(statements, target)
     if forgotten:
@@ -363,6 +364,11 @@ def _put(statements: dict[_Statement, NumberedPolicy], numbered: NumberedPolicy)
     if not (is_rule or policy.fetch_now or policy.drop) and target[0] != _CRAWL:
         statements.pop((_STANDING, *target), None)
         statements.pop((_REQUESTED, *target), None)
+
+
+def _end_of(one: NumberedPolicy) -> float:
+    """Return when a policy ends: an earlier removal cannot be withdrawn by one that ends sooner."""
+    return np.inf if one.policy.expires_at_ms is None else one.policy.expires_at_ms
 
 
 def _is_within(target: _Target, outer: _Target) -> bool:

@@ -217,6 +217,14 @@ def as_parquet(rows: Rows, *names: str, **options: Any) -> bytes:
     return out.getvalue()
 
 
+def with_two_columns(name: str) -> bytes:
+    """Return Parquet with two columns of this name."""
+    out = io.BytesIO()
+    columns = {"url": ["http://a.example/"], "importance": [1.0]}
+    pq.write_table(pa.table([*columns.values(), columns[name]], [*columns, name]), out)
+    return out.getvalue()
+
+
 def as_avro(rows: Rows, *names: str) -> bytes:
     types = {"url": "string", "page": "string", "visits": "long", "importance": "double", "score": ["null", "double"]}
     fields = [{"name": name, "type": types[name]} for name in record("", 0.0, *names)]
@@ -469,6 +477,12 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
     "array": ("a.jsonl", b'[{"url":"a"}]\n', "is a column url, page or site"),
     "bytes": ("a.csv", random.Random(1).randbytes(5000), "neither CSV nor JSON lines, Parquet or Avro"),
     "cut gzip": ("a.csv.gz", gzip.compress(as_csv(A_FEW))[:-9], "damaged"),
+    "two ranks": (
+        "a.parquet",
+        with_two_columns("importance"),
+        'damaged (\'Field "importance" exists 2 times in schema',
+    ),
+    "two urls": ("a.parquet", with_two_columns("url"), 'damaged (\'Field "url" exists 2 times in schema'),
     "cut parquet": ("a.parquet", as_parquet(A_FEW)[:-1], "a.parquet: damaged"),
     "cut avro": ("a.avro", as_avro(A_FEW)[:-30], "a.avro, from row 1: damaged"),
     "avro head": ("a.avro", b"Obj\x01", "a.avro, from row 1: damaged"),

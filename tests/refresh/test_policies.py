@@ -207,13 +207,8 @@ class Reference:
 
     def is_forgotten(self, url: bytes) -> bool:
         return any(
-            policy.forget and not self.is_over(at) and not self.is_replaced(at) and self.falls_under(url, policy)
+            policy.forget and not self.is_over(at) and self.falls_under(url, policy)
             for at, (policy, _, _) in enumerate(self.log)
-        )
-
-    def is_replaced(self, at: int) -> bool:
-        return any(
-            later.forget and self.target(later) == self.target(self.log[at][0]) for later, _, _ in self.log[at + 1 :]
         )
 
     def is_about(self, policy: Policy, page: Page) -> bool:
@@ -271,7 +266,7 @@ def forgets(reference: Reference, policy: Policy) -> bool:
         return False
     if policy.host:
         return any(
-            one.forget and one.host == policy.host and not reference.is_over(at) and not reference.is_replaced(at)
+            one.forget and one.host == policy.host and not reference.is_over(at)
             for at, (one, _, _) in enumerate(reference.log)
         )
     return reference.is_forgotten(text.encode())
@@ -445,6 +440,13 @@ def test_policies_for_forgotten_pages_are_removed_and_refused() -> None:
     with pytest.raises(PolicyRefused):
         forgetting.add(Policy(host="example.org"), 0)
     assert matches(forgetting.expire(50).forgotten, *arena_of([PAGE])).tolist() == [False]
+
+
+@pytest.mark.parametrize(("first", "later"), [(None, 50), (90, 50), (50, None), (50, 90)])
+def test_a_removal_lasts_as_long_as_the_longest_one_of_its_host(first: int | None, later: int | None) -> None:
+    policies = after(*(Policy(host="example.org", forget=True, expires_at_ms=at) for at in (first, later)))
+    assert matches(policies.expire(50).forgotten, *arena_of([PAGE])).tolist() == [True]
+    assert matches(policies.expire(90).forgotten, *arena_of([PAGE])).tolist() == [None in (first, later)]
 
 
 def test_two_hosts_with_one_hash_are_distinguished() -> None:

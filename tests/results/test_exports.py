@@ -409,6 +409,13 @@ def test_an_invalid_result_is_refused_with_its_position(data: bytes, reason: str
         list(rows_of_files("importance", [str(path)]))
 
 
+def test_a_table_with_two_columns_of_one_name_is_refused(tmp_path: Path) -> None:
+    table = pq.read_table(write(tmp_path / "any.parquet", "orders", ORDERS))
+    pq.write_table(table.append_column("page", table["page"]), tmp_path / "any.parquet")
+    with pytest.raises(InputRefused, match=r'any\.parquet: damaged .*"page" exists 2 times'):
+        list(rows_of_files("orders", [str(tmp_path / "any.parquet")]))
+
+
 def test_a_file_of_another_result_is_refused(tmp_path: Path) -> None:
     missing = "interval_seconds"
     for ending in ("jsonl", "avro", "parquet"):

@@ -24,7 +24,7 @@ from opicflow.schemas.records import CrawlOrder, Importance, RefreshSchedule
 
 _ROWS_AT_ONCE = 1 << 13
 _FORMATS = ("jsonl", "avro", "parquet")
-_DAMAGED = (pa.ArrowException, OSError, ValueError)
+_DAMAGED = (pa.ArrowException, OSError, ValueError, KeyError)  # KeyError: two columns of one name
 
 
 class ImportanceRow(NamedTuple):

@@ -12,6 +12,7 @@ from opicflow.connectors.files.log_reader import FileRange, format_of, read
 from opicflow.connectors.files.opening import expand, open_bytes
 from opicflow.connectors.files.zip_members import ZipRefused
 from support.archives import gz, page
+from support.hostile_values import one_line
 from support.paths import TOP
 
 PAGES = (TOP / "examples" / "crawlers" / "browsertrix-pages.jsonl").read_bytes()
@@ -102,3 +103,21 @@ def test_a_damaged_file_is_refused_in_one_line(tmp_path: Path) -> None:
     file.write_bytes(spoilt)
     with pytest.raises(ZipRefused, match=r"pages\.jsonl: cannot be read from its ZIP file \(Bad CRC-32"):
         items_of(f"{file}/pages/pages.jsonl")
+
+
+@pytest.mark.parametrize("packing", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_member_whose_packed_bytes_make_no_sense_is_refused_in_one_line(packing: int, tmp_path: Path) -> None:
+    file = wacz(tmp_path, {"pages/pages.jsonl": PAGES}, packing)
+    data, begin = bytearray(file.read_bytes()), 30 + len("pages/pages.jsonl")
+    data[begin + 9 : begin + 200] = bytes([255] * 191)  # the first nine bytes are the head that LZMA needs
+    file.write_bytes(data)
+    with pytest.raises(ZipRefused, match=r"pages\.jsonl: cannot be read from its ZIP file") as refused:
+        items_of(f"{file}/pages/pages.jsonl")
+    one_line(refused.value)
+
+
+@pytest.mark.parametrize("name", ["archive/a\n\x1b[31m.warc", "pages/\u202e.jsonl"])
+def test_a_log_with_control_characters_in_its_name_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ZipRefused, match="control characters in a name: unpack it, and rename it") as refused:
+        expand([str(wacz(tmp_path, {name: b""}))])
+    one_line(refused.value)

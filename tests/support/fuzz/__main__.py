@@ -14,7 +14,7 @@ def main() -> int:
     """Run, and print the table; 1 if an input failed."""
     parser = argparse.ArgumentParser(prog="python -m support.fuzz", description=__doc__)
     parser.add_argument("--seed", type=int, default=0, help="what all inputs follow from")
-    parser.add_argument("--inputs", type=int, default=10_000, help="how many, shared out among the readers")
+    parser.add_argument("--inputs", type=int, default=10_000, help="how many, shared out; 0 = all")
     parser.add_argument("--only", nargs="+", choices=READERS, default=[], help="these readers only")
     parser.add_argument("--first", type=int, default=0, help="the number of the first input of each reader")
     parser.add_argument("--bounds", action="store_true", help="with numba's checks of bounds")

@@ -12,8 +12,6 @@ from functools import cache
 from typing import Any
 
 import fastavro
-import pyarrow as pa
-import pyarrow.parquet as pq
 import zstandard
 
 from opicflow.connectors.files.event_encoding import encode_event
@@ -88,13 +86,14 @@ PARTS = [
     ),
     "/" + "long" * 200,
 ]
+PAGES = [f"{scheme}://host{n % 4}.example/page/{n // 4}" for scheme in ("http", "https") for n in range(48)]
 _MS = 1_577_934_245_000
 
 
 def url(draw: random.Random) -> str:
     """Return a URL, often of a page, of few hosts and pages, so that pages are repeated."""
     if draw.random() < 0.6:
-        return f"http{draw.choice(['', 's'])}://host{draw.randrange(4)}.example/page/{draw.randrange(12)}"
+        return draw.choice(PAGES)
     if draw.random() < 0.3:
         return draw.choice(PLAIN)
     parts = "".join(draw.choices(PARTS, k=draw.randrange(4)))
@@ -323,26 +322,6 @@ def ranks(draw: random.Random) -> bytes:
     return "".join(f"{n},host{n}.example\n" for n in range(1, len(rows) + 1)).encode()
 
 
-def orders(draw: random.Random) -> bytes:
-    """Return a file of orders: JSON lines, Avro or Parquet."""
-    values = {"page": "0", "why": "REFRESH", "importance": 0.5, "last_visit": None}
-    rows = [
-        {**values, "url": url(draw), "ordered_at": draw.randrange(9), "priority": draw.choice([0.5, 7.0])}
-        | {"not_before": draw.choice([None, 5]), "expires_at": draw.choice([None, 3, 99])}
-        for _ in range(draw.randrange(1, 7))
-    ]
-    form, file = draw.randrange(3), io.BytesIO()
-    if form == 0:
-        return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
-    if form == 1:
-        pq.write_table(pa.Table.from_pylist(rows), file)
-        return file.getvalue()
-    types = {"page": "string", "why": "string", "url": "string", "importance": "double", "priority": "double"}
-    fields = [{"name": name, "type": types.get(name, ["null", "long"])} for name in rows[0]]
-    fastavro.writer(file, {"type": "record", "name": "Order", "fields": fields}, rows, sync_marker=bytes(16))
-    return file.getvalue()
-
-
 def grades(draw: random.Random) -> bytes:
     """Return a file of grades."""
     head = draw.choice(["", "url,grade\n"])
@@ -352,19 +331,39 @@ def grades(draw: random.Random) -> bytes:
 def policy_values(draw: random.Random) -> Any:
     """Return a policy as JSON values."""
     subject = draw.choice(
-        [{"url": url(draw)}, {"host": "a.example"}, {"url_prefix": "https://a.example/x/"}, {"category": 1}, {}]
-    )
-    statement = draw.choice(
         [
-            {"refresh_forbidden": True},
-            {"refresh_interval_seconds": 3600},
-            {"drop": True},
-            {"forget": True},
-            {"importance_factor": 2.5},
-            {"host_fetches_per_day": 10},
-            {"damping": 0.85},
-            {"class_weights": [16, 16]},
-            {"expires_at": "2030-01-02T03:04:05Z", "fetch_now": True},
+            {"url": draw.choice(PAGES)},
+            {"url": url(draw)},
+            {"host": draw.choice(["a.example", "host1.example", "host2.example"])},
+            {
+                "url_prefix": draw.choice(
+                    ["https://a.example/x/", "https://host3.example/page/1", "http://host0.example/"]
+                )
+            },
+            {"category": draw.randrange(2)},
         ]
     )
-    return {**subject, **statement}
+    of_pages = [
+        {},
+        {"refresh_forbidden": True},
+        {"refresh_interval_seconds": draw.choice([60.0, 3600, 1e6])},
+        {"changes_per_day": draw.choice([0.01, 5.0]), "importance_factor": draw.choice([0, 2.5, 1e6])},
+        {"shortest_interval_seconds": 3600, "longest_interval_seconds": 7e5},
+        {"fetch_now": True},
+        {"drop": True},
+        {"forget": True},
+    ]
+    of_hosts = {"host_fetches_per_day": 10, "host_fetches_per_hour": 2, "crawl_delay_seconds": draw.choice([1.5, 600])}
+    of_the_crawl = [
+        {"damping": draw.choice([0.85, 1, 0])},
+        {"class_weights": draw.choice([[16, 16], [1, 65536]])},
+        {"link_bonus_per_1024": [draw.choice([0, 512])]},
+        {"fetches_per_second": draw.choice([0.001, 3.0]), "discovery_share": draw.choice([0, 0.5, 1])},
+        {"refresh_policy": draw.choice(["thesis", "harmonic", "freshness"])},
+        of_hosts,
+    ]
+    if draw.random() < 0.25:
+        return draw.choice(of_the_crawl)
+    of_one_host = draw.choice([{}, {}, of_hosts]) if "host" in subject else {}
+    expiry = {"expires_at": _MS + draw.randrange(90) * 3_600_000} if draw.random() < 0.3 else {}
+    return {**subject, **draw.choice(of_pages), **of_one_host, **expiry}

@@ -20,7 +20,7 @@ class Counts(NamedTuple):
 class FuzzedReader(NamedTuple):
     """A reader: `make` makes an input, `check` reads it, and raises an AssertionError if something is wrong.
 
-    `check` may raise `UserError`: the input is refused. `share`: how many inputs of a thousand are for this reader.
+    `check` may raise `UserError`: the input is refused. `share`: how many thousand inputs `make soak` reads.
     """
 
     make: Callable[[random.Random], bytes]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import pickle
 import random
 import struct
 import tempfile
+import warnings
+import zipfile
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -27,7 +32,7 @@ from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.grade_reader import read_grades
 from opicflow.connectors.files.jsonl import decode_jsonl
 from opicflow.connectors.files.log_reader import FileRange, _of_lines, format_of, read
-from opicflow.connectors.files.opening import Block
+from opicflow.connectors.files.opening import Block, expand, open_bytes
 from opicflow.connectors.files.rank_reader import read_ranks
 from opicflow.connectors.files.vertices import VertexFile, read_numbered_edges
 from opicflow.connectors.kafka.client.fetches import PartitionRows
@@ -41,34 +46,38 @@ from opicflow.pipelines.ledger import (
     Kind,
     Ledger,
     LedgerConfig,
+    LogEntry,
     LogPosition,
+    PolicyEntry,
+    RefreshConfig,
     TickEntry,
 )
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.replay.event_clock import answering
-from opicflow.pipelines.results.exports.export_job import ExportJob
-from opicflow.pipelines.results.exports.result_rows import rows_of_files
-from opicflow.pipelines.results.exports.targets import TARGETS
-from opicflow.pipelines.stages.decoded_batch import route_rows, urls_of
+from opicflow.pipelines.stages.decoded_batch import RoutedRows, route_rows, urls_of
 from opicflow.pipelines.stages.route import Seen
 from opicflow.pipelines.stages.rules import Rules
 from opicflow.schemas import published_schemas
 from opicflow.schemas.crawl_events import CrawlEvent
 from opicflow.schemas.framing import Decoder, encode_single_object, published_writer
 from opicflow.schemas.message_columns import MessageBatch
-from opicflow.schemas.policy_json import policies_of
+from opicflow.schemas.pages import PageIds
+from opicflow.schemas.policy_json import PolicyRefused, policies_of
 from opicflow.schemas.published_schemas import schema
-from opicflow.schemas.records import RECORDS
+from opicflow.schemas.records import RECORDS, Policy
 from opicflow.schemas.urls import Canonicaliser
 from support import archives
+from support.archives import gz
 from support.canonical_urls import RULES, form_of, in_a_batch
 from support.encoded import check_messages
 from support.event_rows import json_without_the_kernel, rows_of
-from support.fuzz import corpus, stored_inputs
+from support.fuzz import corpus, stored_inputs, written_folders
 from support.fuzz.fuzzed_reader import Counts, FuzzedReader
 from support.fuzz.mutations import json_text, spoilt
-from support.hostile_values import altered
+from support.hostile_values import altered, one_line
+from support.logs import json_line
 from support.paths import TOP
+from support.same_bytes import bytes_of, restored
 
 
 def _counts(decoded: Decoded) -> Counts:
@@ -90,14 +99,7 @@ def _file(data: bytes, ending: str = "") -> str:
 
 @cache
 def _folder() -> Path:
-    shared = Path("/dev/shm")
-    folder = tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None)
-    _KEPT.append(folder)
-    return Path(folder.name)
-
-
-_KEPT: list[Any] = []
-"""The folder of this process, which goes when the process ends."""
+    return Path(tempfile.mkdtemp())
 
 
 # -- crawl logs
@@ -153,9 +155,8 @@ def _check_urls(data: bytes, draw: random.Random) -> Counts:
     return Counts(accepted, len(given) - accepted)
 
 
-def _check_log(data: bytes, format: Format) -> Counts:
+def _check_log(name: str, format: Format) -> Counts:
     """Columns and items have the same events and rejects, in the order of the file; ranges have no holes."""
-    name = _file(data)
     found, end = [], 0
     for batch in read(FileRange("f", name, format)):
         assert batch.start == end < batch.end, (batch.start, end, batch.end)
@@ -213,7 +214,7 @@ def _checks_archive(kind: str, format: Format) -> Callable[[bytes, random.Random
         whole = archives.read(data, kind)
         if draw.random() < 0.3:
             assert archives.read(data, kind, block_bytes=draw.choice([1, 7, 64])) == whole
-        return _check_log(data, format)
+        return _check_log(_file(data), format)
 
     return check
 
@@ -242,12 +243,12 @@ def _check_crawler_log(data: bytes, draw: random.Random) -> Counts:
     """Blocks of any size have the same items."""
     name, _, log = data.partition(b"\n")
     kind = _CRAWLER_LOGS.get(name.decode(), Format.JSONL)
-    counts = _check_log(log, kind)
-    input_range = FileRange("f", _file(log), kind)
-    whole, usual = [item for batch in read(input_range) for item in batch.items()], log_reader.BATCH_BYTES
+    file = _file(log)
+    counts = _check_log(file, kind)
+    whole, usual = _items(file, kind), log_reader.BATCH_BYTES
     log_reader.BATCH_BYTES = draw.choice([16, 100, 1000])
     try:
-        assert [item for batch in read(input_range) for item in batch.items()] == whole
+        assert _items(file, kind) == whole
     finally:
         log_reader.BATCH_BYTES = usual
     return counts
@@ -274,8 +275,57 @@ def _check_compressed(data: bytes, draw: random.Random) -> Counts:
     whole, size = content(1 << 16), draw.choice([1, 100, 5000])
     length = sum(len(piece) for _, piece in whole if isinstance(piece, bytes))
     assert whole == content(max(size, length // 1000))  # thousands of blocks cost more than they show
-    found = format_of(_file(data))
-    return Counts() if found is None else _check_log(data, found)
+    return _check_any_log(_file(data))
+
+
+_LOGS = ["archive/a.warc", "archive/a.warc.gz", "archive/b.warc.gz"]
+_LISTS = ["pages/pages.jsonl", "pages/extraPages.jsonl"]
+_PACKINGS = [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
+
+
+def _make_wacz(draw: random.Random) -> bytes:
+    """Return a WACZ file with archives, or with the lists of pages of a crawl, which may be changed."""
+    file = io.BytesIO()
+    with warnings.catch_warnings(), zipfile.ZipFile(file, "w") as archive:
+        warnings.simplefilter("ignore")  # two members may have one name
+        for name in draw.choices(draw.choice([_LOGS, _LISTS]), k=draw.choice([1, 1, 2])):
+            if name in _LISTS:
+                data = _crawler_logs()["browsertrix-pages.jsonl"]
+                data = spoilt(data, draw) if draw.random() < 0.5 else data
+            else:
+                data = (gz if name.endswith(".gz") else bytes)(_make_warc(draw))
+            archive.writestr(zipfile.ZipInfo(name), data, draw.choice(_PACKINGS))
+    data = file.getvalue()
+    if draw.random() < 0.3:
+        return data
+    end = data.rindex(b"PK\5\6")  # the directory is short, and decides what is read
+    directory = int.from_bytes(data[end + 16 : end + 20], "little")
+    return data[:directory] + spoilt(data[directory:], draw) if draw.random() < 0.5 else spoilt(data, draw)
+
+
+def _check_wacz(data: bytes, draw: random.Random) -> Counts:
+    """A member has the items of a file with the same bytes, also where reading continues within it."""
+    Path(_file(b"", ".wacz")).unlink()  # so that this one is another file
+    counts = []
+    for name in expand([_file(data, ".wacz")]):
+        counts.append(_check_any_log(name))
+        kind = format_of(name)
+        if kind is not None:
+            with open_bytes(name) as member:
+                items = _items(_file(member.read()), kind)
+            first = draw.randrange(len(items) + 1)
+            start = items[first][0] if first < len(items) else 0
+            assert _items(name, kind, start) == (items[first:] if start else items)
+    return _sum(counts)
+
+
+def _check_any_log(name: str) -> Counts:
+    found = format_of(name)
+    return Counts() if found is None else _check_log(name, found)
+
+
+def _items(name: str, format: Format, start: int = 0) -> list[Any]:
+    return [item for batch in read(FileRange("f", name, format, start)) for item in batch.items()]
 
 
 # -- messages
@@ -496,13 +546,6 @@ def _check_ranks(data: bytes, draw: random.Random) -> Counts:
     return Counts(found.rows)
 
 
-def _check_results(data: bytes, draw: random.Random) -> Counts:
-    rows = rows_of_files("orders", [_file(data)])
-    exported = b"".join(TARGETS["nutch"].writers["orders"](ExportJob(rows, "")))
-    assert exported.count(b"\n") == rows.total and exported.count(b"\t") == rows.total
-    return Counts(rows.counts["rows"] + rows.counts["expired"])
-
-
 def _check_grades(data: bytes, draw: random.Random) -> Counts:
     return Counts(len(read_grades(_file(data)).pages))
 
@@ -558,16 +601,25 @@ def _config(number: int) -> LedgerConfig:
     return LedgerConfig(history=HISTORIES[name](), remember_links=remember or name == "certified", domains=limits)
 
 
+_FIRST_SECOND = 18_262 * 86_400
+
+
+def _routed(lines: bytes, at: int, rules: Rules, seen: Seen) -> tuple[RoutedRows, LogEntry]:
+    """Route lines of JSON that begin at this offset. Returns the rows, and their entry of the log."""
+    decoded = decode_jsonl(lines, "f", at)
+    routed = route_rows(decoded, urls_of(decoded, Canonicaliser(rules.urls, rules.page_ids)), "f", rules, seen)
+    entry = CrawlEntry("f", LogPosition(at, 0), LogPosition(at + len(lines), 0), routed.items)
+    return routed, decode_entry(encode_entry(entry))
+
+
 def _applied(parts: list[bytes], config: LedgerConfig) -> tuple[dict[str, int], list[bytes]]:
     rules, seen, ledger = Rules(), Seen(), Ledger(config)
-    ledger.apply(TickEntry(18_262 * 86_400))
+    ledger.apply(TickEntry(_FIRST_SECOND))
     totals = dict.fromkeys(["events_read", "visits", "announcements", "rejects", "duplicates"], 0)
     at = 0
     for part in parts:
-        decoded = decode_jsonl(part, "f", at)
-        routed = route_rows(decoded, urls_of(decoded, Canonicaliser(rules.urls, rules.page_ids)), "f", rules, seen)
-        entry = CrawlEntry("f", LogPosition(at, 0), LogPosition(at + len(part), 0), routed.items)
-        applied = ledger.apply(decode_entry(encode_entry(entry)))
+        routed, entry = _routed(part, at, rules, seen)
+        applied = ledger.apply(entry)
         at += len(part)
         assert ledger.mark("f") == LogPosition(at, 0)
         answered, collided = answering(routed.items), applied.fates == Fate.COLLIDED
@@ -581,33 +633,93 @@ def _applied(parts: list[bytes], config: LedgerConfig) -> tuple[dict[str, int], 
         totals["rejects"] += sum(routed.reasons.values())
     assert totals["events_read"] == sum(totals.values()) - totals["events_read"], totals
     ledger.audit()
-    ledger.apply(TickEntry(18_262 * 86_400 + 91 * 3_600))
+    ledger.apply(TickEntry(_FIRST_SECOND + 91 * 3_600))
     balance = ledger.audit()
     assert balance.drift == 0, balance
     return totals, [chunk.data for chunk in ledger.snapshot()]
 
 
+def _make_stated_crawl(draw: random.Random) -> bytes:
+    """Return the hours of a crawl: how many pass, the lines of its log, and policies, a line each."""
+    hours = []
+    for _ in range(draw.choice([2, 3, 5])):
+        lines = [json.dumps(corpus.policy_values(draw)).encode() for _ in range(draw.choice([0, 1, 2, 4]))]
+        if draw.random() < 0.3:
+            lines += _make_policies(draw).splitlines()
+        log = b"".join(json_line(corpus.event(draw)) for _ in range(draw.choice([0, 2, 5])))
+        hours.append((draw.choice([0, 1, 1, 5, 24, 40 * 24]), log, lines))
+    return pickle.dumps(hours)
+
+
+def _check_stated_crawl(data: bytes, draw: random.Random) -> Counts:
+    """Policies hold or are refused in one line; a restart changes nothing; what is forgotten for ever stays unknown."""
+    rules, seen = Rules(), Seen()
+    config = replace(_config(draw.randrange(len(_CONFIGS))), refresh=RefreshConfig(bandwidth_per_day=50.0))
+    ledgers, hours = [Ledger(config)], pickle.loads(data)
+    restart, refused, second, at = draw.randrange(2 * len(hours)), 0, _FIRST_SECOND, 0
+    stated: list[Policy] = []
+    for number, (passed, lines, given) in enumerate(hours):
+        second += 3_600 * passed
+        policies: list[Policy] = []
+        for line in given:
+            try:
+                policies += policies_of([line], "f")
+            except PolicyRefused as problem:
+                one_line(problem)
+                refused += 1
+        if number == restart:
+            ledgers.append(restored(ledgers[0]))
+        entry = PolicyEntry("p", LogPosition(number, 0), LogPosition(number + 1, 0), policies=tuple(policies))
+        log = [TickEntry(second), _routed(lines, at, rules, seen)[1], decode_entry(encode_entry(entry))]
+        at += len(lines)
+        for ledger in ledgers:
+            applied = [ledger.apply(one) for one in (log if lines else log[::2])][-1]
+            ledger.plan(10, 0.1)
+        for _, why in applied.refused:
+            one_line(PolicyRefused(why))
+        refused += len(applied.refused)
+        stated += (Counter(policies) - Counter(policy for policy, _ in applied.refused)).elements()
+    assert restart >= len(hours) or bytes_of(ledgers[0]) == bytes_of(ledgers[1]), "another ledger after a restart"
+    assert ledgers[0].audit().drift == 0
+    known = ledgers[0].estimate(PageIds().of_all(corpus.PAGES)).known
+    for policy in stated:
+        if policy.forget and policy.expires_at_ms is None:
+            gone = [_matches(policy, url) for url in corpus.PAGES]
+            assert not known[gone].any(), policy
+    return Counts(len(stated), refused)
+
+
+def _matches(policy: Policy, url: str) -> bool:
+    """Whether a URL is that of a policy, or one of its host or prefix."""
+    prefix = policy.url_prefix or f"{url.partition('://')[0]}://{policy.host}/"
+    return url == policy.url if policy.url is not None else url.startswith(prefix)
+
+
 READERS: dict[str, FuzzedReader] = {
-    "json-lines": FuzzedReader(_make_json_lines, _check_json_lines, 240),
-    "urls": FuzzedReader(_make_urls, _check_urls, 240),
-    "avro": FuzzedReader(_make_avro, lambda data, _: _check_log(data, Format.AVRO), 60),
-    "warc": FuzzedReader(_make_warc, _checks_archive("warc", Format.WARC), 60),
-    "wat": FuzzedReader(_make_wat, _checks_archive("wat", Format.WAT), 50),
-    "crawler-logs": FuzzedReader(_make_crawler_log, _check_crawler_log, 60),
-    "edges": FuzzedReader(_make_edges, _checks_archive("edges", Format.EDGES), 50),
-    "compressed": FuzzedReader(_make_compressed, _check_compressed, 30),
-    "messages": FuzzedReader(_make_messages, _check_messages, 90),
-    "records": FuzzedReader(_make_record, _check_record, 40),
-    "record-batches": FuzzedReader(_make_batches, _check_batches, 40),
-    "policies": FuzzedReader(_make_policies, _check_policies, 20),
-    "results": FuzzedReader(_spoils(corpus.orders), _check_results, 10),
-    "ranks": FuzzedReader(_spoils(corpus.ranks), _check_ranks, 10),
-    "grades": FuzzedReader(_spoils(corpus.grades), _check_grades, 10),
-    "vertices": FuzzedReader(_spoils(corpus.vertices), _check_vertices, 10),
-    "numbered-edges": FuzzedReader(_spoils(corpus.numbered_edges), _check_numbered_edges, 10),
-    "ledger": FuzzedReader(_make_crawl, _check_crawl, 8),
-    "snapshots": FuzzedReader(stored_inputs.make_snapshot, stored_inputs.check_snapshot, 6),
-    "packed-columns": FuzzedReader(stored_inputs.make_columns, stored_inputs.check_columns, 4),
-    "entries": FuzzedReader(stored_inputs.other_entry, stored_inputs.check_entry, 4),
+    "json-lines": FuzzedReader(_make_json_lines, _check_json_lines, 90),
+    "urls": FuzzedReader(_make_urls, _check_urls, 90),
+    "avro": FuzzedReader(_make_avro, lambda data, _: _check_log(_file(data), Format.AVRO), 200),
+    "warc": FuzzedReader(_make_warc, _checks_archive("warc", Format.WARC), 25),
+    "wat": FuzzedReader(_make_wat, _checks_archive("wat", Format.WAT), 20),
+    "zip-members": FuzzedReader(_make_wacz, _check_wacz, 200),
+    "crawler-logs": FuzzedReader(_make_crawler_log, _check_crawler_log, 25),
+    "edges": FuzzedReader(_make_edges, _checks_archive("edges", Format.EDGES), 20),
+    "compressed": FuzzedReader(_make_compressed, _check_compressed, 12),
+    "messages": FuzzedReader(_make_messages, _check_messages, 35),
+    "records": FuzzedReader(_make_record, _check_record, 15),
+    "record-batches": FuzzedReader(_make_batches, _check_batches, 15),
+    "policies": FuzzedReader(_make_policies, _check_policies, 10),
+    "policies-over-time": FuzzedReader(_make_stated_crawl, _check_stated_crawl, 200),
+    "results": FuzzedReader(written_folders.make_result, written_folders.check_result, 200),
+    "ranks": FuzzedReader(_spoils(corpus.ranks), _check_ranks, 5),
+    "grades": FuzzedReader(_spoils(corpus.grades), _check_grades, 5),
+    "vertices": FuzzedReader(_spoils(corpus.vertices), _check_vertices, 200),
+    "numbered-edges": FuzzedReader(_spoils(corpus.numbered_edges), _check_numbered_edges, 5),
+    "ledger": FuzzedReader(_make_crawl, _check_crawl, 200),
+    "snapshots": FuzzedReader(stored_inputs.make_snapshot, stored_inputs.check_snapshot, 200),
+    "packed-columns": FuzzedReader(stored_inputs.other_columns, stored_inputs.check_columns, 50),
+    "entries": FuzzedReader(stored_inputs.other_entry, stored_inputs.check_entry, 200),
+    "states": FuzzedReader(written_folders.make_state, written_folders.check_state, 10),
+    "graphs": FuzzedReader(written_folders.make_graph, written_folders.check_graph, 30),
 }
 """Every reader by its name."""

@@ -25,6 +25,8 @@ BUDGET_SECONDS = 10.0
 """How long one input may take."""
 COMPILE_SECONDS = 900.0
 """How long the first input of a process may take: it may compile kernels."""
+_SHARED_MEMORY = Path("/dev/shm")
+"""Where all files of a run are, if the system has it; they go when the run ends, however its processes did."""
 _START_SECONDS = 120.0
 _MOST_STOPS = 20
 """After so many crashes of one reader the rest of its inputs is left out."""
@@ -64,7 +66,7 @@ class FuzzRun:
         names = list(readers)
         shutil.rmtree(self.folder, ignore_errors=True)
         failures: dict[str, list[str]] = {name: [] for name in names}
-        with tempfile.TemporaryDirectory() as temporary:
+        with tempfile.TemporaryDirectory(dir=_SHARED_MEMORY if _SHARED_MEMORY.is_dir() else None) as temporary:
             path = Path(temporary) / "journal"
             written = journal(path, len(names), "w+")
             left, compiled = list(self.works), set[tuple[int, int]]()
@@ -115,7 +117,12 @@ class FuzzRun:
             "journal": str(path),
             "folder": str(self.folder),
         }
-        environment = {**os.environ, "PYTHONPATH": str(TOP / "tests"), "PYTHONHASHSEED": "0"}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(TOP / "tests"),
+            "PYTHONHASHSEED": "0",
+            "TMPDIR": str(path.parent),
+        }
         if self.bounds:
             BOUNDS_CACHE.mkdir(parents=True, exist_ok=True)
             environment |= {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(BOUNDS_CACHE)}
@@ -169,10 +176,11 @@ def _ticks(process: subprocess.Popen[bytes]) -> Iterator[None]:
             yield
 
 
-def works_of(inputs: int, only: Sequence[str] = (), first: int = 0) -> list[Work]:
-    """Share out inputs among the readers, by their shares."""
+def works_of(inputs: int = 0, only: Sequence[str] = (), first: int = 0) -> list[Work]:
+    """Share out inputs among the readers, by their shares; without a number each gets its own."""
     chosen = {name: reader.share for name, reader in readers_named("all").items() if not only or name in only}
     total = sum(chosen.values())
+    inputs = inputs or 1000 * total
     return [Work(name, first, first + max(1, inputs * share // total)) for name, share in chosen.items()]
 
 

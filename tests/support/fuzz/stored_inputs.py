@@ -246,11 +246,6 @@ def check_snapshot(data: bytes, _: random.Random) -> tuple[int, int]:
     return int(is_read), int(not is_read)
 
 
-def make_columns(draw: random.Random) -> bytes:
-    """Packed columns with an altered head."""
-    return other_columns(draw)
-
-
 def check_columns(data: bytes, _: random.Random) -> tuple[int, int]:
     """They are unpacked, or refused."""
     try:

@@ -1,67 +1,20 @@
-"""Snapshots and packed columns with right checksums and wrong content: they are refused in one line, whatever it is."""
+"""Snapshots and packed columns with right checksums and wrong content are refused in one line.
+
+Many more of them are fuzzed (`support.fuzz.stored_inputs`).
+"""
 
 from __future__ import annotations
 
 import copy
-import random
 from typing import Any
 
 import numpy as np
 import pytest
 
-from opicflow.pipelines.ledger import (
-    Ledger,
-    SnapshotRefused,
-)
-from opicflow.pipelines.ledger.errors import EntryUnknown
+from opicflow.pipelines.ledger import Ledger, SnapshotRefused
 from opicflow.schemas.columns import ColumnsRefused, pack, unpack
-from support.fuzz.stored_inputs import (
-    head_of,
-    opened,
-    other_columns,
-    read_columns,
-    repacked,
-    restored_or_refused,
-    restored_or_refused_quietly,
-    sealed,
-    snapshot_of_other_numbers,
-    snapshot_of_other_values,
-    sound,
-)
+from support.fuzz.stored_inputs import head_of, opened, repacked, sealed, sound
 from support.hostile_values import one_line
-
-
-def fuzz_states(draw: random.Random, rounds: int) -> None:
-    for _ in range(rounds):
-        restored_or_refused(snapshot_of_other_values(draw))
-
-
-def fuzz_columns_of_snapshots(draw: random.Random, rounds: int) -> None:
-    for _ in range(rounds):
-        restored_or_refused_quietly(snapshot_of_other_numbers(draw))
-
-
-def fuzz_columns(draw: random.Random, rounds: int) -> None:
-    for _ in range(rounds):
-        try:
-            read_columns(other_columns(draw))
-        except (ColumnsRefused, EntryUnknown) as problem:
-            one_line(problem)
-
-
-FUZZED = {"states": fuzz_states, "columns-of-snapshots": fuzz_columns_of_snapshots, "packed-columns": fuzz_columns}
-
-
-@pytest.mark.slow_but_first
-@pytest.mark.parametrize("part", FUZZED)
-def test_altered_content_is_refused_in_one_line(part: str) -> None:
-    FUZZED[part](random.Random(7), 300)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("part", FUZZED)
-def test_fuzz_altered_content(part: str, seed: int) -> None:
-    FUZZED[part](random.Random(seed), 60_000)
 
 
 def test_pages_that_share_a_url_are_refused() -> None:
