@@ -79,22 +79,22 @@ class ResultsSource:
             examples = examples_of(self._rows("rejects"))
             if by_reason is None:
                 by_reason = Counter(row["reason"] for row in self._rows("rejects"))
-        view = View(
-            title=self._path.resolve().name,
-            source=f"the results in {self._path.resolve().name}",
-            version=version("opicflow"),
-            table=table,
-            counts={name: summary.get(name) for name in _COUNTS},
-            plan=summary.get("plan") or PlanFigures(),
-            known_read=summary.get("pages_read"),
-            certificate=summary.get("certificate", table.moment.get("certificate")),
-            drift=summary.get("drift"),
-            refused_policies=summary.get("policies_refused", 0),
-            rejects=dict(by_reason),
-            examples=examples,
-            options=[("history", str(summary["history"]))] if "history" in summary else [],
-        )
-        return view.prepared()
+        with self._readable("summary"):
+            return View(
+                title=self._path.resolve().name,
+                source=f"the results in {self._path.resolve().name}",
+                version=version("opicflow"),
+                table=table,
+                counts={name: summary.get(name) for name in _COUNTS},
+                plan=summary.get("plan") or PlanFigures(),
+                known_read=summary.get("pages_read"),
+                certificate=summary.get("certificate", table.moment.get("certificate")),
+                drift=summary.get("drift"),
+                refused_policies=summary.get("policies_refused", 0),
+                rejects=dict(by_reason),
+                examples=examples,
+                options=[("history", str(summary["history"]))] if "history" in summary else [],
+            ).prepared()
 
     def _summary(self) -> dict[str, Any]:
         path = self._path / "summary.json"
@@ -126,7 +126,7 @@ class ResultsSource:
                 second = milliseconds(some[0].get("event_time", some[0].get("ordered_at"))) // 1000
                 moment = {"second": second, "event_time_ms": 1000 * second}
                 if some[0].get("certificate") is not None:
-                    moment["certificate"] = some[0]["certificate"]
+                    moment["certificate"] = float(some[0]["certificate"])
                 urls = [row["url"].encode("ascii", "backslashreplace") for row in some]
                 if any(b"\n" in url for url in urls):  # a table keeps them as lines
                     raise ValueError("a URL has a line break")

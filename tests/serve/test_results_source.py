@@ -154,8 +154,10 @@ def test_missing_or_unreadable_results_are_refused_in_one_line(tmp_path: Path) -
         ("rejects.jsonl", b"not json\n"),
         ("importance.jsonl", IMPORTANCE_LINE.replace(b"https://a.example/", b"https://a.example/\\nx")),
         ("importance.jsonl", IMPORTANCE_LINE.replace(b'"https://a.example/"', b"null")),
+        ("importance.jsonl", IMPORTANCE_LINE.replace(b'"score"', b'"certificate": [], "score"')),
+        ("summary.json", b'{"certificate": []}'),
     ],
-    ids=["parquet", "rejects", "line-break", "no-url"],
+    ids=["parquet", "rejects", "line-break", "no-url", "certificate", "summary"],
 )
 def test_damaged_results_are_refused_in_one_line(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / "importance.jsonl").write_bytes(IMPORTANCE_LINE)

@@ -36,8 +36,14 @@ from support.stored_graphs import stored
 # -- results
 
 
-_SCHEMAS = {"importance": "Importance", "refresh-schedule": "RefreshSchedule", "crawl-orders": "CrawlOrder"}
+_SCHEMAS = {
+    "importance": "Importance",
+    "refresh-schedule": "RefreshSchedule",
+    "crawl-orders": "CrawlOrder",
+    "rejects": "Reject",
+}
 _KINDS = {"importance": "importance", "refresh-schedule": "schedule", "crawl-orders": "orders"}
+"""The results that are exported."""
 _FORMATS = ("parquet", "parquet", "parquet", "parquet", "avro", "jsonl")
 _ROWS, _LINES = 9, 150
 _EXTREME = [0, -1, 1, 2**31, 2**53 + 1, 2**63 - 1, -(2**63), None]
@@ -65,14 +71,15 @@ _COLUMNS: list[Callable[[random.Random, int], Any]] = [
 
 
 @cache
-def _results() -> dict[str, Any]:
-    """Return some rows of the results of a replay of the example."""
+def _results() -> tuple[dict[str, Any], Any]:
+    """Return some rows of each result of a replay of the example, and its summary."""
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
+        log, out = Path(temporary) / "log.jsonl", Path(temporary) / "out"
         lines = gzip.decompress((TOP / "examples" / "crawl.jsonl.gz").read_bytes()).splitlines(keepends=True)
-        (folder / "log.jsonl").write_bytes(b"".join(lines[:_LINES]))
-        run([folder / "log.jsonl"], folder / "out", format="parquet")
-        return {name: pq.read_table(folder / "out" / f"{name}.parquet").slice(0, _ROWS) for name in _SCHEMAS}
+        log.write_bytes(b"".join(lines[:_LINES]) + b"{}\n")
+        run([log], out, format="parquet")
+        tables = {name: pq.read_table(out / f"{name}.parquet").slice(0, _ROWS) for name in _SCHEMAS}
+        return tables, json.loads((out / "summary.json").read_bytes())
 
 
 def _parquet(table: Any, draw: random.Random) -> bytes:
@@ -88,67 +95,63 @@ def _parquet(table: Any, draw: random.Random) -> bytes:
     return file.getvalue()
 
 
+def _with_other_columns(table: Any, draw: random.Random) -> Any:
+    for _ in range(draw.choice([1, 1, 2])):
+        at = draw.randrange(table.num_columns)
+        name = draw.choice([table.column_names[at]] * 18 + ["x", "page"])
+        table = table.set_column(at, name, draw.choice(_COLUMNS)(draw, table.num_rows))
+    return table
+
+
 def _plain_rows(table: Any) -> list[dict[str, Any]]:
-    columns = [
-        column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in table.itercolumns()
-    ]
-    return pa.table(columns, table.column_names).to_pylist()
-
-
-def _avro(table: Any, draw: random.Random) -> bytes:
-    file = io.BytesIO()
-    fastavro.writer(file, schema(_SCHEMAS[_name_of(table)]), _plain_rows(table), sync_marker=bytes(16))
-    return file.getvalue()
-
-
-def _name_of(table: Any) -> str:
-    return next(name for name, sound in _results().items() if sound.column_names == table.column_names)
+    columns = [one.cast(pa.int64()) if pa.types.is_timestamp(one.type) else one for one in table.itercolumns()]
+    rows: list[dict[str, Any]] = pa.table(columns, table.column_names).to_pylist()
+    return rows
 
 
 def make_result(draw: random.Random) -> bytes:
     """Return the name of a file of results, a line break, and the file, with other columns, values or bytes."""
-    name, format_ = draw.choice(list(_SCHEMAS)), draw.choice(_FORMATS)
-    table = _results()[name]
-    if format_ == "parquet":
-        if draw.random() < 0.5:
-            for _ in range(draw.choice([1, 1, 2])):
-                column = draw.randrange(table.num_columns)
-                other = draw.choice(_COLUMNS)(draw, table.num_rows)
-                table = table.set_column(column, draw.choice([table.column_names[column]] * 9 + ["x", "page"]), other)
-        data = _parquet(table, draw)
+    tables, summary = _results()
+    name, format_ = draw.choice(list(tables)), draw.choice(_FORMATS)
+    file = io.BytesIO()
+    if draw.random() < 0.05:
+        name, format_ = "summary", "json"
+        file.write(json.dumps(altered(summary, draw)).encode())
+    elif format_ == "parquet":
+        table = _with_other_columns(tables[name], draw) if draw.random() < 0.5 else tables[name]
+        file.write(_parquet(table, draw))
     elif format_ == "avro":
-        data = _avro(table, draw)
+        fastavro.writer(file, schema(_SCHEMAS[name]), _plain_rows(tables[name]), sync_marker=bytes(16))
     else:
-        rows = [altered(row, draw) if draw.random() < 0.1 else row for row in _plain_rows(table)]
-        data = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
-    if draw.random() < 0.5:
-        data = spoilt(data, draw)
+        rows = [altered(row, draw) if draw.random() < 0.1 else row for row in _plain_rows(tables[name])]
+        file.write(b"".join(json.dumps(row, default=str).encode() + b"\n" for row in rows))
+    data = spoilt(file.getvalue(), draw) if draw.random() < 0.5 else file.getvalue()
     return f"{name}.{format_}\n".encode() + data
 
 
 @cache
 def _sound_files() -> dict[str, bytes]:
-    return {f"{name}.parquet": _parquet(table, random.Random(1)) for name, table in _results().items()}
+    tables, summary = _results()
+    files = {f"{name}.parquet": _parquet(table, random.Random(1)) for name, table in tables.items()}
+    return {**files, "summary.json": json.dumps(summary).encode()}
 
 
 def check_result(data: bytes, _: random.Random) -> tuple[int, int]:
     """It is shown, exported and compared, or refused, each in one line; where it is read, with all its rows."""
     name, _, content = data.partition(b"\n")
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
+        file = Path(temporary) / name.decode()
         for other, sound in _sound_files().items():
-            if Path(other).stem != Path(name.decode()).stem:
-                (folder / other).write_bytes(sound)
-        file = folder / name.decode()
+            if not other.startswith(f"{file.stem}."):
+                (file.parent / other).write_bytes(sound)
         file.write_bytes(content)
-        kind = _KINDS[file.stem]
-        exported = _or_refused(lambda: _exported(kind, file))
-        shown = _or_refused(lambda: _shown(folder))
-        if kind == "importance":
-            ranked = _or_refused(lambda: read_ranks(str(file), "importance").rows)
-            assert shown is None or exported is None or shown == exported
-            assert ranked is None or exported is None or ranked == exported
-        return exported or 0, int(exported is None) + int(shown is None)
+        read = [_or_refused(lambda: _shown(file.parent))]
+        if file.stem in _KINDS:
+            read.append(_or_refused(lambda: _exported(_KINDS[file.stem], file)))
+        if file.stem == "importance":
+            read.append(_or_refused(lambda: read_ranks(str(file), "importance").rows))
+            assert len({rows for rows in read if rows is not None}) <= 1, read
+        return sum(rows or 0 for rows in read), read.count(None)
 
 
 def _or_refused(read: Callable[[], int]) -> int | None:
