@@ -136,5 +136,5 @@ def _end_of_rows(name: str, block: RowBlock, is_last: bool) -> int:
     except csv.Error as problem:
         if is_last or str(problem) != _UNFINISHED:
             number = block.number + block.text.count(b"\n", 0, end)
-            raise InputRefused(f"{name}, line {number}: {problem}: write it as CSV") from None
+            raise InputRefused(f"{name}, line {number}: {printable(str(problem))}: write it as CSV") from None
     return end

@@ -41,6 +41,11 @@ def test_fuzz_many_inputs_of_every_reader(seed: int, record_property: Callable[[
     )
 
 
+def test_the_largest_readers_get_200_000_inputs() -> None:
+    largest = {"avro", "ledger", "entries", "snapshots", "vertices", "zip-members", "results", "policies-over-time"}
+    assert {work.reader for work in works_of() if work.end - work.first >= 200_000} == largest
+
+
 def broken_run(folder: Path, *names: str, inputs: int = 12) -> dict[str, ReaderReport]:
     works = [Work(name, 0, inputs) for name in names]
     reports = FuzzRun(3, works, folder, budget_seconds=0.5, compile_seconds=0.5, kind="broken").run()

@@ -12,6 +12,7 @@ import pytest
 
 from opicflow.connectors.files.csv_tables import read_columns, whole_rows
 from opicflow.connectors.files.opening import InputRefused
+from support.hostile_values import one_line
 from support.thorough import thorough
 
 TYPES = {"a": pa.string(), "b": pa.string()}
@@ -79,13 +80,15 @@ def test_rows_are_those_of_pythons_csv_or_the_file_is_refused(seed: int) -> None
         ('a,b\n"c"d,e\n', "f, line 2: ',' expected after '\"'"),
         ("a,b\n\nc\n", "f, line 3: 1 columns, not 2: divide them by ','"),
         ('a,"b\nb"\nc,d,e\n', "f, line 3: 3 columns, not 2"),
+        ('a\tb\n"c"d\te\n', "f, line 2: '\\x09' expected after '\"'"),
     ],
 )
 def test_a_wrong_row_is_refused_with_its_line(text: str, reason: str) -> None:
     for size in (1, 4, 100):
         with pytest.raises(InputRefused) as refused:
-            read(text, ",", size)
+            read(text, "\t" if "\t" in text else ",", size)
         assert reason in str(refused.value)
+        one_line(refused.value)
 
 
 def test_unusual_quotes_are_those_of_pythons_csv() -> None:

@@ -670,10 +670,10 @@ def _check_stated_crawl(data: bytes, draw: random.Random) -> Counts:
         if number == restart:
             ledgers.append(restored(ledgers[0]))
         entry = PolicyEntry("p", LogPosition(number, 0), LogPosition(number + 1, 0), policies=tuple(policies))
-        log = [TickEntry(second), _routed(lines, at, rules, seen)[1], decode_entry(encode_entry(entry))]
+        crawled = [_routed(lines, at, rules, seen)[1]] if lines else []
         at += len(lines)
         for ledger in ledgers:
-            applied = [ledger.apply(one) for one in (log if lines else log[::2])][-1]
+            *_, applied = map(ledger.apply, [TickEntry(second), *crawled, decode_entry(encode_entry(entry))])
             ledger.plan(10, 0.1)
         for _, why in applied.refused:
             one_line(PolicyRefused(why))
