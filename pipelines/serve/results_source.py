@@ -124,7 +124,7 @@ class ResultsSource:
             while some := list(islice(rows, _ROWS_AT_ONCE)):
                 read = columns_of(some, columns)
                 second = milliseconds(some[0].get("event_time", some[0].get("ordered_at"))) // 1000
-                moment = {"second": second, "event_time_ms": 1000 * second}
+                moment: dict[str, float] = {"second": second, "event_time_ms": 1000 * second}
                 if some[0].get("certificate") is not None:
                     moment["certificate"] = float(some[0]["certificate"])
                 urls = [row["url"].encode("ascii", "backslashreplace") for row in some]
