@@ -10,10 +10,12 @@ import numpy as np
 
 from opicflow.connectors.files.json_text import (
     ANNOUNCES,
+    ANY_ESCAPES,
     CANONICAL,
     CODES,
     DIGEST,
     FAILURE,
+    FIRST_MARK,
     KIND,
     LINK_NOFOLLOW,
     LINK_REL,
@@ -21,7 +23,9 @@ from opicflow.connectors.files.json_text import (
     LINK_WEIGHT,
     LINKS,
     MARK,
+    MARKS_ONLY,
     MODIFIED,
+    NO_ESCAPES,
     NULL,
     OF_EVENTS,
     OF_KINDS,
@@ -46,6 +50,7 @@ from opicflow.connectors.files.json_text import (
     past_string,
     past_value,
     tables_of,
+    without_marks,
 )
 from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.connectors.files.scan import Scan, new_scan
@@ -53,6 +58,7 @@ from opicflow.schemas.arrays import Bytes, Hashes, Int, Ints
 from opicflow.schemas.crawl_events import (
     EARLIEST_MS,
     LATEST_MS,
+    LONGEST_RETRY_SECONDS,
     MOST_EVENT_BYTES,
     MOST_LINKS,
     MOST_REDIRECTS,
@@ -88,7 +94,7 @@ def scan_json(text: Bytes, begins: Ints, ends: Ints, offsets: Ints) -> Scan:
     """Read values that lie in a text with a newline after each: those that are plain into rows, the others listed."""
     quotes = int(np.count_nonzero(text == ord('"')))
     scan = new_scan(len(offsets), FIRST_HOP * len(offsets) + quotes // 2)
-    scan_values(text, begins, ends, offsets, WORDS, CODES, scan)
+    scan_values(without_marks(text), begins, ends, offsets, WORDS, CODES, scan)
     return scan
 
 
@@ -310,7 +316,9 @@ def _scan_event(
             out.hops[row] = next_url - hops
         else:
             if quoted:
-                at = past_string(text, at + 1, end, code == 0 or code == TYPE)
+                is_url = code in (URL, CANONICAL)
+                escapes = ANY_ESCAPES if code == 0 or code == TYPE else MARKS_ONLY if is_url else NO_ESCAPES
+                at = past_string(text, at + 1, end, escapes)
             elif code == 0:
                 at = past_anything(text, at, end)
             else:
@@ -364,6 +372,8 @@ def _take_string(
         out.ends[slot] = end
         return True
     if code in (TIME, MODIFIED):
+        if code == MODIFIED and not _has_digit(text, begin, end):
+            return True  # such as "never": no time, which is as good as none
         time_ms = _http_date_ms(text, begin, end)
         return _put_time(time_ms if time_ms >= 0 else _iso_ms(text, begin, end), code, out, row)
     if code == KIND:
@@ -384,13 +394,21 @@ def _take_string(
     if code == TYPE:
         for at in range(begin, end):
             c = byte_at(text, at)
-            if c == 92:  # an escape within the name
+            if c == 92 or c >= FIRST_MARK:  # an escape within the name
                 return False
             if c == 59:  # ;
                 break
         out.media[row] = media_of(text, begin, end)
         return True
     return code == RETRY and begin == end  # Retry-After is rare, and has many forms
+
+
+@inlined_kernel
+def _has_digit(text: Bytes, begin: Int, end: Int) -> bool:
+    at = begin
+    while at < end and not 48 <= byte_at(text, at) <= 57:
+        at += 1
+    return bool(at < end)
 
 
 @inlined_kernel
@@ -430,6 +448,10 @@ def _take_number(text: Bytes, begin: Int, end: Int, code: Int, out: Scan, row: I
         return bool(100 <= number < 1000)
     if code in (TIME, MODIFIED):
         return _put_time(_epoch_ms(text, begin, end), code, out, row)
+    if code == RETRY:
+        number = digits(text, begin, end)
+        out.retry_seconds[row] = min(number, LONGEST_RETRY_SECONDS)
+        return bool(number >= 0)
     if code == QUALITY:
         step = _quality_step(text, begin, end)
         out.quality[row] = step
@@ -479,7 +501,7 @@ def _scan_links(
         out.nofollow[next_url] = 0
         if byte_or_0(text, at, end) == 34:
             out.begins[next_url] = at + 1
-            at = past_string(text, at + 1, end, False)
+            at = past_string(text, at + 1, end, MARKS_ONLY)
             if at < 0:
                 return failed
             out.ends[next_url] = at - 1
@@ -523,7 +545,11 @@ def _scan_link(text: Bytes, at: Int, end: Int, words: Hashes, codes: Bytes, out:
         at = past_space(text, at + 1, end)
         value = at
         if byte_or_0(text, at, end) == 34:
-            at = past_string(text, at + 1, end, code == 0)
+            escapes = ANY_ESCAPES if code == 0 else MARKS_ONLY if code == LINK_URL else NO_ESCAPES
+            at = past_string(text, at + 1, end, escapes)
+        elif code == LINK_REL and byte_or_0(text, at, end) == 91:
+            at, is_nofollow = _scan_rel_words(text, at, end)
+            out.nofollow[url] |= is_nofollow
         elif code == 0:
             at = past_anything(text, at, end)
         else:
@@ -550,6 +576,28 @@ def _scan_link(text: Bytes, at: Int, end: Int, words: Hashes, codes: Bytes, out:
         if byte_or_0(text, at, end) != 44:
             return -1
         at = past_space(text, at + 1, end)
+
+
+@lean_kernel
+def _scan_rel_words(text: Bytes, at: Int, end: Int) -> tuple[Int, bool]:
+    """Read a list of strings. Returns where it ends (or -1), and whether one says nofollow."""
+    is_nofollow = False
+    at = past_space(text, at + 1, end)
+    if byte_or_0(text, at, end) == 93:
+        return at + 1, is_nofollow
+    while byte_or_0(text, at, end) == 34:
+        word = at + 1
+        at = past_string(text, word, end, NO_ESCAPES)
+        if at < 0:
+            break
+        is_nofollow |= says_nofollow(text, word, at - 1)
+        at = past_space(text, at, end)
+        if byte_or_0(text, at, end) == 93:
+            return at + 1, is_nofollow
+        if byte_or_0(text, at, end) != 44:
+            break
+        at = past_space(text, at + 1, end)
+    return np.int64(-1), is_nofollow
 
 
 @inlined_kernel

@@ -13,7 +13,7 @@ import numpy as np
 
 from opicflow.connectors.files.crawlers.dispatch import FORMATS, MARKS
 from opicflow.connectors.files.reading import ANY, Reading
-from opicflow.schemas.arrays import Bytes, Hashes, Int, Word
+from opicflow.schemas.arrays import Bytes, Hashes, Int, Ints, Word
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES
 from opicflow.schemas.hashing import (
     HIGHS,
@@ -205,18 +205,47 @@ def _past_escape(text: Bytes, at: Int, end: Int) -> Int:
     return at + 12 if 0xDC00 <= _hex_4(text, at + 8, end) <= 0xDFFF else np.int64(-1)
 
 
-def with_fewer_escapes(block: bytes) -> Bytes:
-    r"""Return lines with / for \/ and with letters for \u00f6, which mean the same in JSON.
+FIRST_MARK = 0xFC
+_MARKED = b"\\\r\n\t"
+r"""The characters of the escapes \\, \r, \n and \t. Their marks are bytes that no UTF-8 has, and URLs may have them."""
+_OF_MARKS = np.frombuffer(_MARKED, np.uint8)
+_NO_UTF_8 = 0xFB
+NO_ESCAPES, MARKS_ONLY, ANY_ESCAPES = 0, 1, 2
+"""What a string may have, for `past_string`."""
 
-    Blanks at the end of a line keep the others where they are. Escapes of ASCII stay, and lines too long for an event.
+
+def with_fewer_escapes(block: bytes) -> tuple[Bytes, Bytes | None]:
+    r"""Return lines with / for \/ and letters for \u00f6, which mean the same in JSON, and with marks.
+
+    Blanks at the end of a line keep the others where they are. Other escapes of ASCII stay, and lines too long for an
+    event. The second array is the same memory, where `put_back` may write; None if this is the block itself.
     """
     text = np.frombuffer(block, np.uint8)
-    if block.find(b"\\/") < 0 and block.find(b"\\u") < 0:
-        return text
+    if block.find(b"\\") < 0:
+        return without_marks(text), None
     out = np.empty(len(text), np.uint8)
     copy_lines(text, out)
-    out.flags.writeable = False  # as bytes are: kernels are compiled for one type
-    return out
+    read_only = out.view()
+    read_only.flags.writeable = False  # as bytes are: kernels are compiled for one type
+    return read_only, out
+
+
+def without_marks(text: Bytes) -> Bytes:
+    """Return a text in which no byte is a mark: those that are as marks are other bytes that no UTF-8 has."""
+    if len(text) == 0 or text.max() < FIRST_MARK:
+        return text
+    changed = np.minimum(text, np.uint8(_NO_UTF_8))
+    changed.flags.writeable = False
+    return changed
+
+
+@lean_kernel
+def put_back(text: Bytes, begins: Ints, ends: Ints, urls: Int) -> None:
+    """Write the characters of marks into URLs."""
+    for url in range(urls):
+        for at in range(begins[url], ends[url]):
+            if text[at] >= FIRST_MARK:
+                text[at] = _OF_MARKS[text[at] - FIRST_MARK]
 
 
 @lean_kernel
@@ -231,7 +260,7 @@ def copy_lines(text: Bytes, out: Bytes) -> None:
         while at < end:
             c = np.int64(byte_at(text, at))
             if c != 92 or at + 1 >= end or not is_event:
-                to = put_byte(out, to, c)
+                to = put_byte(out, to, _NO_UTF_8 if c >= FIRST_MARK else c)
                 at += 1
                 continue
             following = np.int64(byte_at(text, at + 1))
@@ -239,9 +268,18 @@ def copy_lines(text: Bytes, out: Bytes) -> None:
             if letter > 0:
                 to, at = _put_letter(out, to, letter), past
                 continue
-            if following != 47:
-                to = put_byte(out, to, c)
-            to = put_byte(out, to, following)
+            if following == 92:
+                to = put_byte(out, to, FIRST_MARK)
+            elif following == 114:  # r
+                to = put_byte(out, to, FIRST_MARK + 1)
+            elif following == 110:  # n
+                to = put_byte(out, to, FIRST_MARK + 2)
+            elif following == 116:  # t
+                to = put_byte(out, to, FIRST_MARK + 3)
+            else:
+                if following != 47:
+                    to = put_byte(out, to, c)
+                to = put_byte(out, to, following)
             at += 2
         while to < end:
             to = put_byte(out, to, 32)
@@ -278,7 +316,7 @@ def _escaped_letter(text: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
 
 
 @lean_kernel
-def past_string(text: Bytes, at: Int, end: Int, escapes: bool) -> Int:
+def past_string(text: Bytes, at: Int, end: Int, escapes: Int) -> Int:
     """The end of the string that goes on at `at`, its quote included; -1 if it is none or has a forbidden escape."""
     while at < end:
         plain = end_of_string(text, at, end)
@@ -291,9 +329,11 @@ def past_string(text: Bytes, at: Int, end: Int, escapes: bool) -> Int:
             if c < 32:
                 return np.int64(-1)
             if c == 92:
-                if not escapes or at + 1 >= end:
+                if escapes < ANY_ESCAPES or at + 1 >= end:
                     return np.int64(-1)
                 at = _past_escape(text, at, end)
+            elif c >= FIRST_MARK and escapes >= MARKS_ONLY:
+                at += 1
             elif c >= 128:
                 at = past_character(text, at, end)
             else:
@@ -309,7 +349,7 @@ def past_value(text: Bytes, at: Int, end: Int) -> Int:
     if at >= end:
         return np.int64(-1)
     if byte_at(text, at) == 34:
-        return past_string(text, at + 1, end, True)
+        return past_string(text, at + 1, end, ANY_ESCAPES)
     if is_word(text, at, end, NULL) or is_word(text, at, end, TRUE):
         return at + 4
     if is_word(text, at, end, _FALSE) and at + 5 <= end and byte_at(text, at + 4) == 101:
@@ -358,7 +398,7 @@ def past_anything(text: Bytes, at: Int, end: Int) -> Int:
             if is_object:
                 if at >= end or byte_at(text, at) != 34:
                     return np.int64(-1)
-                at = past_string(text, at + 1, end, True)
+                at = past_string(text, at + 1, end, ANY_ESCAPES)
                 if at < 0:
                     return np.int64(-1)
                 at = past_space(text, at, end)

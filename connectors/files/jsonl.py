@@ -11,7 +11,7 @@ from functools import partial
 from opicflow.connectors.files.crawlers.dispatch import event_of_line
 from opicflow.connectors.files.decoded import Decoded, Item, RejectWriter, with_rejects
 from opicflow.connectors.files.json_scan import scan_text
-from opicflow.connectors.files.json_text import with_fewer_escapes
+from opicflow.connectors.files.json_text import put_back, with_fewer_escapes
 from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.schemas.crawl_events import EventRefused
 from opicflow.schemas.event_columns import EventWriter, merge
@@ -21,8 +21,10 @@ _BLANKS = b" \t\r"
 
 def decode_jsonl(block: bytes, source: str, first_offset: int, reading: Reading = ANY) -> Decoded:
     """The events of whole lines, the first of which begins at `first_offset` of its source."""
-    text = with_fewer_escapes(block)
+    text, own = with_fewer_escapes(block)
     scan = scan_text(text, first_offset, reading)
+    if own is not None:
+        put_back(own, scan.begins, scan.ends, int(scan.counts[1]))
     plain = scan.events(text)
     others, rejects = EventWriter(), RejectWriter(source)
     for offset, _, _ in scan.odd():

@@ -66,7 +66,8 @@ def test_a_browser_sees_events_as_they_are_published_and_a_job_that_ends(shown: 
         before = window.run(known)
         shown.publish(200, 2)
         wait_for("more pages are seen, and the page was not loaded again", lambda: window.run(known) > before, 120)
-        assert "events a second" in window.run("return document.querySelector('#books').innerText")
+        books = "return document.querySelector('#books').innerText"
+        wait_for("the speed is shown", lambda: "events a second" in window.run(books), 120)
         shown.stream.cancel()
         seen = "return document.querySelector('#books').innerText"
         wait_for("the job is missed", lambda: "Job ✕" in window.run(seen), 120)

@@ -19,6 +19,8 @@ from opicflow.connectors.files.crawlers.dispatch import event_of_line
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Decoded
 from opicflow.connectors.files.event_encoding import encode_event
 from opicflow.connectors.files.event_messages import messages_of_lines
+from opicflow.connectors.files.json_scan import scan_text
+from opicflow.connectors.files.json_text import with_fewer_escapes
 from opicflow.connectors.files.jsonl import decode_jsonl
 from opicflow.connectors.files.log_reader import _of_lines
 from opicflow.connectors.files.reading import ANY, Reading
@@ -462,6 +464,48 @@ def test_very_many_equal_short_lines_are_read_as_often_as_they_are_listed(
     assert (found.rejects, found.unlisted) == (each.rejects, each.unlisted) and len(found.events) == 20
 
 
+PLACES = {
+    "url": b'{"url":"https://a.b/%b","links":[]}',
+    "only a url": b'{"url":"%b","links":[]}',
+    "canonical": b'{"url":"https://a.b/","canonical":"%bhttps://a.b/c","links":[]}',
+    "links": b'{"url":"https://a.b/","links":["/x%by","%b",{"url":"%b/z","text":"%b","rel":"%b"}]}',
+    "rel": b'{"url":"https://a.b/","links":[{"url":"/z","rel":["me","%b"]},{"url":"/y","rel":[" UGC%b"]}]}',
+    "redirects": b'{"redirects":["https://a.b/%b"],"url":"https://a.b/","links":[]}',
+    "digest": b'{"url":"https://a.b/","digest":"ab%bc","links":[]}',
+    "failure": b'{"url":"https://a.b/","failure":"time%bout"}',
+    "type": b'{"url":"https://a.b/","content_type":"text/%bhtml; charset=%b","links":[]}',
+    "title": b'{"url":"https://a.b/","title":"a%bb","x":{"k%b":["%b"]},"links":[]}',
+    "key": b'{"url":"https://a.b/","sta%btus":200,"links":[]}',
+    "modified": b'{"url":"https://a.b/","last_modified":"long ago%b","links":[]}',
+    "retry": b'{"url":"https://a.b/","status":429,"retry_after":"%b"}',
+}
+OF_MARKS = [b"", rb"\n", rb"\t\r", rb"\\"]
+ESCAPES = [*OF_MARKS, rb"\"", rb"\/", rb"\u00e9", rb"\u0009", rb"\b", b"\xff", b"\xfc", b"\xc3\xa9", b"\t"]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_the_kernel_and_the_library_agree_on_escapes_in_every_place(place: str) -> None:
+    line = PLACES[place]
+    for escape in ESCAPES:
+        check(line.replace(b"%b", escape))
+        check(b"\n".join([line.replace(b"%b", escape), rb'{"url":"http:\/\/a.b\/"}', line.replace(b"%b", b"\xfd")]))
+
+
+@pytest.mark.parametrize("place", ["url", "canonical", "redirects", "title", "modified"])
+def test_the_kernel_reads_escapes_of_white_space_and_backslashes_itself(place: str) -> None:
+    for escape in OF_MARKS[: 1 if place == "modified" else None]:
+        text, _ = with_fewer_escapes(PLACES[place].replace(b"%b", escape) + b"\n")
+        assert list(scan_text(text, 0).odd()) == []
+
+
+@pytest.mark.parametrize(
+    "value", ["3600", "0", "-1", "1e9", "12.5", "99999999999999999999", "null", "true", '"120"', '"soon"', '""', "[1]"]
+)
+def test_the_kernel_and_the_library_agree_on_how_long_a_host_is_to_be_left_alone(value: str) -> None:
+    for time in ("", '"fetched_at":1577934245,'):
+        check(b'{"url":"https://a.b/",%b"status":503,"retry_after":%b}' % (time.encode(), value.encode()))
+
+
 def test_the_kernel_and_the_library_agree_on_thousands_of_damaged_lines(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -480,7 +524,7 @@ def test_the_kernel_and_the_library_agree_on_thousands_of_damaged_lines(
             elif kind == 1:
                 del line[at]
             elif kind == 2:
-                line.insert(at, chance.choice(b'"\\{}[],: 019.-eE\xc3'))
+                line.insert(at, chance.choice(b'"\\ntr{}[],: 019.-eE\xc3\xfc\xff'))
             else:
                 other = chance.choice(SHAPES).encode()
                 line[at:] = other[chance.randrange(len(other)) :]
