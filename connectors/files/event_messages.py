@@ -23,6 +23,7 @@ from opicflow.schemas.crawl_events import Reject
 from opicflow.schemas.framing import FrameKind, frame_kind
 
 _NEWLINE = 10
+_FIRST_OF_FRAMES = (0x00, 0xC3)
 
 
 @dataclass(frozen=True)
@@ -70,14 +71,17 @@ def messages_of_lines(
     """Return the events of whole lines, the first of which begins at `first_offset`: the lines as they are.
 
     `prefix` is the frame of messages in Avro. Lines are encoded one by one if a schema registry has to have the schema
-    of every message, and if users say how lines are read, as readers of the topic do not know that.
+    of every message, if users say how lines are read, as readers of the topic do not know that, and if a line of
+    another crawler begins like a frame.
     """
     if reading != ANY or frame_kind(prefix) is FrameKind.CONFLUENT:
         return encode_items(items_of_lines(block, source, first_offset, reading), prefix)
     decoded = decode_jsonl(block, source, first_offset)
     text = np.frombuffer(block, np.uint8)
-    ends = np.append(np.flatnonzero(text == _NEWLINE), len(text))
     begins = decoded.events.offset - first_offset
+    if np.isin(text[begins], _FIRST_OF_FRAMES).any():
+        return encode_items(items_of_lines(block, source, first_offset, reading), prefix)
+    ends = np.append(np.flatnonzero(text == _NEWLINE), len(text))
     return _messages(decoded, Texts(text, begins, ends[np.searchsorted(ends, begins)] - begins))
 
 

@@ -498,6 +498,15 @@ def test_the_kernel_reads_escapes_of_white_space_and_backslashes_itself(place: s
         assert list(scan_text(text, 0).odd()) == []
 
 
+@pytest.mark.parametrize("first", [b"\0", b"\xc3\xa9"])
+def test_a_line_of_another_crawler_that_begins_like_a_frame_is_no_message_as_it_is(first: bytes) -> None:
+    line = b'xample,tern)/ 20260504060100 {"url": "https://tern.example/old", "status": "200"}\n'
+    block = b'{"url":"https://a.example/"}\n' + first + line
+    found = messages_of_lines(block, "f", 0, b"\xc3\x01" + 8 * b"x")
+    assert len(found) == 2 and all(value.startswith(b"\xc3\x01xxxxxxxx") for value in found.values)
+    assert messages_of_lines(block[:29], "f", 0, b"\xc3\x01").values[0] == block[:28]
+
+
 @pytest.mark.parametrize(
     "value", ["3600", "0", "-1", "1e9", "12.5", "99999999999999999999", "null", "true", '"120"', '"soon"', '""', "[1]"]
 )
