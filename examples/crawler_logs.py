@@ -92,8 +92,11 @@ def _hops(fetch: Fetch) -> str:
 
 
 def heritrix_log() -> str:
-    """Return a crawl.log: it begins with a lookup of the host, and has nothing of pages that wait."""
-    lines = [f"{_iso(BEGAN)}     1         52 dns:tern.example P {HOME} text/dns #001 {_digits(BEGAN)}+12 - - -"]
+    """Return a crawl.log: it begins with the host's address and robots.txt, and has nothing of pages that wait."""
+    lines = [
+        f"{_iso(BEGAN)} {status:5}         52 {url} P {HOME} {media} #001 {_digits(BEGAN)}+12 - - -"
+        for status, url, media in ((1, "dns:tern.example", "text/dns"), (200, f"{SITE}/robots.txt", "text/plain"))
+    ]
     for fetch in FETCHES:
         if fetch.began is None:
             continue
@@ -193,6 +196,22 @@ def nutch_crawldb_csv() -> str:
             f'{row["retriesSinceFetch"]},{float(INTERVAL_SECONDS)},30.0,1.0,"{row["signature"]}","{packed}"\n'
         )
     return "".join(lines)
+
+
+def nutch_crawldb_text() -> str:
+    """Return what `readdb -dump` writes."""
+    found = []
+    for row in _crawldb_rows():
+        metadata = row["metadata"]
+        assert isinstance(metadata, dict)
+        packed = "".join(f"\t{name}={value}\n " for name, value in metadata.items())
+        found.append(
+            f"{row['url']}\tVersion: 7\nStatus: {row['statusCode']} ({row['statusName']})\n"
+            f"Fetch time: {row['fetchTime']}\nModified time: {row['modifiedTime']}\n"
+            f"Retries since fetch: {row['retriesSinceFetch']}\nRetry interval: {INTERVAL_SECONDS} seconds (30 days)\n"
+            f"Score: 1.0\nSignature: {row['signature']}\nMetadata: \n {packed}\n\n"
+        )
+    return "".join(found)
 
 
 _SEGMENT = {
@@ -298,6 +317,32 @@ def crawlee_requests() -> str:
     return _lines([{**first, "orderNo": None, "json": json.dumps(requests[0])}, *requests[1:]])
 
 
+_CRAWLEE_DONE, _CRAWLEE_ERROR = 4, 6
+
+
+def crawlee_python() -> str:
+    """Return the files of a queue of Crawlee for Python, one behind the other: the first is about the queue."""
+    queue = {"id": "none", "name": None, "created_at": f"{BEGAN}", "had_multiple_clients": False}
+    objects: list[dict[str, object]] = [{**queue, "handled_request_count": 9, "total_request_count": 10}]
+    for fetch in FETCHES:
+        ended = {"state": _CRAWLEE_ERROR if fetch.failure else _CRAWLEE_DONE} if fetch.began else {"crawlDepth": 1}
+        objects.append(
+            {
+                "unique_key": fetch.url,
+                "url": fetch.url,
+                "method": "GET",
+                "payload": None,
+                "headers": {},
+                "user_data": {"__crawlee": ended},
+                "retry_count": 0,
+                "no_retry": False,
+                "loaded_url": (fetch.leads_to or fetch.url) if fetch.began else None,
+                "handled_at": f"{fetch.began}" if fetch.began else None,
+            }
+        )
+    return "\n".join(json.dumps(one, indent=2) for one in objects)
+
+
 def crawlee_files() -> str:
     """Return the files of a queue on disk, one behind the other: objects over several lines."""
     return "".join(json.dumps(_crawlee_request(fetch), indent=4) + "\n" for fetch in FETCHES)
@@ -354,6 +399,88 @@ def common_crawl_index() -> str:
     return "".join(lines)
 
 
+def cdx() -> str:
+    """Return an index of 11 columns. Its times have no milliseconds, and the host's address is in it, too."""
+    lines = [
+        " CDX N b a m s k r M S V g",
+        f"dns:tern.example {_digits(BEGAN)[:14]} dns:tern.example text/dns - X - - 1 0 f",
+    ]
+    for fetch in FETCHES:
+        if fetch.began is not None and fetch.status is not None:
+            values = (fetch.media or "text/plain", str(fetch.status), fetch.digest or "-", fetch.leads_to or "-")
+            line = f"example,tern)/ {_digits(fetch.began)[:14]} {fetch.url} {' '.join(values)} - 100 0 none.warc.gz"
+            lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def arc() -> str:
+    """Return an archive of version 1: pages that answered, and the host's address before them."""
+    first = "1 0 InternetArchive\nURL IP-address Archive-date Content-type Archive-length\n"
+    records = [
+        f"filedesc://none.arc 0.0.0.0 {_digits(BEGAN)[:14]} text/plain {len(first)}\n{first}",
+        f"dns:tern.example 192.0.2.1 {_digits(BEGAN)[:14]} text/dns 9\n192.0.2.1",
+    ]
+    for fetch in FETCHES:
+        if fetch.began is None or fetch.status is None:
+            continue
+        head = f"Content-Type: {fetch.media}\r\n" if fetch.media else ""
+        head += f"Location: {fetch.leads_to}\r\n" if fetch.leads_to else ""
+        body = "".join(f'<a href="{link.replace("&", "&amp;")}">to</a>' for link in fetch.links)
+        answer = f"HTTP/1.1 {fetch.status} said\r\n{head}\r\n{body}"
+        media = fetch.media or "no-type"
+        records.append(f"{fetch.url} 192.0.2.1 {_digits(fetch.began)[:14]} {media} {len(answer)}\n{answer}")
+    return "\n".join(records) + "\n"
+
+
+def apify_items() -> str:
+    """Return items of Apify's Website Content Crawler. Pages that did not answer, or wait, are not in it."""
+    objects: list[dict[str, object]] = []
+    for fetch in FETCHES:
+        if fetch.began is None or fetch.status is None:
+            continue
+        loaded = {"loadedUrl": fetch.leads_to or fetch.url, "loadedTime": _iso(fetch.began), "depth": 1}
+        status = 200 if fetch.leads_to else fetch.status
+        objects.append({"url": fetch.url, "crawl": {**loaded, "httpStatusCode": status}, "text": "A page"})
+    return _lines(objects)
+
+
+_FROG_WORDS = {200: "OK", 301: "Moved Permanently", 304: "Not Modified", 404: "Not Found"}
+
+
+def screaming_frog() -> str:
+    """Return the table of the tab Internal, some of its columns. A page that waits is not in it."""
+    out = io.StringIO(newline="")
+    out.write("\ufeff")
+    rows = csv.writer(out, quoting=csv.QUOTE_ALL)
+    pages = ("Address", "Content Type", "Status Code", "Status", "Indexability", "Indexability Status", "Title 1")
+    rows.writerow((*pages, "Canonical Link Element 1", "Crawl Depth", "Hash", "Redirect URL", "Crawl Timestamp"))
+    for fetch in FETCHES:
+        if fetch.began is None:
+            continue
+        words = "Blocked by robots.txt" if fetch.failure == "robots" else _FROG_WORDS.get(fetch.status or 0, "")
+        kind = "Indexable" if fetch.status == 200 else "Non-Indexable"
+        began = fetch.began.strftime("%Y-%m-%d %H:%M:%S")
+        found = [fetch.url, fetch.media, fetch.status or 0, words, kind, "", "A page", ""]
+        rows.writerow([*found, 1, fetch.digest, fetch.leads_to, began])
+    return out.getvalue()
+
+
+def hakrawler_lines() -> str:
+    """Return what `hakrawler -w -s` writes: the page that links, where a URL stands, and the URL."""
+    return "".join(f"[{fetch.found_on}] [href] {fetch.url}\n" for fetch in FETCHES if fetch.found_on)
+
+
+def gospider_lines() -> str:
+    """Return what `gospider` writes: pages that answer 404, or not at all, are left out, and there are guesses."""
+    lines = ["[subdomains] - http://old.tern.example", f"[linkfinder] - [from: {SITE}/app.js] - text/xml"]
+    for fetch in FETCHES:
+        if fetch.began is None:
+            lines.append(f"[form] - {fetch.url}")
+        elif fetch.status not in (None, 404):
+            lines.append(f"[url] - [code-{fetch.status}] - {fetch.url}")
+    return "\n".join(lines) + "\n"
+
+
 def _items() -> list[dict[str, object]]:
     return [
         {
@@ -389,14 +516,22 @@ LOGS: dict[str, Callable[[], str]] = {
     "heritrix-feed.jsonl": heritrix_feed,
     "nutch-crawldb.jsonl": nutch_crawldb,
     "nutch-crawldb.csv": nutch_crawldb_csv,
+    "nutch-crawldb.txt": nutch_crawldb_text,
     "nutch-segment.txt": nutch_segment,
     "stormcrawler-status.jsonl": stormcrawler_status,
     "browsertrix-pages.jsonl": browsertrix_pages,
     "crawlee-requests.jsonl": crawlee_requests,
     "crawlee-requests.json": crawlee_files,
+    "crawlee-python.json": crawlee_python,
     "katana.jsonl": katana_lines,
     "common-crawl-columns.jsonl": common_crawl_columns,
     "common-crawl-index.cdxj": common_crawl_index,
+    "common-crawl-index.cdx": cdx,
+    "arc-pages.arc": arc,
+    "apify-items.jsonl": apify_items,
+    "screaming-frog-internal.csv": screaming_frog,
+    "hakrawler-found.txt": hakrawler_lines,
+    "gospider-lines.txt": gospider_lines,
     "scrapy-items.json": scrapy_json,
     "scrapy-items.csv": scrapy_csv,
 }

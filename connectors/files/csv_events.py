@@ -36,13 +36,14 @@ class CsvHeader(NamedTuple):
 
 
 def header_of(head: bytes, reading: Reading = ANY) -> CsvHeader | None:
-    """Return the header with which a file begins; None if it names no URL."""
-    urls = set(reading.field_names["url"])
+    """Return the header with which a file begins; None if it names no URL, and is of no crawler."""
+    urls, crawlers = set(reading.field_names["url"]), [one.columns for one in FORMATS.values() if one.columns]
     found = []
     for divider in DIVIDERS:
         for row in first_rows(head, divider, 1):
             names = tuple(_known_name(name, reading) for name in row)
-            found += [CsvHeader(divider, names)] if not urls.isdisjoint(names) else []
+            is_known = not urls.isdisjoint(names) or any(columns <= {*names} for columns in crawlers)
+            found += [CsvHeader(divider, names)] if is_known else []
     return max(found, key=lambda header: len(header.names), default=None)
 
 
@@ -55,7 +56,8 @@ def has_other_known(header: CsvHeader, reading: Reading = ANY) -> bool:
 def known_names(reading: Reading) -> frozenset[str]:
     """Return all names that our records, or those of other crawlers, may have."""
     ours = [name for names in reading.field_names.values() for name in names]
-    return frozenset((*ours, *(name for one in FORMATS.values() for sign in one.signs for name in sign)))
+    signs = [sign for one in FORMATS.values() for sign in (*one.signs, one.columns)]
+    return frozenset((*ours, *(name for sign in signs if not sign.isdisjoint(("url", "Address")) for name in sign)))
 
 
 def _known_name(name: str, reading: Reading) -> str:

@@ -11,7 +11,15 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from opicflow.connectors.files.crawlers.dispatch import BOM, LINK_FORMATS, link_of_line
+from opicflow.connectors.files.crawlers.dispatch import (
+    BOM,
+    LINK_FORMATS,
+    NUTCH_LINKS,
+    link_of_line,
+    link_of_record,
+)
+from opicflow.connectors.files.crawlers.nutch import LINKDB_LINE
+from opicflow.connectors.files.crawlers.record_format import decoded_texts
 from opicflow.connectors.files.csv_rows import HEAD_BYTES, first_rows, rows_of
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Item, reject_of
 from opicflow.connectors.files.growing_text import GrowingText
@@ -122,11 +130,59 @@ def read_edges(
 def _rows_of(
     blocks: Blocks, reading: Reading, read_from: Callable[[int], Blocks] | None, start: int
 ) -> Iterator[EdgeRow]:
-    if reading.format in LINK_FORMATS:
+    named = LINK_FORMATS.get(reading.format)
+    if reading.format == NUTCH_LINKS:
+        return _linkdb_rows(blocks, start, read_from)
+    if named is not None and not named.columns:
         return _crawler_rows(blocks, reading.format)
     text = GrowingText(blocks)
     first = text if start == 0 or read_from is None else GrowingText(read_from(0))
-    return edge_rows(text, edge_form(first.head(HEAD_BYTES)))
+    if named is None:
+        return edge_rows(text, edge_form(first.head(HEAD_BYTES)))
+    names = next(iter(first_rows(first.head(HEAD_BYTES), ",", 1)), [])
+    return _table_rows(text, names, reading.format)
+
+
+def _table_rows(text: GrowingText, names: list[str], crawler: str) -> Iterator[EdgeRow]:
+    """Yield the links of a table, whose first row has these names of columns."""
+    is_first = text.head(1) != b"" and text.offset == 0
+    for row in rows_of(text, ","):
+        edge: list[Any] | EventRefused = []
+        try:
+            if isinstance(row.values, EventRefused):
+                raise row.values
+            if len(row.values) != len(names):
+                detail = f"the row has {len(row.values)} values, and there are {len(names)} columns"
+                raise EventRefused(Reason.NOT_AN_EVENT, detail)
+            if not is_first:
+                edge = link_of_record(dict(zip(names, row.values, strict=True)), crawler)
+        except EventRefused as refused:
+            edge = refused
+        is_first = False
+        if edge:
+            yield EdgeRow(row.offset, row.original, edge, row.line)
+
+
+def _linkdb_rows(blocks: Blocks, start: int, read_from: Callable[[int], Blocks] | None) -> Iterator[EdgeRow]:
+    """Yield the links of a dump of Nutch's linkdb: a page, and below it the pages that link to it."""
+    page: object = None
+    for offset, line, _ in lines_of(read_from(0)) if start and read_from else ():
+        if offset >= start:
+            break
+        found = LINKDB_LINE.fullmatch(line)
+        page = found["page"].decode("utf-8", "replace") if found and found["page"] else page
+    for offset, line, problem in lines_of(blocks):
+        try:
+            found = LINKDB_LINE.fullmatch(line)
+            parts = decoded_texts(found.groupdict()) if found else {}
+            page = None if problem else parts.get("page", page)
+            if problem or (line.strip() and (page is None or not found)):
+                raise problem or EventRefused(Reason.NOT_AN_EVENT, f"it is no line of Nutch's linkdb ({NUTCH_LINKS})")
+        except EventRefused as refused:
+            yield EdgeRow(offset, line, refused)
+            continue
+        if "found_on" in parts:
+            yield EdgeRow(offset, line, [parts["found_on"], page])
 
 
 def _crawler_rows(blocks: Blocks, crawler: str) -> Iterator[EdgeRow]:

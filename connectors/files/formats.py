@@ -25,6 +25,7 @@ class Format(Enum):
     CSV = "CSV"
     NUTCH_SEGMENT = "Nutch segment"
     AVRO = "Avro"
+    ARC = "ARC"
     WARC = "WARC"
     WAT = "WAT"
     EDGES = "edge list"
@@ -33,6 +34,7 @@ class Format(Enum):
 _BY_NAME = [
     (".wat", Format.WAT),
     (".warc", Format.WARC),
+    (".arc", Format.ARC),
     (".jsonl", Format.JSONL),
     (".ndjson", Format.JSONL),
     (".json", Format.JSONL),
@@ -46,7 +48,32 @@ _JSON = re.compile(rb"^Content-Type:[ \t]*application/json", re.IGNORECASE | re.
 _HEAD = re.compile(rb"WARC/\d\.\d+\r?\n(?:[^\r\n]+\r?\n)*")
 _WEB_URL = re.compile(r"https?://\S+$", re.IGNORECASE)
 _LONGEST_NAME = 80
-_SEGMENT = re.compile(rb"Recno:: \d+\r?\nURL:: ")
+_NUTCH_DUMP = re.compile(rb"Recno:: \d+\r?\nURL:: |\S+\tVersion: \d+\r?\nStatus: ")
+_ARC = re.compile(rb"filedesc:[^\n]*\n1 ")
+_NOT_READ: tuple[tuple[re.Pattern[bytes], str], ...] = (
+    (re.compile(rb"filedesc:"), "ARC of another version than 1: make WARC of it, such as with warcio recompress"),
+    (
+        re.compile(rb"\S+\tInlinks:"),
+        "a dump of Nutch's linkdb, which has links alone: read it with opicflow graph build --input-format nutch-links",
+    ),
+    (
+        re.compile(rb'"?Type"?,"?Source"?,"?Destination"?,'),
+        "links of Screaming Frog: read them with opicflow graph build --input-format screaming-frog-links",
+    ),
+    (
+        re.compile(rb'"?Address"?,[^\n]*Indexability'),
+        "a table of Screaming Frog without Status Code, Status and Indexability: export the tab Internal, All",
+    ),
+    (
+        re.compile(rb"CDX( [A-Za-z])+\s"),
+        "CDX with other columns than N b a m s k r V g or N b a m s k r M S V g: write the index again with these",
+    ),
+    (
+        re.compile(rb"https?://\S+[ \t\r]*(?:\n|\Z)", re.IGNORECASE),
+        "a list of URLs, which does not say what was fetched: --input-format hakrawler announces them",
+    ),
+)
+"""Other files that are recognised, by their first bytes: what they are, and what to do."""
 _ZIP = b"PK\x03\x04"
 
 _NAMED: dict[str, Format | None] = {
@@ -56,6 +83,7 @@ _NAMED: dict[str, Format | None] = {
     "scrapy": None,
     "nutch-segment": Format.NUTCH_SEGMENT,
     "avro": Format.AVRO,
+    "arc": Format.ARC,
     "warc": Format.WARC,
     "wat": Format.WAT,
     "edges": Format.EDGES,
@@ -97,16 +125,21 @@ def sniff(first: bytes, name: str, reading: Reading = ANY) -> Format | None:
     if text.startswith(b"WARC/"):
         of_json = any(_METADATA.search(head) and _JSON.search(head) for head in _HEAD.findall(text))
         return Format.WAT if of_json or _by_name(name) is Format.WAT else Format.WARC
-    if text.startswith((b"{", b"[")):
-        return _json_format(text)
     line = text.partition(b"\n")[0]
     if is_text_of_a_crawler(line):
         return Format.JSONL
-    if _SEGMENT.match(text):
+    if text.startswith((b"{", b"[")):
+        return _json_format(text)
+    if _ARC.match(text):
+        return Format.ARC
+    if _NUTCH_DUMP.match(text):
         return Format.NUTCH_SEGMENT
     header, is_edges = header_of(text, reading), edge_form(text).fits
     if header is not None and (has_other_known(header, reading) or not is_edges):
         return Format.CSV
+    for pattern, what in () if is_edges or reading.format else _NOT_READ:
+        if pattern.match(text):
+            raise InputRefused(f"{name}: {what}")
     column = _unnamed_url(text)
     if column is not None:
         if header is not None:

@@ -45,7 +45,7 @@ from opicflow.connectors.files.opening import (
     refuse_utf_16,
 )
 from opicflow.connectors.files.reading import ANY, Reading
-from opicflow.connectors.files.warc import read_warc, read_wat
+from opicflow.connectors.files.warc import read_arc, read_warc, read_wat
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, CrawlEvent, EventRefused, Reason, Reject
 from opicflow.schemas.event_columns import EventWriter
 
@@ -369,6 +369,7 @@ def _items(blocks: Iterator[Block | Damage], input_range: FileRange) -> Generato
     source, reading, may_grow = input_range.source, input_range.reading, input_range.may_grow
     counted_blocks = counted()
     readers: dict[Format, Callable[[], Iterator[ReadItem]]] = {
+        Format.ARC: lambda: read_arc(counted_blocks, source),
         Format.WARC: lambda: read_warc(counted_blocks, source, again),
         Format.WAT: lambda: read_wat(counted_blocks, source, again),
         Format.EDGES: lambda: read_edges(counted_blocks, source, reading, again, input_range.start),

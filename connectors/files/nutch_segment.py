@@ -1,4 +1,6 @@
-"""Reads what Nutch's `readseg -dump` writes of a segment: a record of several lines for each page, with its links.
+"""Reads the dumps of Nutch as text, with a record of several lines for each page.
+
+`readseg -dump` writes those of a segment, with links, `readdb -dump` those of the crawldb.
 
 The reader takes the blocks of `opening.decompressed` and yields (offset, event or reject) in the order of the file. A
 reader that starts at such an offset yields that item and all after it.
@@ -10,7 +12,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from opicflow.connectors.files.crawlers.nutch import FAILURES_OF_PROTOCOL, java_time_ms, protocol_of
+from opicflow.connectors.files.crawlers.nutch import FAILURES_OF_PROTOCOL, FORMAT, java_time_ms, protocol_of
+from opicflow.connectors.files.crawlers.record_format import Record
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Item, reject_of
 from opicflow.connectors.files.edges import lines_of
 from opicflow.connectors.files.opening import Blocks
@@ -21,8 +24,9 @@ RECORD = b"Recno:: "
 _UNSAFE = (b"Content::", b"ParseText::")
 """Parts that have what strangers wrote, without any mark of where it ends."""
 _LINK = re.compile(rb"  outlink: toUrl: (\S+)(?: anchor:.*)?", re.DOTALL)
-_VALUE = re.compile(rb"(Status|Fetch time|Modified time|Signature): (.*)")
-_NAMED = re.compile(rb"\s+(_pst_|Content-Type|Last-Modified) ?= ?(.*)")
+_VALUE = re.compile(rb"(Status|Fetch time|Modified time|Retries since fetch|Retry interval|Signature): (.*)")
+_NAMED = re.compile(rb"(?:Metadata:)?\s+(_pst_|Content-Type|Last-Modified)(?: ?= ?|: )(.*)")
+_CRAWLDB = re.compile(rb"(\S+)\tVersion: \d+")
 _STATUS = re.compile(r"(-?\d{1,3}) \(.*\)")
 _PARSED = "success("
 
@@ -59,6 +63,7 @@ class _SegmentRecord:
         self.is_unsafe = False
         self._size_bytes = 0
         self._url = ""
+        self._is_of_crawldb = False
         self._parts: list[_Part] = []
         self._links: list[Link] | None = None
 
@@ -81,6 +86,9 @@ class _SegmentRecord:
     def _add(self, line: bytes) -> None:
         if line.startswith(b"URL:: ") and not self._url:
             self._url = line[6:].decode().strip()
+        elif not self._url and (found := _CRAWLDB.fullmatch(line)):
+            self._url, self._is_of_crawldb = found[1].decode(), True
+            self._parts.append(_Part(b"CrawlDatum::", {}))
         elif line in _UNSAFE:
             self.is_unsafe = True
         elif line.endswith(b"::") and b" " not in line:
@@ -99,6 +107,8 @@ class _SegmentRecord:
         if not self._url:
             raise EventRefused(Reason.NOT_AN_EVENT, "the record has no URL")
         data = [part.values for part in self._parts if part.name == b"CrawlDatum::"]
+        if self._is_of_crawldb:
+            return FORMAT.read(_record_of(self._url, data[0]))
         codes = [_status_of(values) for values in data]
         fetches = [(values, code) for values, code in zip(data, codes, strict=True) if code in _FETCHED]
         if not fetches:
@@ -124,6 +134,21 @@ class _SegmentRecord:
         )
 
 
+def _record_of(url: str, values: dict[str, str]) -> Record:
+    """Return a page of the crawldb as its dump in JSON has it."""
+    status = _STATUS.fullmatch(values.get("Status", ""))
+    return {
+        "url": url,
+        "statusCode": status[1] if status else None,
+        "fetchTime": values.get("Fetch time"),
+        "modifiedTime": values.get("Modified time"),
+        "retriesSinceFetch": values.get("Retries since fetch"),
+        "retryIntervalSeconds": values.get("Retry interval", "").partition(" ")[0],
+        "signature": values.get("Signature"),
+        "metadata": {"_pst_": values.get("_pst_")},
+    }
+
+
 def _status_of(values: dict[str, str]) -> int:
     found = _STATUS.fullmatch(values.get("Status", ""))
     code = int(found[1]) if found else None
@@ -134,7 +159,7 @@ def _status_of(values: dict[str, str]) -> int:
 
 
 def read_nutch_segment(blocks: Blocks, source: str) -> Iterator[Item]:
-    """Yield the visits of a dump, and announcements of pages that the segment did not fetch.
+    """Yield the visits of a dump, and announcements of pages that were not fetched.
 
     A dump with the contents of pages is one reject from the first content on: a page may contain text that looks like
     records.
@@ -143,7 +168,7 @@ def read_nutch_segment(blocks: Blocks, source: str) -> Iterator[Item]:
     is_after_blank, lines = True, lines_of(blocks)
     for offset, ended_line, problem in lines:
         line = ended_line.removesuffix(b"\r")
-        if line.startswith(RECORD) and is_after_blank:
+        if is_after_blank and (line.startswith(RECORD) or _CRAWLDB.fullmatch(line)):
             if record is not None:
                 yield from _items_of(record, source)
             record = _SegmentRecord(offset)

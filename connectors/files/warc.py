@@ -1,4 +1,4 @@
-"""Reads crawl events from WARC files and from Common Crawl's WAT files.
+"""Reads crawl events from WARC and ARC files, and from Common Crawl's WAT files.
 
 Each reader takes the blocks of `opening.decompressed` and yields (offset, event or reject) in the order of the file.
 Offsets are those of the decompressed file and increase. A reader that starts at such an offset yields that item and all
@@ -12,10 +12,12 @@ import zlib
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from email.utils import parsedate_to_datetime
+from typing import NamedTuple
 
 import orjson
 
-from opicflow.connectors.files.decoded import Item
+from opicflow.connectors.files.crawlers.record_format import refuse_other_methods
+from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Item, reject_of
 from opicflow.connectors.files.html_links import (
     LinkResolver,
     decode_html,
@@ -24,7 +26,7 @@ from opicflow.connectors.files.html_links import (
     resolved_links,
 )
 from opicflow.connectors.files.opening import Blocks
-from opicflow.connectors.files.warc_records import MOST_HEAD_BYTES, Fields, read_fields, read_records
+from opicflow.connectors.files.warc_records import ARC, MOST_HEAD_BYTES, Fields, read_fields, read_records
 from opicflow.schemas.crawl_events import (
     EARLIEST_MS,
     LATEST_MS,
@@ -34,6 +36,7 @@ from opicflow.schemas.crawl_events import (
     EventRefused,
     Link,
     Reason,
+    Reject,
 )
 from opicflow.schemas.json_events import retry_seconds_of
 
@@ -46,9 +49,14 @@ ReadFrom = Callable[[int], Blocks]
 def read_warc(blocks: Blocks, source: str, read_from: ReadFrom | None = None) -> Iterator[Item]:
     """Yield the visits of a WARC file: its `response`, `revisit` and HTML `resource` records.
 
-    `read_from` reads the file once more, from an offset on.
+    The answer to a request that is no GET is a reject. `read_from` reads the file once more, from an offset on.
     """
-    return read_records(blocks, source, _is_visit, _visit_of_record, read_from)
+    return _without_posts(read_records(blocks, source, _is_half, _half_of, read_from), source)
+
+
+def read_arc(blocks: Blocks, source: str) -> Iterator[Item]:
+    """Yield the visits of an ARC file of version 1: its records of HTTP."""
+    return read_records(blocks, source, _is_of_web, _visit_of_record, form=ARC)
 
 
 def read_wat(blocks: Blocks, source: str, read_from: ReadFrom | None = None) -> Iterator[Item]:
@@ -65,10 +73,72 @@ MOST_JSON_MARKS = 4 << 20
 """The brackets, braces and commas of the metadata of a record: about as many values, each far longer in memory."""
 _MOST_DATE_BYTES = 128
 
+_REQUEST = "request"
+_METHOD = re.compile(rb"([A-Za-z]{1,20}) ")
 _HTML = ("text/html", "application/xhtml+xml")
 _STATUS = re.compile(rb"HTTP/\d(?:\.\d)?[ \t]+(\d{3})(?!\d)[^\n]*(?:\n|$)")
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,8})[^\r\n]{0,256}\r?\n")
 _W3C_DATE = re.compile(r"(\d{4})-?(\d\d)-?(\d\d)[T ]?(\d\d):?(\d\d):?(\d\d)(?:\.(\d{1,9}))?(?:Z|\+00:?00)?")
+
+
+class _Half(NamedTuple):
+    """A half of an exchange: a visit, or a request, with its first bytes."""
+
+    uri: str
+    visit: CrawlEvent | None
+    request: bytes = b""
+
+
+def _is_half(fields: Fields) -> bool:
+    return fields.get("warc-type", "").lower() == _REQUEST or _is_visit(fields)
+
+
+def _half_of(fields: Fields, body: bytes) -> _Half:
+    uri = fields.get("warc-target-uri", "")
+    if fields["warc-type"].lower() == _REQUEST:
+        return _Half(uri, None, body[:MOST_REJECTED_BYTES])
+    return _Half(uri, _visit_of_record(fields, body))
+
+
+def _exchange(offset: int, half: _Half, request: bytes, source: str) -> Item:
+    """Return the visit of an exchange; a reject if the request is known, and no GET."""
+    method = _METHOD.match(request)
+    try:
+        refuse_other_methods(method[1].decode() if method else "GET")
+    except EventRefused as refused:
+        return offset, reject_of(refused, source, offset, request)
+    assert half.visit is not None
+    return offset, half.visit
+
+
+def _are_one(one: _Half, other: _Half) -> bool:
+    return one.uri == other.uri and (one.visit is None) != (other.visit is None)
+
+
+def _without_posts(halves: Iterator[tuple[int, _Half | Reject]], source: str) -> Iterator[Item]:
+    """Yield visits, and a reject for one whose request, of the same URL just before or behind it, is no GET.
+
+    An exchange has the offset of its first half, so that a reader which starts there has both.
+    """
+    held: tuple[int, _Half] | None = None
+    for offset, half in halves:
+        other, held = held, None
+        if isinstance(half, _Half) and other is not None and _are_one(other[1], half):
+            visit = half if other[1].visit is None else other[1]
+            yield _exchange(other[0], visit, other[1].request or half.request, source)
+            continue
+        if other is not None and other[1].visit is not None:
+            yield _exchange(*other, b"", source)
+        if isinstance(half, Reject):
+            yield offset, half
+        else:
+            held = offset, half
+    if held is not None and held[1].visit is not None:
+        yield _exchange(*held, b"", source)
+
+
+def _is_of_web(fields: Fields) -> bool:
+    return fields.get("warc-target-uri", "").lower().startswith(("http:", "https:"))
 
 
 def _is_visit(fields: Fields) -> bool:

@@ -1,4 +1,4 @@
-"""Splits WARC files into records, and continues after damage at the next record.
+"""Splits WARC and ARC files into records, and continues after damage at the next record.
 
 FastWARC is not used: it stops at the first byte between two records that belongs to neither, trusts a wrong length, and
 returns a truncated record as a whole one.
@@ -10,15 +10,18 @@ import re
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar
 
-from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Item, reject_of
+from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, reject_of
 from opicflow.connectors.files.opening import Block, Blocks, Damage
 from opicflow.schemas.crawl_events import (
     MOST_EVENT_BYTES,
-    CrawlEvent,
     EventRefused,
     Reason,
+    Reject,
 )
+
+T = TypeVar("T")
 
 Fields = dict[str, str]
 """The fields of a head, by their names in lower case."""
@@ -28,7 +31,7 @@ _SHORT_HEAD_BYTES = 4 << 10
 _BEGIN = re.compile(rb"WARC/[01]\.\d{1,2}\r?\n")
 _SURE_BEGIN = re.compile(rb"\n\r?\nWARC/[01]\.\d{1,2}\r?\n[A-Za-z-]+:")
 _END = re.compile(rb"\r?\n\r?\nWARC/[01]\.\d{1,2}\r?\n[A-Za-z-]+:")
-_MOST_BEGIN_BYTES = 16
+_NO_TYPES = ("no-type", "unknown", "-")
 _LEAST_VISIT_BYTES = 64
 """A record with a type, a URL and a length is longer. Shorter pieces behind a broken record belong to it."""
 _MOST_END_BYTES = 64
@@ -37,13 +40,44 @@ MOST_SEARCHED_BYTES = 4 << 30
 _MOST_ENDS = 8 << 20
 
 
+class ArchiveForm(NamedTuple):
+    """The form of records: patterns of where one begins, and surely begins.
+
+    `most_begin_bytes`: a begin has fewer. `follows`: whether these bytes may follow a record.
+    """
+
+    begin: re.Pattern[bytes]
+    sure_begin: re.Pattern[bytes]
+    most_begin_bytes: int
+    follows: Callable[[bytes], bool]
+
+
+def _may_follow_warc(after: bytes) -> bool:
+    return after.startswith(b"\r\n\r\n") or b"WARC/".startswith(after.lstrip(b"\r\n")[:5])
+
+
+def _may_follow_arc(after: bytes) -> bool:
+    return after[:1] in b"\r\n"
+
+
+_WARC = ArchiveForm(_BEGIN, _SURE_BEGIN, 16, _may_follow_warc)
+_ARC_HEAD = re.compile(
+    rb"^(?P<uri>[A-Za-z][A-Za-z0-9+.-]{0,30}:\S{1,8192}) [0-9A-Fa-f.:]{2,45} (?P<date>\d{14}) "
+    rb"(?P<type>[^ \n]{1,256}) (?P<length>\d{1,18})\r?\n",
+    re.MULTILINE,
+)
+ARC = ArchiveForm(_ARC_HEAD, _ARC_HEAD, 9000, _may_follow_arc)
+"""ARC of version 1: the head of a record is a line with its URL, address, date, type and length."""
+
+
 class Cursor:
     """A position in the decompressed bytes, `at`, with the bytes loaded after it.
 
     Bytes are loaded up to the next damage, or up to the end of the file; `pass_damage` continues after damage.
     """
 
-    def __init__(self, blocks: Blocks) -> None:
+    def __init__(self, blocks: Blocks, form: ArchiveForm = _WARC) -> None:
+        self.form = form
         self._blocks = iter(blocks)
         self._next = next(self._blocks, None)
         self._bytes = bytearray()
@@ -90,7 +124,7 @@ class Cursor:
         """
         searched_from, found = self._sure_begin
         if not searched_from <= begin <= found:
-            searched_from, found = begin, self.search(_SURE_BEGIN, begin, begin + MOST_EVENT_BYTES) or -1
+            searched_from, found = begin, self.search(self.form.sure_begin, begin, begin + MOST_EVENT_BYTES) or -1
             self._sure_begin = searched_from, found
         return found if 0 <= found < begin + MOST_EVENT_BYTES else None
 
@@ -157,15 +191,16 @@ def read_records(
     blocks: Blocks,
     source: str,
     is_wanted: Callable[[Fields], bool],
-    visit_of: Callable[[Fields, bytes], CrawlEvent | None],
+    visit_of: Callable[[Fields, bytes], T | None],
     read_from: Callable[[int], Blocks] | None = None,
-) -> Iterator[Item]:
-    """Yield an event for each record that is wanted, and a reject for each one that is broken or refused.
+    form: ArchiveForm = _WARC,
+) -> Iterator[tuple[int, T | Reject]]:
+    """Yield what `visit_of` makes of each record that is wanted, and a reject for each one that is broken or refused.
 
     `visit_of` returns None for a record that is no visit. `read_from` reads the file once more, where that is possible:
     without it a record that is longer than an event ends where the next one seems to begin.
     """
-    cursor = Cursor(blocks)
+    cursor = Cursor(blocks, form)
     ends = EndFinder(read_from) if read_from else None
     while True:
         while cursor.has(1) and cursor.take(cursor.at, 1) in b"\r\n":
@@ -209,14 +244,12 @@ def read_records(
                     offset,
                     reject_of(item, source, offset, cursor.take(offset, MOST_REJECTED_BYTES)[:size_bytes], size_bytes),
                 )
-            elif item:
+            elif item is not None:
                 yield offset, item
         cursor.at = offset + size_bytes
 
 
-def _event_of(
-    visit_of: Callable[[Fields, bytes], CrawlEvent | None], fields: Fields, body: bytes
-) -> CrawlEvent | EventRefused | None:
+def _event_of(visit_of: Callable[[Fields, bytes], T | None], fields: Fields, body: bytes) -> T | EventRefused | None:
     try:
         return visit_of(fields, body)
     except EventRefused as refused:
@@ -225,9 +258,12 @@ def _event_of(
 
 def _read_head(cursor: Cursor) -> tuple[int, Fields]:
     """Return the length of the head at the cursor, and its fields; (0, {}) if no head begins here."""
+    form = cursor.form
     cursor.has(MOST_HEAD_BYTES)
-    if cursor.search(_BEGIN, cursor.at, cursor.at + _MOST_BEGIN_BYTES) != cursor.at:
+    if cursor.search(form.begin, cursor.at, cursor.at + form.most_begin_bytes) != cursor.at:
         return 0, {}
+    if form is ARC:
+        return _read_arc_head(cursor)
     end = _end_of_head(cursor, cursor.at + _SHORT_HEAD_BYTES)
     if end is None:
         # The search ends at the next record: otherwise many heads without an end would take quadratic time.
@@ -237,6 +273,17 @@ def _read_head(cursor: Cursor) -> tuple[int, Fields]:
         return 1, {}
     head = cursor.take(cursor.at, end - cursor.at)
     return len(head), read_fields(head) or {"": ""}
+
+
+def _read_arc_head(cursor: Cursor) -> tuple[int, Fields]:
+    """Return the length of the head of an ARC record, and its fields under the names that WARC has for them."""
+    head = _ARC_HEAD.match(cursor.take(cursor.at, cursor.form.most_begin_bytes))
+    assert head is not None
+    given = {name: value.decode("utf-8", "replace") for name, value in head.groupdict().items()}
+    names = {"uri": "warc-target-uri", "date": "warc-date", "length": "content-length"}
+    fields = {field: given[name] for name, field in names.items()}
+    known_type = {} if given["type"] in _NO_TYPES else {"warc-identified-payload-type": given["type"]}
+    return head.end(), {"warc-type": "response", **fields, **known_type}
 
 
 def _end_of_head(cursor: Cursor, to: int) -> int | None:
@@ -273,10 +320,14 @@ def _length_problem(cursor: Cursor, head_bytes: int, size_bytes: int, ends: EndF
         return "the record is cut off"
     cursor.has(size_bytes + 9)
     after = cursor.take(cursor.at + size_bytes, 9)
-    more = after.lstrip(b"\r\n")
-    if cursor.damage and len(after) < 9 and not more and cursor.damage.unsure_from < cursor.at + size_bytes:
+    if (
+        cursor.damage
+        and len(after) < 9
+        and not after.strip(b"\r\n")
+        and cursor.damage.unsure_from < cursor.at + size_bytes
+    ):
         return "the checksum of the record is wrong"
-    if after.startswith(b"\r\n\r\n") or b"WARC/".startswith(more[:5]):
+    if cursor.form.follows(after):
         return None
     return "the record does not end at its Content-Length"
 
@@ -286,28 +337,30 @@ def _pass_short_pieces(cursor: Cursor) -> None:
 
     Otherwise every line `WARC/1.0` of many would be a reject, which costs a thousand times as much as its bytes.
     """
+    size_bytes = _LEAST_VISIT_BYTES + cursor.form.most_begin_bytes
     while True:
-        cursor.has(_LEAST_VISIT_BYTES + _MOST_BEGIN_BYTES)
-        following = cursor.search(_BEGIN, cursor.at + 1, cursor.at + _LEAST_VISIT_BYTES + _MOST_BEGIN_BYTES)
+        cursor.has(size_bytes)
+        following = cursor.search(cursor.form.begin, cursor.at + 1, cursor.at + size_bytes)
         if following is None or following - cursor.at >= _LEAST_VISIT_BYTES:
             return
         cursor.at = following
 
 
-def _skip_broken(cursor: Cursor, source: str, detail: str, good_bytes: int) -> Item:
+def _skip_broken(cursor: Cursor, source: str, detail: str, good_bytes: int) -> tuple[int, Reject]:
     """Advance to the next record, at least `good_bytes` further, and return the reject for the bytes in between."""
     offset = cursor.at
     cursor.has(MOST_REJECTED_BYTES)
     original = cursor.take(offset, MOST_REJECTED_BYTES)
     cursor.at += good_bytes
+    begin, most_begin_bytes = cursor.form.begin, cursor.form.most_begin_bytes
     while True:
-        found = cursor.search(_BEGIN, cursor.at, cursor.loaded_to)
+        found = cursor.search(begin, cursor.at, cursor.loaded_to)
         if found is not None:
             cursor.at = found
             _pass_short_pieces(cursor)
             break
-        cursor.at = max(cursor.at, cursor.loaded_to - _MOST_BEGIN_BYTES)
-        if not cursor.has(_MOST_BEGIN_BYTES + 1):
+        cursor.at = max(cursor.at, cursor.loaded_to - most_begin_bytes)
+        if not cursor.has(most_begin_bytes + 1):
             cursor.at = cursor.loaded_to
             break
     size_bytes = cursor.at - offset

@@ -82,8 +82,9 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
         "--input-format",
         default="",
         metavar="NAME",
-        help="do not detect the format: jsonl, json, csv, avro, warc, wat, edges; heritrix, stormcrawler, nutch, "
-        "browsertrix, crawlee, katana, common-crawl, scrapy; nutch-segment, heritrix-links, katana-links",
+        help="do not detect the format: jsonl, json, csv, avro, arc, warc, wat, edges; heritrix, stormcrawler, nutch, "
+        "browsertrix, crawlee, katana, common-crawl, apify, screaming-frog, hakrawler, gospider, scrapy; "
+        "nutch-segment, heritrix-links, katana-links, nutch-links, screaming-frog-links, hakrawler-links",
     )
     group.add_argument(
         "--field",

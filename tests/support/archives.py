@@ -11,10 +11,10 @@ import zstandard
 
 from opicflow.connectors.files.edges import read_edges
 from opicflow.connectors.files.opening import Block, Damage, decompressed
-from opicflow.connectors.files.warc import read_warc, read_wat
+from opicflow.connectors.files.warc import read_arc, read_warc, read_wat
 from opicflow.schemas.crawl_events import CrawlEvent, Reject
 
-READERS = {"warc": read_warc, "wat": read_wat, "edges": read_edges}
+READERS = {"warc": read_warc, "wat": read_wat, "arc": read_arc, "edges": read_edges}
 
 
 def record(body: bytes, kind: str = "response", url: str = "http://a.example/", **fields: str) -> bytes:

@@ -1,4 +1,7 @@
-"""Crawlee: the requests of its queues, as it stores them (`request_queues/default/*.json`), in JavaScript or Python."""
+"""Crawlee: the requests of its queues, as it stores them (`request_queues/default/*.json`), in JavaScript or Python.
+
+The storage of Python has other names, and a file about the queue itself beside those of the requests.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from opicflow.connectors.files.crawlers.record_format import (
     number_at,
     object_at,
     parsed_object,
+    refuse_other_methods,
     signs,
     text_at,
     time_at,
@@ -17,12 +21,23 @@ from opicflow.schemas.crawl_events import CrawlEvent, EventRefused, Reason
 
 _PACKED = "json"
 _DONE, _ERRORS, _SKIPPED = 4, (5, 6), 7
+_OF_PYTHON = {
+    "handled_at": "handledAt",
+    "loaded_url": "loadedUrl",
+    "retry_count": "retryCount",
+    "user_data": "userData",
+}
+_OF_A_QUEUE = signs("had_multiple_clients total_request_count", "hadMultipleClients totalRequestCount")
 
 
-def _read(record: Record) -> CrawlEvent:
+def _read(record: Record) -> CrawlEvent | None:
+    if "url" not in record and any(sign <= record.keys() for sign in _OF_A_QUEUE):
+        return None
     packed = record.get(_PACKED)
     if isinstance(packed, str) and packed:
         record = {**record, **parsed_object(packed, "json: ")}
+    record = {_OF_PYTHON.get(name, name): value for name, value in record.items()}
+    refuse_other_methods(text_at(record, "method") or "GET")
     url, handled_ms, state = url_at(record, "url"), time_at(record, "handledAt"), _state_of(record)
     if handled_ms is None or state == _SKIPPED:
         return CrawlEvent(url, announce=True)
@@ -48,7 +63,11 @@ FORMAT = RecordFormat(
     name="crawlee",
     title="Crawlee's requests",
     lacks="requests have no links and no status, so importance flows along redirects alone",
-    signs=signs("url uniqueKey handledAt", "url uniqueKey json", "url uniqueKey method retryCount"),
-    marks=("uniqueKey",),
+    signs=(
+        *signs("url uniqueKey handledAt", "url uniqueKey json", "url uniqueKey method retryCount"),
+        *signs("url unique_key handled_at", "url unique_key method retry_count"),
+        *_OF_A_QUEUE,
+    ),
+    marks=("uniqueKey", "unique_key"),
     read=_read,
 )

@@ -5,24 +5,35 @@ from __future__ import annotations
 import orjson
 
 from opicflow.connectors.files.crawlers import (
+    apify,
     browsertrix,
     common_crawl,
     crawlee,
     heritrix,
     katana,
     nutch,
+    screaming_frog,
     stormcrawler,
 )
+from opicflow.connectors.files.crawlers.line_spiders import GOSPIDER, HAKRAWLER
 from opicflow.connectors.files.crawlers.record_format import Record, RecordFormat, json_problem
 from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, CrawlEvent, EventRefused, Reason
 from opicflow.schemas.json_events import event_of
 
 FORMATS: dict[str, RecordFormat] = {
-    module.FORMAT.name: module.FORMAT
-    for module in (heritrix, stormcrawler, nutch, browsertrix, crawlee, katana, common_crawl)
+    one.name: one
+    for one in (
+        *(module.FORMAT for module in (heritrix, stormcrawler, nutch, browsertrix, crawlee, katana, common_crawl)),
+        apify.FORMAT,
+        screaming_frog.FORMAT,
+        HAKRAWLER,
+        GOSPIDER,
+    )
 }
+NUTCH_LINKS = "nutch-links"
 LINK_FORMATS = {f"{one.name}-links": one for one in FORMATS.values() if one.link_of is not None}
+LINK_FORMATS[NUTCH_LINKS] = nutch.FORMAT
 """Formats of which users may read, instead of visits, the links by which URLs were found."""
 MARKS = tuple(mark for one in FORMATS.values() for mark in one.marks)
 """Names of fields that distinguish records of other crawlers from ours. A record with one is examined closely."""
@@ -102,7 +113,7 @@ def _record_of_text(text: bytes, reading: Reading = ANY) -> Record | None:
 
 def _record_of_line(line: bytes, name: str) -> Record:
     """Return the record of a line of this format."""
-    found = _LINES[name].pattern.fullmatch(line)
+    found = (_LINES[name].named or _LINES[name].pattern).fullmatch(line)
     if found is None:
         raise EventRefused(Reason.NOT_AN_EVENT, f"it is no line of {_LINES[name].log} ({name})")
     return _LINES[name].record_of(found)
@@ -114,7 +125,13 @@ def link_of_line(line: bytes, name: str) -> list[str]:
     `name` is one of `LINK_FORMATS`.
     """
     named = LINK_FORMATS[name]
-    record: object = _record_of_line(line, named.name) if named.line is not None else _parsed(line, "line")
+    is_text = named.line is not None and not line.startswith(b"{")
+    return link_of_record(_record_of_line(line, named.name) if is_text else _parsed(line, "line"), name)
+
+
+def link_of_record(record: object, name: str) -> list[str]:
+    """Return the link of a record as `link_of_line` does."""
+    named = LINK_FORMATS[name]
     if not isinstance(record, dict) or not named.recognises(record) or named.link_of is None:
         raise EventRefused(Reason.NOT_AN_EVENT, f"it is no record of {named.title} ({name})")
     return named.link_of(record)

@@ -12,6 +12,7 @@ from opicflow.connectors.files.crawlers.record_format import (
     LineFormat,
     Record,
     RecordFormat,
+    decoded_texts,
     http_status,
     number_at,
     signs,
@@ -30,6 +31,7 @@ _LINE = re.compile(
 _NOTHING = "-"
 _NO_TYPES = ("unknown", "no-type")
 _OTHER_LOOKUPS = ("dns:", "whois:")
+_PREREQUISITE = "P"
 _UNTRIED = 0
 _NEGATIVE_STATUSES = frozenset(
     [
@@ -54,16 +56,13 @@ _REDIRECT = "R"
 
 def _record_of(line: re.Match[bytes]) -> Record:
     """Return a line of a crawl.log as the object that the feed to Kafka has for it."""
-    try:
-        record = {name: value.decode() for name, value in line.groupdict().items() if value is not None}
-    except UnicodeDecodeError:
-        raise EventRefused(Reason.NOT_UTF8, "the line is not UTF-8") from None
+    record = decoded_texts(line.groupdict())
     return {name: "" if value == _NOTHING and name != "url" else value for name, value in record.items()}
 
 
 def _read(record: Record) -> CrawlEvent | None:
     url = url_at(record, "url")
-    if url.startswith(_OTHER_LOOKUPS):
+    if _is_no_page(record, url):
         return None
     status = number_at(record, "status_code")
     if status is None:
@@ -82,6 +81,12 @@ def _read(record: Record) -> CrawlEvent | None:
     )
 
 
+def _is_no_page(record: Record, url: str) -> bool:
+    """Whether this is what Heritrix needs before it fetches pages of a host: an address, or robots.txt, also moved."""
+    hops = text_at(record, "hop_path") or ""
+    return url.startswith(_OTHER_LOOKUPS) or hops.rstrip(_REDIRECT).endswith(_PREREQUISITE)
+
+
 def _fetched_at_ms(record: Record) -> int | None:
     """Return when the fetch began; when the line was written if that is not known."""
     begun = (text_at(record, "start_time_plus_duration") or "").partition("+")[0]
@@ -90,9 +95,9 @@ def _fetched_at_ms(record: Record) -> int | None:
 
 
 def _link_of(record: Record) -> list[str]:
-    """Return the page that a URL was found on, and the URL; an empty list for a seed or another lookup."""
+    """Return the page that a URL was found on, and the URL; an empty list for a seed or no page."""
     via, url = text_at(record, "via"), url_at(record, "url")
-    return [] if via is None or url.startswith(_OTHER_LOOKUPS) else [via, url]
+    return [] if via is None or _is_no_page(record, url) else [via, url]
 
 
 FORMAT = RecordFormat(

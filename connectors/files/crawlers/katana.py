@@ -8,12 +8,13 @@ from opicflow.connectors.files.crawlers.record_format import (
     http_status,
     number_at,
     object_at,
+    refuse_other_methods,
     signs,
     text_at,
     time_at,
     url_at,
 )
-from opicflow.schemas.crawl_events import CrawlEvent, EventRefused, Link, Reason
+from opicflow.schemas.crawl_events import CrawlEvent, Link
 
 
 def _fits(record: Record) -> bool:
@@ -23,8 +24,7 @@ def _fits(record: Record) -> bool:
 def _read(record: Record) -> CrawlEvent:
     request, response = object_at(record, "request"), object_at(record, "response")
     url, error, method = url_at(request, "endpoint"), text_at(record, "error"), text_at(request, "method") or "GET"
-    if method != "GET":
-        raise EventRefused(Reason.BAD_FIELD, f"method: a request by {method[:20]} is no fetch of a page")
+    refuse_other_methods(method)
     code = number_at(response, "status_code") or None
     if code is None and error is None:
         return CrawlEvent(url, announce=True)

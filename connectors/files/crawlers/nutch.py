@@ -50,6 +50,8 @@ FAILURES_OF_PROTOCOL = {
 _PROTOCOL = re.compile(r"(\w+)\((\d+)\), lastModified=-?\d+(?:: (\S+))?.*", re.DOTALL)
 _MOVED = (12, 13)
 
+LINKDB_LINE = re.compile(rb"(?P<page>\S+)\tInlinks:\s*| fromUrl: (?P<found_on>\S+)(?: anchor:.*)?\r?")
+"""A line of what `readlinkdb -dump` writes: a page, and below it those that link to it."""
 _NAMES_IN_CSV = {
     "status_code": "statusCode",
     "fetch_time": "fetchTime",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,11 +18,15 @@ Record = dict[str, object]
 
 
 class LineFormat(NamedTuple):
-    """Lines of a log that are no JSON: what people call the log, the pattern of a whole line, and its record."""
+    """Lines of a log that are no JSON: what people call the log, the pattern of a whole line, and its record.
+
+    `named` is the pattern where users name the format, if more lines are read then.
+    """
 
     log: str
     pattern: re.Pattern[bytes]
     record_of: Callable[[re.Match[bytes]], Record]
+    named: re.Pattern[bytes] | None = None
 
 
 def _fits_always(record: Record) -> bool:
@@ -38,7 +42,7 @@ class RecordFormat:
     no URL as ours do. Where users name the format, `weak_signs` are enough: records of other formats may have them,
     too. `lacks` names the data that its logs do not have, in the words of `opicflow validate`. `line`: its records may
     also be lines of text. `link_of` returns the page that the URL of a record was found on, and the URL; an empty list
-    where none is named.
+    where none is named. `columns`: CSV with these is read, though no column is called as our URLs are.
     """
 
     name: str
@@ -51,6 +55,7 @@ class RecordFormat:
     weak_signs: tuple[frozenset[str], ...] = ()
     line: LineFormat | None = None
     link_of: Callable[[Record], list[str]] | None = None
+    columns: frozenset[str] = frozenset()
 
     def recognises(self, record: Record, is_named: bool = False) -> bool:
         """Whether a record is one of this format; `is_named`: users say so."""
@@ -64,6 +69,14 @@ class RecordFormat:
 def signs(*names: str) -> tuple[frozenset[str], ...]:
     """Return signs, each given by its names with blanks between."""
     return tuple(frozenset(one.split()) for one in names)
+
+
+def decoded_texts(parts: Mapping[str, bytes | None]) -> Record:
+    """Return the parts of a line that are there, as texts."""
+    try:
+        return {name: part.decode() for name, part in parts.items() if part is not None}
+    except UnicodeDecodeError:
+        raise EventRefused(Reason.NOT_UTF8, "the line is not UTF-8") from None
 
 
 def parsed_object(text: bytes | str, called: str = "") -> Record:
@@ -131,6 +144,12 @@ def time_at(record: Record, name: str) -> int | None:
 
 def _shown(value: object) -> str:
     return f"the text {value[:40]!r}" if isinstance(value, str) else kind_of(value)
+
+
+def refuse_other_methods(method: str) -> None:
+    """Refuse a request that is no GET: its answer is no page that others can fetch."""
+    if method != "GET":
+        raise EventRefused(Reason.BAD_FIELD, f"method: a request by {method[:20]} is no fetch of a page")
 
 
 def http_status(status: int, name: str) -> int:

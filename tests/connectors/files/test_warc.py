@@ -189,7 +189,6 @@ def test_thousands_of_false_member_headers_are_skipped_quickly(false: bytes) -> 
         (b"http://a/,http://b/,2\nhttp://a/", "x", Format.EDGES),
         (b"source target\n1 2\n1 3\n", "x", Format.EDGES),
         (b"Dear reader,\nthis is prose.\n", "x.jsonl", None),
-        (b"http://a/\nhttp://b/\n", "x", None),
         (b"", "x.warc.gz", Format.WARC),
         (b"", "x", None),
     ],
@@ -213,6 +212,67 @@ def test_a_response_is_a_visit() -> None:
         last_modified_ms=1577923200000,
         links=(Link("http://a.example/q", None, "ugc"),),
     )
+
+
+GET, POST = (record(method + b" / HTTP/1.1\r\n\r\n", "request") for method in (b"GET", b"POST"))
+ANSWER = record(response(b"<p>"))
+
+
+@pytest.mark.parametrize("is_asked_first", [True, False])
+def test_the_answer_to_a_post_is_no_page(is_asked_first: bool) -> None:
+    exchanges = [(POST, ANSWER), (GET, ANSWER), (POST, ANSWER), (GET, ANSWER)]
+    parts = [pair if is_asked_first else pair[::-1] for pair in exchanges]
+    data = b"".join(part for pair in parts for part in pair)
+    items = read(data)
+    assert [isinstance(item, CrawlEvent) for _, item in items] == [False, True, False, True]
+    assert [offset for offset, _ in items] == [sum(len(a + b) for a, b in parts[:n]) for n in range(4)]
+    assert "by POST" in reject(POST + ANSWER).detail and reject(POST + ANSWER).bytes.startswith(b"POST /")
+    for number, (offset, _) in enumerate(items):
+        assert read(data, start=offset) == items[number:]
+
+
+def test_a_request_of_another_page_and_one_without_an_answer_change_nothing() -> None:
+    other = record(b"POST /b HTTP/1.1\r\n\r\n", "request", url="http://a.example/b")
+    broken = record(b"\0", "request")
+    assert events(other + ANSWER + other + page(1) + broken + ANSWER + broken) == events(ANSWER + page(1) + ANSWER)
+
+
+# -- ARC
+
+
+def arc(url: str, body: bytes, date: bytes = b"20200102030405") -> bytes:
+    return b"%s 192.0.2.1 %s text/html %d\n%s\n" % (url.encode(), date, len(body), body)
+
+
+VERSION_1 = arc("filedesc://f.arc", b"1 0 InternetArchive\nURL IP-address Archive-date Content-type Archive-length\n")
+ARCHIVE = VERSION_1 + b"".join(arc(f"http://a.example/{n}", response(b'<a href="/9">')) for n in range(3))
+
+
+def test_records_of_http_in_an_arc_file_are_visits() -> None:
+    assert sniff(ARCHIVE, "x") is Format.ARC
+    found = events(ARCHIVE + arc("dns:a.example", b"192.0.2.1") + arc("metadata://a/", b"x"), "arc")
+    assert [(one.url, one.fetched_at_ms, one.status) for one in found] == [
+        (f"http://a.example/{n}", 1577934245000, 200) for n in range(3)
+    ]
+    assert found[0].links == (Link("http://a.example/9"),)
+
+
+def test_a_damaged_record_of_an_arc_file_is_a_reject_and_reading_goes_on_at_the_next() -> None:
+    items = [item for _, item in read(ARCHIVE.replace(b"/1 192.0.2.1", b"/1 !", 1), "arc")]
+    assert [item.url if isinstance(item, CrawlEvent) else item.reason for item in items] == [
+        "http://a.example/0",
+        Reason.CORRUPT,
+        "http://a.example/2",
+    ]
+    assert reject(ARCHIVE[:-20], "arc").reason is Reason.CORRUPT
+    assert reject(VERSION_1 + arc("http://a.example/", b"no answer"), "arc").reason is Reason.NOT_AN_EVENT
+
+
+def test_an_arc_file_in_blocks_of_any_size_gives_the_same_items_from_any_item_on() -> None:
+    whole = read(ARCHIVE, "arc")
+    assert [read(ARCHIVE, "arc", block_bytes=size) for size in (1, 7, 64)] == [whole] * 3
+    for number, (offset, _) in enumerate(whole):
+        assert read(ARCHIVE, "arc", start=offset) == whole[number:]
 
 
 @pytest.mark.parametrize(

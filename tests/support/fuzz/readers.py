@@ -220,9 +220,10 @@ def _checks_archive(kind: str, format: Format) -> Callable[[bytes, random.Random
 
 
 _CRAWLER_LOGS = {
-    **dict.fromkeys(("nutch-crawldb.csv", "scrapy-items.csv"), Format.CSV),
-    **dict.fromkeys(("crawlee-requests.json", "scrapy-items.json"), Format.JSON),
-    "nutch-segment.txt": Format.NUTCH_SEGMENT,
+    **dict.fromkeys(("nutch-crawldb.csv", "scrapy-items.csv", "screaming-frog-internal.csv"), Format.CSV),
+    **dict.fromkeys(("crawlee-requests.json", "crawlee-python.json", "scrapy-items.json"), Format.JSON),
+    **dict.fromkeys(("nutch-segment.txt", "nutch-crawldb.txt"), Format.NUTCH_SEGMENT),
+    "arc-pages.arc": Format.ARC,
 }
 """How records lie in the logs of other crawlers; all others are lines."""
 

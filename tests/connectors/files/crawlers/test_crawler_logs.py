@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -169,19 +170,59 @@ def _of_scrapy(fetch: Any, has_empty_lists: bool) -> CrawlEvent | None:
     return replace(_plain(fetch), digest=None, links=tuple(map(Link, fetch.links)) if knows_links else None)
 
 
+def _of_arc(fetch: Any) -> CrawlEvent | None:
+    if fetch.status is None:
+        return None
+    links = tuple(map(Link, fetch.links)) if fetch.media == "text/html" and fetch.status == 200 else None
+    links = _plain(fetch).links if fetch.leads_to else links
+    return replace(_plain(fetch), fetched_at_ms=_whole_seconds(fetch.began_ms), digest=None, links=links)
+
+
+def _of_apify(fetch: Any) -> CrawlEvent | None:
+    if fetch.status is None:
+        return None
+    redirects = (fetch.url,) if fetch.leads_to else ()
+    status = 200 if fetch.leads_to else fetch.status
+    return CrawlEvent(fetch.leads_to or fetch.url, fetched_at_ms=fetch.began_ms, status=status, redirects=redirects)
+
+
+def _of_screaming_frog(fetch: Any) -> CrawlEvent | None:
+    failures = {"robots": "robots", "timeout": "no-answer", None: None}
+    seen = replace(_plain(fetch), fetched_at_ms=_whole_seconds(fetch.began_ms), failure=failures[fetch.failure])
+    return None if fetch.began is None else seen
+
+
+def _of_hakrawler(fetch: Any) -> CrawlEvent | None:
+    return CrawlEvent(fetch.url, announce=True) if fetch.found_on else None
+
+
+def _of_gospider(fetch: Any) -> CrawlEvent | None:
+    if fetch.began is None:
+        return CrawlEvent(fetch.url, announce=True)
+    return CrawlEvent(fetch.url, status=fetch.status) if fetch.status not in (None, 404) else None
+
+
 EXPECTED: dict[str, Callable[[Any], CrawlEvent | None]] = {
     "heritrix-crawl.log": lambda fetch: _of_heritrix(fetch, False),
     "heritrix-feed.jsonl": lambda fetch: _of_heritrix(fetch, True),
     "nutch-crawldb.jsonl": _of_nutch,
     "nutch-crawldb.csv": _of_nutch,
+    "nutch-crawldb.txt": _of_nutch,
     "nutch-segment.txt": _of_segment,
     "stormcrawler-status.jsonl": _of_stormcrawler,
     "browsertrix-pages.jsonl": _of_browsertrix,
     "crawlee-requests.jsonl": _of_crawlee,
     "crawlee-requests.json": _of_crawlee,
+    "crawlee-python.json": _of_crawlee,
     "katana.jsonl": _of_katana,
     "common-crawl-columns.jsonl": lambda fetch: _of_common_crawl(fetch, True),
     "common-crawl-index.cdxj": lambda fetch: _of_common_crawl(fetch, False),
+    "common-crawl-index.cdx": lambda fetch: _of_common_crawl(fetch, False),
+    "arc-pages.arc": _of_arc,
+    "apify-items.jsonl": _of_apify,
+    "screaming-frog-internal.csv": _of_screaming_frog,
+    "hakrawler-found.txt": _of_hakrawler,
+    "gospider-lines.txt": _of_gospider,
     "scrapy-items.json": lambda fetch: _of_scrapy(fetch, True),
     "scrapy-items.csv": lambda fetch: _of_scrapy(fetch, False),
 }
@@ -192,7 +233,7 @@ def name_of(log: str) -> str:
     return (
         "nutch-segment"
         if log.startswith("nutch-segment")
-        else next(n for n in FORMATS | {"scrapy": 0} if log.startswith(n))
+        else next(n for n in FORMATS | {"scrapy": 0, "arc": 0} if log.startswith(n))
     )
 
 
@@ -209,7 +250,7 @@ def test_the_script_makes_the_logs_that_are_committed(tmp_path: Path) -> None:
 
 
 def test_every_format_has_a_log() -> None:
-    assert {name_of(log) for log in EXPECTED} == {*FORMATS, "scrapy", "nutch-segment"}
+    assert {name_of(log) for log in EXPECTED} == {*FORMATS, "scrapy", "arc", "nutch-segment"}
 
 
 @pytest.mark.parametrize("log", EXPECTED)
@@ -297,6 +338,17 @@ STATUSES = {
     ),
     "a code of Katana": ('{"request":{"endpoint":"https://a/"},"response":{"status_code":7}}', "7 is no HTTP status"),
     "a method of Katana": ('{"request":{"endpoint":"https://a/","method":"POST"}}', "by POST"),
+    "a request of Crawlee": (
+        '{"url":"https://a/","unique_key":"a","handled_at":null,"method":"POST"}',
+        "by POST",
+    ),
+    "a line of CDX": ("a)/ 20260504060000 https://a/ text/html - X - - 1 0 f", "there is none"),
+    "a posted line of CDX": ("a)/?__wb_method=post&b=1 20260504060000 https://a/ text/html 200 X - 0 f", "by POST"),
+    "an item of Apify": ('{"url":"https://a/","crawl":{"httpStatusCode":null}}', "crawl.httpStatusCode: there is none"),
+    "a posted item": ('{"url":"https://a/","#debug":{"statusCode":200,"method":"POST"}}', "by POST"),
+    "a page of Screaming Frog": ('{"Address":"https://a/","Indexability":"Indexable"}', "it was not crawled"),
+    "a kind of gospider": ("[secrets] - https://a/", "'secrets' is none of gospider"),
+    "contents in gospider": ("[Raw] -", "run gospider without --raw"),
     "a row of Common Crawl": ('{"url":"https://a/","fetch_status":"many"}', "'many' is no whole number"),
     "no status": ('{"url":"https://a/","fetch_status":null}', "there is none"),
     "a word of ours": ('{"url":"https://a/","status":"VISITED"}', "'VISITED' is neither"),
@@ -325,6 +377,54 @@ CASES: dict[str, tuple[str, CrawlEvent | None]] = {
         "20260504060000123   200         52 http://a/ - - text/html #001 20260504055959000+12 sha1:X - -",
         CrawlEvent("http://a/", fetched_at_ms=1777874399000, status=200, content_type="text/html", digest="sha1:X"),
     ),
+    "robots.txt": (
+        "20260504060000123   200         52 https://a/robots.txt LLP https://a/ text/plain #001 - - - -",
+        None,
+    ),
+    "robots.txt that moved": (
+        "20260504060000123   200         52 https://a/r PR https://a/ text/plain #1 - - - -",
+        None,
+    ),
+    "a page with a path of hops that has a P": (
+        "20260504060000123   404         52 https://a/ PL https://b/ - #1 - - - -",
+        CrawlEvent("https://a/", fetched_at_ms=1777874400123, status=404),
+    ),
+    "a queue of Crawlee": ('{"id":"x","hadMultipleClients":false,"totalRequestCount":1}', None),
+    "a request of Python that is tried again": (
+        '{"url":"https://a/","unique_key":"a","handled_at":null,"loaded_url":"https://a/",'
+        '"user_data":{"__crawlee":{"state":5}}}',
+        CrawlEvent("https://a/", announce=True),
+    ),
+    "a line of CDX with 9 columns": (
+        "a)/ 20260504060000 https://a/ unk 404 - - 0 f",
+        CrawlEvent("https://a/", fetched_at_ms=1777874400000, status=404, content_type="unk"),
+    ),
+    "a line of CDX with 7 columns": (
+        "a)/ 20260504060000 https://a/ warc/revisit - X 52",
+        CrawlEvent("https://a/", fetched_at_ms=1777874400000, status=304, digest="X"),
+    ),
+    "an item of Apify that moved": (
+        '{"url":"https://a/","crawl":{"loadedUrl":"https://b/","httpStatusCode":404},'
+        '"metadata":{"canonicalUrl":"https://c/"}}',
+        CrawlEvent("https://b/", status=404, redirects=("https://a/",), canonical="https://c/"),
+    ),
+    "a failure of Apify": (
+        '{"#error":true,"#debug":{"url":"https://a/","statusCode":null}}',
+        CrawlEvent("https://a/", failure="error"),
+    ),
+    "an object of hakrawler": (
+        '{"Source":"href","URL":"https://a/","Where":""}',
+        CrawlEvent("https://a/", announce=True),
+    ),
+    "an object of gospider": (
+        '{"input":"https://a/","source":"body","type":"url","output":"https://a/b","status":403,"length":4}',
+        CrawlEvent("https://a/b", status=403),
+    ),
+    "a line of gospider with a length": (
+        "[url] - [code-200] - [len_52] - https://a/",
+        CrawlEvent("https://a/", status=200),
+    ),
+    "a guess of gospider": ("[linkfinder] - https://a/b", None),
     "a fetch that was not modified": (
         '{"url":"https://a/","status":"FETCHED","metadata":{"fetch.statusCode":"304"}}',
         CrawlEvent("https://a/", status=304),
@@ -385,11 +485,15 @@ def test_a_dump_of_a_segment_with_contents_is_not_read_from_there_on(tmp_path: P
     assert isinstance(reject, Reject) and "-nocontent" in reject.detail and reject.reason is Reason.WRONG_SCHEMA
 
 
-@pytest.mark.parametrize("name", ["heritrix-links", "katana-links"])
+_LOGS_OF_LINKS = {"heritrix-links": "heritrix-crawl.log", "katana-links": "katana.jsonl"}
+_LOGS_OF_LINKS |= {"hakrawler-links": "hakrawler-found.txt"}
+
+
+@pytest.mark.parametrize("name", _LOGS_OF_LINKS)
 def test_pages_that_urls_were_found_on_are_read_as_links(name: str) -> None:
-    log = "heritrix-crawl.log" if name == "heritrix-links" else "katana.jsonl"
+    log = _LOGS_OF_LINKS[name]
     found = [(event.url, link.url) for event in events_of(FOLDER / log, Reading(name)) for link in event.links or ()]
-    has_waiting = name == "katana-links"
+    has_waiting = name != "heritrix-links"
     facts = [(f.found_on, f.url) for f in CRAWL.FETCHES if f.found_on and (f.began or has_waiting)]
     assert found == facts
 
@@ -415,3 +519,85 @@ def test_a_format_of_ours_that_is_named_reads_no_other(tmp_path: Path) -> None:
     file.write_text(json.dumps({"url": "https://a/", "uniqueKey": "a", "handledAt": None, "status": 200}) + "\n")
     assert events_of(file) == [CrawlEvent("https://a/", announce=True)]
     assert events_of(file, Reading("jsonl")) == [CrawlEvent("https://a/", status=200)]
+
+
+# -- tables and dumps of links
+
+
+LINKDB = """https://a/b	Inlinks:
+ fromUrl: https://a/ anchor: To: b
+ fromUrl: https://a/c anchor:
+
+https://a/	Inlinks:
+ fromUrl: https://a/c anchor: Home
+ this is no line of it
+
+"""
+INLINKS = """\ufeff"Type","Source","Destination","Anchor","Status Code","Status","Follow"
+"Hyperlink","https://a/","https://a/b","To ""b"", it","301","Moved Permanently","true"
+"Image","https://a/","https://a/i.png","","200","OK","true"
+"Hyperlink","https://a/","https://a/ad","","200","OK","false"
+"HTTP Redirect","https://a/b","https://a/c","","200","OK","true"
+"Hyperlink","https://a/c"
+"""
+
+
+@pytest.mark.parametrize("text, name", [(LINKDB, "nutch-links"), (INLINKS, "screaming-frog-links")])
+def test_dumps_of_links_are_read_as_links_from_any_item_on(text: str, name: str, tmp_path: Path) -> None:
+    file = tmp_path / "links"
+    file.write_text(text)
+    items = items_of(file, Reading(name))
+    found = [(one.url, [link.url for link in one.links or ()]) for _, one in items if isinstance(one, CrawlEvent)]
+    of_linkdb = [("https://a/", ["https://a/b"]), ("https://a/c", ["https://a/b", "https://a/"])]
+    assert found == (
+        of_linkdb if name == "nutch-links" else [("https://a/", ["https://a/b"]), ("https://a/b", ["https://a/c"])]
+    )
+    (reject,) = [one for _, one in items if isinstance(one, Reject)]
+    assert reject.reason is Reason.NOT_AN_EVENT
+    for number, (start, _) in enumerate(items):
+        assert items_of(file, Reading(name), start) == items[number:]
+
+
+# -- what is recognised, and not read
+
+
+NOT_READ = {
+    "links of Screaming Frog": (INLINKS, "graph build --input-format screaming-frog-links"),
+    "the linkdb": (LINKDB, "graph build --input-format nutch-links"),
+    "a table without statuses": ('"Address","H1-1","Indexability"\n"https://a/","A","Indexable"\n', "export the tab"),
+    "other columns": (" CDX A b e a m s c k r V v D d g M n\na 2026 1 a:80/ t 200\n", "N b a m s k r M S V g"),
+    "ARC of version 2": ("filedesc://a 0.0.0.0 20260504060000 text/plain 200 - - 0 a 99\n2 0 IA\nURL\n", "make WARC"),
+    "a list of URLs": ("https://a/\nhttps://b/\n", "--input-format hakrawler"),
+}
+
+
+@pytest.mark.parametrize("case", NOT_READ)
+def test_what_is_recognised_and_not_read_is_named_with_what_to_do(case: str, tmp_path: Path) -> None:
+    text, words = NOT_READ[case]
+    file = tmp_path / "log"
+    file.write_text(text)
+    with pytest.raises(InputRefused, match=re.escape(words)):
+        format_of(str(file))
+
+
+def test_a_list_of_urls_is_announced_where_users_say_what_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "found"
+    file.write_text("https://a/\nhttps://b/\n")
+    for name in ("hakrawler", "gospider"):
+        assert events_of(file, Reading(name)) == [
+            CrawlEvent(url, announce=True) for url in ("https://a/", "https://b/")
+        ]
+
+
+def test_columns_that_crawlers_use_do_not_make_pages_of_an_edge_list(tmp_path: Path) -> None:
+    file = tmp_path / "edges.csv"
+    file.write_text("url,source\nhttps://a/,https://b/\nhttps://b/,https://c/\n")
+    assert format_of(str(file)) is Format.EDGES
+
+
+@pytest.mark.parametrize("part, value", [("crawl", "404"), ("#debug", "404")])
+def test_a_status_of_apify_is_read_in_csv(part: str, value: str, tmp_path: Path) -> None:
+    name = {"crawl": "httpStatusCode", "#debug": "statusCode"}[part]
+    file = tmp_path / "items.csv"
+    file.write_text(f"{part}/loadedUrl,{part}/{name},url\nhttps://a/,{value},https://a/\n")
+    assert events_of(file) == [CrawlEvent("https://a/", status=404)]
