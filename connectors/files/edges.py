@@ -166,11 +166,12 @@ def _table_rows(text: GrowingText, names: list[str], crawler: str) -> Iterator[E
 def _linkdb_rows(blocks: Blocks, start: int, read_from: Callable[[int], Blocks] | None) -> Iterator[EdgeRow]:
     """Yield the links of a dump of Nutch's linkdb: a page, and below it the pages that link to it."""
     page: object = None
-    for offset, line, _ in lines_of(read_from(0)) if start and read_from else ():
+    for offset, line, problem in lines_of(read_from(0)) if start and read_from else ():
         if offset >= start:
             break
         found = LINKDB_LINE.fullmatch(line)
-        page = found["page"].decode("utf-8", "replace") if found and found["page"] else page
+        head = found["page"] if found else None
+        page = None if problem else head.decode("utf-8", "replace") if head else page
     for offset, line, problem in lines_of(blocks):
         try:
             found = LINKDB_LINE.fullmatch(line)

@@ -83,8 +83,8 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
         default="",
         metavar="NAME",
         help="do not detect the format: jsonl, json, csv, avro, arc, warc, wat, edges; heritrix, stormcrawler, nutch, "
-        "browsertrix, crawlee, katana, common-crawl, apify, screaming-frog, hakrawler, gospider, scrapy; "
-        "nutch-segment, heritrix-links, katana-links, nutch-links, screaming-frog-links, hakrawler-links",
+        "browsertrix, crawlee, apify, katana, hakrawler, screaming-frog, gospider, common-crawl, scrapy; "
+        "hakrawler-links, heritrix-links, katana-links, screaming-frog-links, nutch-links, nutch-segment",
     )
     group.add_argument(
         "--field",
