@@ -52,6 +52,7 @@ _MADE_OF = {
         "pipelines/ledger/shards",
         "pipelines/discovery",
         "pipelines/refresh",
+        "pipelines/lab/experiments/importance",
         "pipelines/lab/web",
         "pipelines/ranks/graph",
         "pipelines/stages",

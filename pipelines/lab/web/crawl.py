@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 
 from opicflow.pipelines.lab.web.visit_orders import VisitOrder
 from opicflow.pipelines.ledger.entries import CrawlEntry, CrawlItems, Kind, LogPosition, Outcome, TickEntry
-from opicflow.pipelines.ledger.ledger import Ledger
 from opicflow.pipelines.ranks.graph.csr import Graph, PageNumbers
 from opicflow.schemas.arrays import Bytes, Ids, Ints
 
@@ -71,6 +71,14 @@ def announcements(ids: Ids, kind: Kind = Kind.ANNOUNCEMENT, start: int = 0) -> C
     return CrawlEntry(SOURCE, LogPosition(start, 0), LogPosition(start + rows, 0), items)
 
 
+class AnyLedger(Protocol):
+    """What the visits of a crawl are applied to: a ledger, or a reference that counts otherwise."""
+
+    def apply(self, entry: CrawlEntry | TickEntry, /) -> object: ...
+
+    def waiting_cash(self, pages: Ids, /) -> Ints: ...
+
+
 class WebCrawl:
     """Visits of a web in one order, applied to any number of ledgers.
 
@@ -82,7 +90,7 @@ class WebCrawl:
 
     def __init__(
         self,
-        ledgers: Sequence[Ledger],
+        ledgers: Sequence[AnyLedger],
         ids: Ids,
         order: VisitOrder,
         choice: Ints | None = None,
