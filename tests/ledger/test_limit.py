@@ -27,6 +27,7 @@ from opicflow.pipelines.ledger import (
     PolicyEntry,
     Variable,
 )
+from opicflow.pipelines.ledger.pages.layout import CIRCULATED
 from opicflow.pipelines.ranks.graph.csr import Graph
 from opicflow.schemas.arrays import Bools, Bytes, Floats, Ints
 from support.crawls import Crawl, Errors, assert_within, exact_ranks, order_named, unchanged_answers
@@ -71,13 +72,13 @@ def with_redirects(graph: Graph, redirects: int) -> Graph:
 @pytest.mark.parametrize(
     ("history", "order", "everywhere", "top"),
     [
-        (All(), "greedy", 0.75, 0.25),  # measured 0.44/0.15
+        (All(), "greedy", 0.75, 0.25),  # measured 0.46/0.16
         pytest.param(All(), "cycle", 2.5, 2.5, marks=pytest.mark.soak),  # 1.53/1.50
-        pytest.param(All(), "random", 5.0, 4.5, marks=pytest.mark.soak),  # 3.15/2.56
-        pytest.param(Interpolation(), "greedy", 2.5, 1.4, marks=pytest.mark.soak),  # 1.55/0.82
+        pytest.param(All(), "random", 5.0, 4.5, marks=pytest.mark.soak),  # 3.29/2.67
+        pytest.param(Interpolation(), "greedy", 2.5, 1.4, marks=pytest.mark.soak),  # 1.52/0.85
         (Interpolation(), "cycle", 2.2, 3.2),  # 1.41/2.05
-        (Interpolation(), "random", 5.0, 7.0),  # 2.96/3.99
-        (Absorbing(), "greedy", 0.004, 0.002),  # 0.002/0.001
+        (Interpolation(), "random", 5.0, 7.0),  # 3.06/3.97
+        (Absorbing(), "greedy", 0.02, 0.008),  # 0.010/0.004
         pytest.param(Absorbing(), "cycle", 0.1, 0.05, marks=pytest.mark.soak),  # 0.058/0.025
     ],
 )
@@ -164,19 +165,18 @@ def classes_that_draw_more() -> Case:
 @pytest.mark.parametrize(
     ("case", "history", "everywhere", "top"),
     [
-        (weighted_links, All(), 1.3, 0.6),  # measured 0.76/0.31
-        pytest.param(weighted_links, Interpolation(), 6.0, 3.0, marks=pytest.mark.soak),  # 3.90/1.87
-        pytest.param(half_damping, All(), 0.25, 0.2, marks=pytest.mark.soak),  # 0.13/0.12
-        pytest.param(half_damping, Interpolation(), 0.9, 0.8, marks=pytest.mark.soak),  # 0.54/0.42
-        (high_damping, All(), 0.8, 0.25),  # 0.47/0.13
-        pytest.param(high_damping, Interpolation(), 3.0, 1.2, marks=pytest.mark.soak),  # 1.73/0.67
+        (weighted_links, All(), 1.3, 0.6),  # measured 0.89/0.41
+        pytest.param(weighted_links, Interpolation(), 6.0, 3.0, marks=pytest.mark.soak),  # 3.63/2.41
+        pytest.param(half_damping, All(), 0.25, 0.2, marks=pytest.mark.soak),  # 0.14/0.12
+        pytest.param(half_damping, Interpolation(), 0.9, 0.8, marks=pytest.mark.soak),  # 0.53/0.49
+        (high_damping, All(), 0.8, 0.25),  # 0.49/0.15
+        pytest.param(high_damping, Interpolation(), 3.0, 1.2, marks=pytest.mark.soak),  # 1.64/0.76
         pytest.param(dangling_and_gone_pages, All(), 0.4, 0.3, marks=pytest.mark.soak),  # 0.22/0.17
-        (dangling_and_gone_pages, Interpolation(), 1.5, 1.2),  # 0.89/0.70
-        (redirects_and_aliases, All(), 3.0, 0.8),  # 1.84/0.65; 0.91 but for hops, which have nothing that is even
-        pytest.param(redirects_and_aliases, Interpolation(), 4.5, 3.7, marks=pytest.mark.soak),  # 3.83/1.65
-        # Cash paid while pages were unread, in other classes, wears off under All as 1 / turns.
-        pytest.param(classes_that_draw_more, All(), 7.0, 1.8, marks=pytest.mark.soak),  # 4.40/1.12
-        (classes_that_draw_more, Interpolation(), 3.0, 1.2),  # 1.96/0.69
+        (dangling_and_gone_pages, Interpolation(), 1.5, 1.2),  # 0.87/0.68
+        (redirects_and_aliases, All(), 3.0, 0.8),  # 1.71/0.64
+        pytest.param(redirects_and_aliases, Interpolation(), 4.5, 3.7, marks=pytest.mark.soak),  # 3.73/1.73
+        pytest.param(classes_that_draw_more, All(), 7.0, 1.8, marks=pytest.mark.soak),  # 1.19/0.32
+        (classes_that_draw_more, Interpolation(), 3.0, 1.2),  # 1.71/0.87
     ],
 )
 def test_the_limit_knows_what_is_special_about_a_web(
@@ -199,7 +199,7 @@ def test_new_rules_lead_to_their_own_limit() -> None:
     rules = PolicyEntry("policies", LogPosition(0, 0), LogPosition(1, 0), damping=0.6, class_weights=(16, 16, 48, 48))
     ledger.apply(rules)
     exact = exact_ranks(web, 0.6, personalisation=1 + 2 * categories)
-    assert_within(crawl.run(12).errors(exact), 2.6, 2.1)  # measured 1.70/1.37
+    assert_within(crawl.run(12).errors(exact), 2.6, 2.1)  # measured 1.64/1.42
 
 
 # Several shards
@@ -212,11 +212,11 @@ def hub_web() -> Graph:
     return web
 
 
-# Measured with 1, 2, 4 and 16 shards:
+# Measured with 1, 2 and 4 shards:
 LIMITS = {
-    "all-greedy": (All(), "greedy", 1.7, 0.7),  # 1.17/0.45, 1.19/0.50, 1.20/0.43, 1.20/0.40
-    "interpolation-greedy": (Interpolation(), "greedy", 5.5, 2.0),  # 3.92/1.41, 3.64/1.21, 3.74/1.12, 3.84/1.20
-    "interpolation-cycle": (Interpolation(), "cycle", 2.1, 2.4),  # 1.39/1.62, 1.43/1.63, 1.47/1.69, 1.57/1.82
+    "all-greedy": (All(), "greedy", 1.7, 0.7),  # 1.34/0.50, 1.43/0.61, 1.38/0.49
+    "interpolation-greedy": (Interpolation(), "greedy", 5.5, 2.0),  # 1.80/1.01, 1.90/1.10, 2.12/1.19
+    "interpolation-cycle": (Interpolation(), "cycle", 2.1, 2.4),  # 1.39/1.62, 1.42/1.68, 1.43/1.60
 }
 
 
@@ -397,6 +397,63 @@ def test_a_real_crawl_is_within_4_per_cent_of_pagerank_and_stays_so(troubles: di
     # before it was read makes for some hundredths of a per cent: measured, from -0.14 (blocked, mixed) to +0.10
     # (unchanged, greedy).
     assert after_30.everywhere <= after_20.everywhere + 0.2, (after_20, after_30)
+
+
+def errors_in_steps(
+    history: History, order: str, before_step: Callable[[Ledger], None], never_read: float = 0.0
+) -> Floats:
+    """The errors over all pages after 1, 2, … 10 crawls, in steps of which each is a small part of a round."""
+    web = power_law_web(1000, seed=14)
+    unread = np.random.default_rng(14).random(web.pages) < never_read
+    ledger, exact, found = Ledger(LedgerConfig(history=history)), exact_ranks(web.without_links(unread)), []
+    crawl = Crawl(ledger, web, order, visited=~unread)
+    for step in range(10 * 64):
+        before_step(ledger)
+        crawl.run(1 / 64)
+        if step % 64 == 63:
+            found.append(crawl.errors(exact).everywhere)
+    ledger.audit()
+    return np.array(found)
+
+
+def as_it_is(ledger: Ledger) -> None:
+    """Change nothing."""
+
+
+def spare_pages_never_tried(ledger: Ledger) -> None:
+    """The round passes pages that were never tried by, as if each had just been born."""
+    pages = ledger.parts().table.pages
+    pages["flags"][(pages["flags"] != 0) & (pages["visits"] == 0)] |= CIRCULATED
+
+
+def take_from_all_unread(ledger: Ledger) -> None:
+    """The crawl seems to find far more pages than it reads, so that the round takes the cash of all it never tried."""
+    ledger.parts().book.counts["first_reads"] = -(1 << 40)
+
+
+@pytest.mark.slow_but_first
+@pytest.mark.parametrize(
+    "history", [All(), *(pytest.param(one, marks=pytest.mark.soak) for one in (Absorbing(), Variable(8)))]
+)
+@pytest.mark.parametrize("order", ["greedy", "random", "mixed"])
+def test_the_round_spares_pages_that_the_crawl_is_on_its_way_to(history: History, order: str) -> None:
+    with_round = errors_in_steps(history, order, as_it_is)
+    without = errors_in_steps(history, order, spare_pages_never_tried)
+    assert (with_round <= 1.1 * without).all(), (with_round, without)  # measured: at most 1.01 times
+    taken = errors_in_steps(history, order, take_from_all_unread)
+    assert (taken > 1.1 * without).any()  # so that the test can fail
+
+
+@pytest.mark.slow_but_first
+@pytest.mark.parametrize("history", [All(), pytest.param(Variable(8), marks=pytest.mark.soak)])
+@pytest.mark.parametrize("order", ["greedy", "random", "mixed"])
+def test_the_round_does_not_wait_for_pages_that_are_never_read(history: History, order: str) -> None:
+    found = errors_in_steps(history, order, as_it_is, never_read=0.6)
+    at_once = errors_in_steps(history, order, take_from_all_unread, never_read=0.6)
+    # Measured from 5 crawls on: 1.04 times for random, whose last pages come late, 1.00 for the others.
+    assert (found[4:] <= 1.1 * at_once[4:]).all(), (found, at_once)
+    frozen = errors_in_steps(history, order, spare_pages_never_tried, never_read=0.6)
+    assert frozen[-1] > 10 * found[-1]
 
 
 def failing_for_ever(remember_links: bool) -> tuple[Crawl, Ledger, Bools]:

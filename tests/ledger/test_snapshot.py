@@ -738,7 +738,7 @@ ALTERATIONS: dict[str, Callable[[Forgery], None]] = {
     **{
         f"count {i} negative": put("counts", i, -1)
         for i in range(len(COUNTS))
-        if i not in (COUNTS.index("virtual"), 12)
+        if COUNTS[i] not in ("virtual", "virtual_income", "first_reads")
     },
     **{f"mode {i} another": add("modes", i, 1) for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 10)},
     **{f"mode {i} negative": put("modes", i, -7) for i in range(len(MODES)) if MODES[i] not in ("first_id", "last_id")},
@@ -754,6 +754,7 @@ ALTERATIONS: dict[str, Callable[[Forgery], None]] = {
     "window is 0": put("rules", RULES.index("window"), 0.0),
     "no fewest gaps": put("rules", RULES.index("min_gaps"), -1.0),
     "newcomers": put("rules", RULES.index("newcomers"), 0.0),
+    "first reads beyond all pages": put("counts", COUNTS.index("first_reads"), -(1 << 55)),
     "nothing minted anywhere": put("counts", COUNTS.index("minted_everywhere"), 0),
     "class weights negative": put("class_weights", 0, -1),
     "class weights 0": put("class_weights", slice(None), 0),

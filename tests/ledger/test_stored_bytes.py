@@ -29,22 +29,22 @@ from opicflow.pipelines.ledger.entries import ResidualSums
 from opicflow.schemas.records import Policy
 
 SNAPSHOTS = {
-    "all-1-links": "3dbfdf5f5b29100232da5efd237675ab",
-    "fixed-1-links": "8f5713115a37021b1f437357753a2a7d",
-    "improved-fixed-1-links": "c6a88a157d891ecf6a25580d0bb36809",
-    "variable-1-links": "bf5731bf298b4ce2fd6c5eaf11c9266a",
-    "paper-interpolation-1-links": "8932cc441edf8b8417caba17c5874f65",
-    "interpolation-1-links": "9da4b6026987e5446815600040774922",
-    "absorbing-1-links": "86004e147385b49a090cd5538c1a8eb2",
-    "all-4-plain": "7c31d9e401e8ddf87c17ea28d04b21a8",
-    "fixed-4-plain": "4d16de53ea62c167522a367255c8c834",
-    "improved-fixed-4-plain": "7d06a12ab3f43832bab17ca74dca67c0",
-    "variable-4-plain": "e425d9d076ae108c8b2913505cc7071e",
-    "paper-interpolation-4-plain": "8dc8e8a06e964f0a35732a8388577b1d",
-    "interpolation-4-plain": "fafa80a4f9ff274aa417918fbc827690",
-    "absorbing-4-plain": "95594f2d41afa6ef48b991cd1767181e",
-    "interpolation-3-links": "60de064ca898bd123215ab27d8f362c4",
-    "interpolation-1-plain": "a92f7ca082e7814054c802c815be9b89",
+    "all-1-links": "54fb66ac616314f07990fbeb515e2a86",
+    "fixed-1-links": "bd436aae126dd96063889f722f763a7b",
+    "improved-fixed-1-links": "8a5f0dce991e26b6b32597b5d2e79a87",
+    "variable-1-links": "d1feee47628c926c5d95fd3022adb2d7",
+    "paper-interpolation-1-links": "de33dd297e355e97f1f07ca73f35723f",
+    "interpolation-1-links": "a89132a6d750127277e7c0c75da653fe",
+    "absorbing-1-links": "ee2cc85a9d3f69c2f373dfbeb25c6fc8",
+    "all-4-plain": "de67aebc1c3d38e06b45b74b9c70fd2c",
+    "fixed-4-plain": "8f62db54bb06f9f0e278cb21a5464b72",
+    "improved-fixed-4-plain": "e6190c30a95e58072fdf7e832b58d32e",
+    "variable-4-plain": "35ce1bab49887713d99ac7bea1f0cdc3",
+    "paper-interpolation-4-plain": "19296c773c28648dfb2840997bb5a456",
+    "interpolation-4-plain": "48f97d802c983ca3633195a030eae0e9",
+    "absorbing-4-plain": "a6b0df33234cc9723e1df23af4d91b29",
+    "interpolation-3-links": "844964ddbfdb00cd4e8135bf2287dc66",
+    "interpolation-1-plain": "7a16bf2a556d6dd1f112517f83ce168a",
 }
 ENTRIES = {
     "crawl": "a1e3cb0b74aaf71f4983aded3c9525e7",
@@ -55,8 +55,8 @@ ENTRIES = {
     "tick": "b147d741ae5888ec93ce3476e4a49366",
     "control": "82e67509f1e1107348f4158da7ca0281",
 }
-CERTIFIED = {1: "3d13f3853375b92abafac8857c3719e8", 3: "7b54c6201e2158eaa809d08980553132"}
-PLANNED = "8a0c9af9e08b635c1d7f8a33ae25165a"
+CERTIFIED = {1: "01e63f4bfc5e41691d6ef30b9b758f4c", 3: "44e59b2673ef1a3b0c8a439f35db98de"}
+PLANNED = "061477aad221ce13ef92ffce3ded73e4"
 
 
 def digest_of(chunks: Iterable[bytes]) -> str:

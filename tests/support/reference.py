@@ -304,6 +304,8 @@ class ReferenceLedger:
         self.damping_q20 = round(config.damping * 2**20)
         self.window: float = getattr(config.history, "window_turns", 1.0)
         self.cursor = 0
+        self.first_reads = 0
+        """First reads less births; it fades with every visit. In 2^-16 page."""
         self.visits_since_cut = 0
         self.visits = self.duplicates = self.late = 0
         self.recent: set[tuple[int, int]] = set()
@@ -482,6 +484,7 @@ class ReferenceLedger:
         else:
             self.slots.append(page)
         self.minted += UNITS_PER_PAGE
+        self.first_reads -= 1 << 16
         return page
 
     def _new_history(self, theta: int, rate: float) -> Kept:
@@ -495,6 +498,8 @@ class ReferenceLedger:
 
     def _change_class(self, page: Page, category: int, read: bool) -> None:
         self._collect(page)
+        if read and not page.read:
+            self.first_reads += 1 << 16
         page.category, page.read = category, read
         page.seen = self.dividends[page.class_]
 
@@ -675,6 +680,7 @@ class ReferenceLedger:
         """The cursor passes one slot."""
         slot = self.cursor % len(self.slots)
         self.cursor = slot + 1
+        self.first_reads -= self.first_reads // max(len(self.pages) // 16, 1) + (self.first_reads > 0)
         page = self.slots[slot]
         if page is None:
             return
@@ -682,6 +688,9 @@ class ReferenceLedger:
             page.circulated = False
             return
         if page.links is not None and not self.config.remember_links:
+            return
+        unread = sum(not other.read for other in self.pages)
+        if page.visits == 0 and self.first_reads * 128 >= unread << 16:
             return
         self._collect(page)
         amount = self._spend(page)

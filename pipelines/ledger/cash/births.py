@@ -13,7 +13,13 @@ from opicflow.pipelines.ledger.cash.certified.payments import (
     has_room_to_pay,
     renew_base,
 )
-from opicflow.pipelines.ledger.cash.windows.dividends import begin_spending, change_dividends, collect, end_spending
+from opicflow.pipelines.ledger.cash.windows.dividends import (
+    ONE_READ,
+    begin_spending,
+    change_dividends,
+    collect,
+    end_spending,
+)
 from opicflow.pipelines.ledger.config import MOST_CASH, UNITS_PER_PAGE
 from opicflow.pipelines.ledger.entries import NO_CATEGORY, KernelItems
 from opicflow.pipelines.ledger.pages.domain_counts import count_unread, may_be_born
@@ -145,11 +151,13 @@ def change_class(table: Table, book: Book, slot: Int, class_: Int) -> None:
     book.class_pages[old] -= 1
     book.class_pages[class_] += 1
     book.counts[0].weighted_pages += book.class_weights[class_] - book.class_weights[old]
+    was_unread = (old & 1) == 0
     if book.modes[0].policy != P_CERTIFIED:
         collect(table, book, slot)
         row.seen = book.dividends[class_]
+        if was_unread and (class_ & 1) != 0:
+            book.counts[0].first_reads += ONE_READ
     row.class_ = class_
-    was_unread = (old & 1) == 0
     if was_unread and (class_ & 1) != 0:
         count_unread(book, table.hot[slot, 0], -1)
     if book.modes[0].policy == P_CERTIFIED:

@@ -44,7 +44,7 @@ _MOST = (1 << 63) - 1
 _MOST_WORTH = 2000.0  # more than any logarithm of importance, and than the difference of two
 _MOST_LEARNT = 1e30
 _WRAP = 1 << 64
-_NEGATIVE_COUNTS = ("virtual", "virtual_income")
+_NEGATIVE_COUNTS = ("virtual", "virtual_income", "first_reads")
 _TALLIES = (
     "visits_since_cut",
     "visits",
@@ -55,7 +55,6 @@ _TALLIES = (
     "dropped",
     "transfers",
     "visits_since_sweep",
-    "round_spends",
     "announcements",
     "sightings",
     "recent",
@@ -380,7 +379,7 @@ def _book_problem(config: LedgerConfig, book: Book, ids: tuple[int, int], unhear
         return "a count is out of bounds"
     if _differ(modes, fresh.modes[0], _CHANGING_MODES) or modes.like_us != unheard:
         return "its modes are not those of its configuration"
-    if any(counts[name] > MOST_CASH for name in _TALLIES):
+    if any(counts[name] > MOST_CASH for name in _TALLIES) or abs(int(counts.first_reads)) > MOST_CASH >> 8:
         return "a tally is about to run over"
     if not 0 <= modes.longest <= (MOST_LINKS if config.remember_links else 0):
         return "a page has more links than any"

@@ -25,7 +25,7 @@ _DIVIDED = (
     "dropped",
     "transfers",
     "visits_since_sweep",
-    "round_spends",
+    "first_reads",
     "announcements",
     "evicted",
     "long_gone",

@@ -191,7 +191,6 @@ def push_pages(table: Table, book: Book, scratch: Scratch, least: Int, most: Int
         if slot == slots:
             slot = np.int64(0)
     counts.cursor = slot
-    counts.round_spends += pushed
     return pushed, slots_left if pushed < most else np.int64(0)
 
 

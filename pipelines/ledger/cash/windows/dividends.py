@@ -10,6 +10,9 @@ from opicflow.pipelines.ledger.pages.layout import HOP, P_ABSORBING, P_ALL, SPEN
 from opicflow.schemas.arrays import Array, Int, Ints
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
+ONE_READ = 1 << 16
+"""A page in `first_reads`, which holds fractions of pages."""
+
 
 @inlined_kernel
 def cash_of(raw: Int) -> Int:
@@ -76,6 +79,7 @@ def begin_spending(table: Table, book: Book, slot: Int, parent_rate: float) -> N
     `parent_rate` is what its first link adds to that.
     """
     row = table.pages[slot]
+    book.counts[0].first_reads -= ONE_READ
     row.seen = book.dividends[row.class_]
     row.opening = UNITS_PER_PAGE
     table.hot[slot, 1] = ~np.int64(UNITS_PER_PAGE)

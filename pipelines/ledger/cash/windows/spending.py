@@ -11,7 +11,7 @@ import numpy as np
 
 from opicflow.pipelines.ledger.cash.amounts import damped, put_in_outbox
 from opicflow.pipelines.ledger.cash.births import has_links, learn_linked, learn_page
-from opicflow.pipelines.ledger.cash.windows.dividends import cash_of, collect, credit, pay_virtual
+from opicflow.pipelines.ledger.cash.windows.dividends import ONE_READ, cash_of, collect, credit, pay_virtual
 from opicflow.pipelines.ledger.cash.windows.history import keep, rate_and_span
 from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
 from opicflow.pipelines.ledger.entries import KernelItems
@@ -208,14 +208,33 @@ def send(book: Book, page: Int, amount: Int) -> None:
 
 
 @inlined_kernel
+def note_visit(book: Book) -> None:
+    """The first reads of before fade by one visit: `first_reads` is about those of the last pages / 16 visits."""
+    counts = book.counts[0]
+    fading = counts.first_reads // max(counts.pages >> 4, 1)
+    counts.first_reads -= fading + 1 if counts.first_reads > 0 else fading
+
+
+@inlined_kernel
+def reaches_unread(book: Book) -> bool | np.bool_:
+    """Whether the crawl is on its way to all unread pages: at its present pace it reads them within eight passes."""
+    unread = np.int64(0)
+    for class_ in range(0, book.class_pages.shape[0], 2):
+        unread += book.class_pages[class_]
+    return book.counts[0].first_reads * (8 * 16) >= unread * ONE_READ
+
+
+@inlined_kernel
 def pass_cursor(table: Table, book: Book, scratch: Scratch) -> None:
     """The round moves on by one slot. A page that cannot spend by itself, and has not since the last pass, spends now.
 
-    The cash it takes still counts as the page's waiting cash, by which crawls choose.
+    A page that was never tried does not while the crawl is on its way to it. The cash that the round takes still counts
+    as the page's waiting cash, by which crawls choose.
     """
     counts = book.counts[0]
     slot = counts.cursor if counts.cursor < counts.slots else 0
     counts.cursor = slot + 1
+    note_visit(book)
     row = table.pages[slot]
     if row.flags == 0:
         return
@@ -225,10 +244,11 @@ def pass_cursor(table: Table, book: Book, scratch: Scratch) -> None:
     links_known = (row.flags & LINKS_KNOWN) != 0
     if links_known and book.modes[0].remember == 0:
         return
+    if row.visits == 0 and reaches_unread(book):
+        return
     collect(table, book, slot)
     amount = spend(table, book, slot)
     row.aside += amount
-    counts.round_spends += 1
     if links_known:
         pay_links(table, book, scratch, slot, amount, recall_links(table, book, scratch, slot), False, 0)
     else:
