@@ -538,7 +538,7 @@ class LedgerKeeper:
             **self._discovery_gauges(),
             **({"not_learnt": self.ledger.not_learnt} if self.ledger.config.domains.limit_anything else {}),
             "unsettled": int(not self.ledger.is_settled),
-            "pages_off": self._notes.movers.off,
+            "pages_off": min(self._notes.movers.off, self.ledger.pages),  # they may have been removed since
             "tick_second": self.ledger.tick_second,
             "pages": self.ledger.pages,
             "visits": self.ledger.visits,
