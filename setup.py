@@ -94,7 +94,7 @@ setup(
             "selectolax>=0.3.21",  # finds links to compare our own reading with
             "setuptools>=77.0.1",
             "starlette>=0.46",
-            "uv>=0.5",  # installs all of it
+            "uv>=0.5",  # installs the packages
             "uvicorn>=0.34",
         ],
     },

@@ -248,7 +248,7 @@ def look_up_and_add(cells: Any, ids: Any) -> None:
 
 
 def announced_by_default(ids: Ids, sizes: Sizes) -> Ledger:
-    """Return a ledger of these pages that has the settings of a replay without options."""
+    """Return a ledger with these pages and the settings of a replay without options."""
     ledger = Ledger(default_ledger(LedgerOptions(), None, Rules().categories))
     for first in range(0, len(ids), sizes.births_per_batch):
         ledger.apply(announcements(ids[first : first + sizes.births_per_batch], start=first))

@@ -1,9 +1,9 @@
 """Group `polite`: a Scrapy crawl of many hosts with the add-on, beside Scrapy alone and a crawler with a `Frontier`.
 
-The web is that of tests/support/hosts_web.py. Each crawl begins at the front page of its first site, and reads what it
-finds. Two figures for each: pages a second, and the share of all importance (PageRank of the whole web) that the pages
-read have. With delays a crawl has some seconds; without, it ends after some pages. Clocks are those of the wall, as
-crawls wait: other work on the machine disturbs them.
+The web is that of tests/support/hosts_web.py. Each crawl begins at the front page of its first site, and reads the
+pages that it finds. Two figures for each: pages a second, and the share of all importance (PageRank of the whole web)
+on the pages read. With delays a crawl has some seconds; without, it ends after some pages. Clocks are those of the
+wall, as crawls wait: other work on the machine disturbs them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _BREADTH_FIRST = {
 
 @dataclass(frozen=True)
 class Crawl:
-    """What a crawl may do."""
+    """The limits of a crawl."""
 
     name: str
     delay: float = 0.0

@@ -466,7 +466,7 @@ def screaming_frog() -> str:
 
 
 def hakrawler_lines() -> str:
-    """Return what `hakrawler -w -s` writes: the page that links, where a URL stands, and the URL."""
+    """Return what `hakrawler -w -s` writes: the page that links, the attribute, and the URL."""
     return "".join(f"[{fetch.found_on}] [href] {fetch.url}\n" for fetch in FETCHES if fetch.found_on)
 
 

@@ -51,7 +51,7 @@ _LONGEST_NAME = 80
 _NUTCH_DUMP = re.compile(rb"Recno:: \d+\r?\nURL:: |\S+\tVersion: \d+\r?\nStatus: ")
 _ARC = re.compile(rb"filedesc:[^\n]*\n1 ")
 _NOT_READ: tuple[tuple[re.Pattern[bytes], str], ...] = (
-    (re.compile(rb"filedesc:"), "ARC of another version than 1: make WARC of it, such as with warcio recompress"),
+    (re.compile(rb"filedesc:"), "ARC of another version than 1: convert it to WARC, such as with warcio recompress"),
     (
         re.compile(rb"\S+\tInlinks:"),
         "a dump of Nutch's linkdb, which has links alone: read it with opicflow graph build --input-format nutch-links",
@@ -70,7 +70,7 @@ _NOT_READ: tuple[tuple[re.Pattern[bytes], str], ...] = (
     ),
     (
         re.compile(rb"https?://\S+[ \t\r]*(?:\n|\Z)", re.IGNORECASE),
-        "a list of URLs, which does not say what was fetched: --input-format hakrawler announces them",
+        "a list of URLs, without the fetches: --input-format hakrawler announces them",
     ),
 )
 """Other files that are recognised, by their first bytes: what they are, and what to do."""

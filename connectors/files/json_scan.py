@@ -580,7 +580,7 @@ def _scan_link(text: Bytes, at: Int, end: Int, words: Hashes, codes: Bytes, out:
 
 @lean_kernel
 def _scan_rel_words(text: Bytes, at: Int, end: Int) -> tuple[Int, bool]:
-    """Read a list of strings. Returns where it ends (or -1), and whether one says nofollow."""
+    """Read a list of strings. Returns where it ends (or -1), and whether one is nofollow, ugc or sponsored."""
     is_nofollow = False
     at = past_space(text, at + 1, end)
     if byte_or_0(text, at, end) == 93:

@@ -211,7 +211,7 @@ r"""The characters of the escapes \\, \r, \n and \t. Their marks are bytes that 
 _OF_MARKS = np.frombuffer(_MARKED, np.uint8)
 _NO_UTF_8 = 0xFB
 NO_ESCAPES, MARKS_ONLY, ANY_ESCAPES = 0, 1, 2
-"""What a string may have, for `past_string`."""
+"""The escapes that `past_string` accepts."""
 
 
 def with_fewer_escapes(block: bytes) -> tuple[Bytes, Bytes | None]:

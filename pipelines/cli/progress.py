@@ -27,7 +27,7 @@ def announce_compilation(quiet: bool, modules: str) -> None:
 
 @contextmanager
 def explained_wait(words: str, after_seconds: float = 2.0) -> Iterator[None]:
-    """Print these words on standard error if what is done inside takes longer: nothing else says that it goes on."""
+    """Print these words on standard error if the block takes longer: nothing else shows that it goes on."""
     timer = threading.Timer(after_seconds, print, (words,), {"file": sys.stderr, "flush": True})
     timer.daemon = True
     timer.start()

@@ -34,7 +34,7 @@ TITLE = "settings (docs/guides/configuration.md)"
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting: what it means, how its text is read, and what it sets."""
+    """A setting: its meaning, how its text is read, and the field that it sets."""
 
     metavar: str
     help: str

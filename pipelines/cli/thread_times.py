@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 _SECONDS_BETWEEN_READS = 0.02
-"""What a thread does after it was read last is not counted."""
+"""The time of a thread after its last reading is not counted."""
 REST = "the rest"
 
 

@@ -64,7 +64,7 @@ class CrawlRecord(NamedTuple):
 
 
 class AppendedFile:
-    """A file that grows at its end. What was appended survives the process at once, and the machine after a sync."""
+    """A file that grows at its end. Appended data survives the process at once, and the machine after a sync."""
 
     def __init__(self, path: Path) -> None:
         """Open a file, or make one. Raises OSError."""

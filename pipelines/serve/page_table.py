@@ -151,8 +151,8 @@ class PageTable:
             times = np.maximum(columns["not_before_second"], columns["ordered_second"])
             by_time = np.argsort(times, kind="stable")
             all_rows, columns = all_rows[by_time], {name: column[by_time] for name, column in columns.items()}
-            places = np.argsort(by_time)
-            without_row = {int(places[place]): named for place, named in without_row.items()}
+            positions = np.argsort(by_time)
+            without_row = {int(positions[before]): named for before, named in without_row.items()}
         return replace(self, order_rows=all_rows, orders=columns, orders_without_row=without_row)
 
     def __len__(self) -> int:

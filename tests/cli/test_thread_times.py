@@ -1,4 +1,4 @@
-"""The processor time of a replay is divided among its parts, and nothing of it is lost."""
+"""The processor time of a replay is divided among its parts, and nothing is lost."""
 
 from __future__ import annotations
 

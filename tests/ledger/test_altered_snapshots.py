@@ -1,6 +1,6 @@
 """Snapshots and packed columns with right checksums and wrong content are refused in one line.
 
-Many more of them are fuzzed (`support.fuzz.stored_inputs`).
+Many more are fuzzed (`support.fuzz.stored_inputs`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """State folders and graphs with right digests and wrong content are refused in one line.
 
-Many more of them are fuzzed (`support.fuzz.written_folders`).
+Many more are fuzzed (`support.fuzz.written_folders`).
 """
 
 from __future__ import annotations

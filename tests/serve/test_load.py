@@ -146,5 +146,5 @@ def test_fifty_viewers_follow_a_stream_while_events_arrive(
             True, lambda: replay(log, "--to", f"kafka://{kafka.brokers}", "--prefix", topic_prefix)
         )
         wait_for("all pages are known", lambda: pages_known(server) > 2 * keep, 60)
-        assert server.mib("VmHWM") < 200 + thorough(150, 300)  # 267 to 315 in ten runs, by who asks at once
+        assert server.mib("VmHWM") < 200 + thorough(150, 300)  # 267 to 315 in ten runs
         record_property("table", f"a stream of {pages_known(server):,} pages, {keep:,} kept; {line}")

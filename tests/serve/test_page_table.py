@@ -127,7 +127,7 @@ def test_schedules_and_orders_are_those_of_their_pages() -> None:
     number = np.arange(len(TABLE))
     expected = np.where(number % 11 == 10, page_table.NEVER, TABLE.second + 86_400 * (number % 7 - 1))
     assert TABLE.columns["due_second"].tolist() == expected.tolist()
-    orders = [TABLE.order(place) for place in range(len(TABLE.order_rows))]
+    orders = [TABLE.order(position) for position in range(len(TABLE.order_rows))]
     times = [max(order["not_before"] or 0, order["ordered_at"] or 0) for order in orders]
     assert times == sorted(times) and sorted(TABLE.order_rows.tolist()) == number[::2].tolist()
     assert all(order["url"] == TABLE.url(row) for order, row in zip(orders, TABLE.order_rows.tolist(), strict=True))

@@ -1,4 +1,4 @@
-"""A made-up web of many hosts for crawls by any crawler: a proxy on this machine answers for all of them.
+"""A made-up web of many hosts for crawls by any crawler: a proxy on this machine answers for every host.
 
 A crawler that takes it as its proxy sees the hosts by their names, and keeps its delays between fetches of a host.
 """

@@ -17,7 +17,7 @@ from opicflow.connectors.files.crawlers.record_format import (
 from opicflow.schemas.crawl_events import CrawlEvent, EventRefused, Reason
 
 _PARTS = {"crawl": "httpStatusCode", "#debug": "statusCode"}
-"""The parts that tell of the fetch, and their names of its status. In CSV a name is PART/NAME."""
+"""The parts that report the fetch, and their names of its status. In CSV a name is PART/NAME."""
 _TIME, _CANONICAL = "loadedTime", "canonicalUrl"
 
 

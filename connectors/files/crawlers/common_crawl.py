@@ -39,7 +39,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
 _REVISIT = "warc/revisit"
 _WEB = ("http://", "https://")
 _POSTED = "__wb_method="
-"""Indexes have the method of a request, and what it sent, in the key of its URL."""
+"""Indexes have the method of a request, and its body, in the key of its URL."""
 
 
 def _record_of(line: re.Match[bytes]) -> Record:
@@ -56,7 +56,7 @@ def _read(record: Record) -> CrawlEvent | None:
     named = {field: _first_of(names, record) for field, names in _NAMES.items()}
     revisit = text_at(named, "content_type") == _REVISIT
     if named["status"] is None and not url_at(record, "url").lower().startswith(_WEB):
-        return None  # of a lookup of a host, or what the crawler says of itself
+        return None  # a lookup of a host, or a report of the crawler itself
     refuse_other_methods((text_at(record, "method") or posted or "GET").upper())
     code = 304 if revisit and named["status"] is None else number_at(named, "status")
     if code is None:

@@ -27,10 +27,10 @@ _LABELLED = re.compile(
     rb"\[(?P<type>[A-Za-z0-9-]{1,20})\] -(?: \[code-(?P<status>\d{1,4})\] -)?(?: \[len_\d+\] -)?(?: (?P<output>.*))?"
 )
 _PLAIN = rb"|(?P<plain>https?://\S+)\r?"
-"""A line without a mark is a URL of these alone if users say so: any other list of URLs may mean something else."""
+"""A line without a mark is a URL only if users name the format: other lists of URLs may mean something else."""
 _PAGES = ("url", "href", "javascript", "form", "upload-form", "robots", "sitemap", "other-sources")
 _NO_PAGES = ("subdomain", "subdomains", "was", "aws-s3", "linkfinder")
-"""Hosts, buckets, and what looks like a path in a script: gospider asks for these, and a line says what answered."""
+"""Hosts, buckets, and guesses from scripts: gospider requests these, and writes a line for each answer."""
 _CONTENT = "raw"
 
 

@@ -74,7 +74,7 @@ _PARTS = {
     "decode": "decode, with the canonical forms of URLs",
     "ahead": "route",
     "write": "write results",
-    "MainThread": "ledger, and what is in no other thread: a start, Beam's worker, plans",
+    "MainThread": "ledger, start, plans, and Beam's worker",
 }
 """The parts of a replay, by the names of their threads. Beam's worker routes."""
 _MOST_KEY_BYTES = 1 << 16

@@ -139,7 +139,7 @@ class FrontierScheduler(Scheduler):
         self._passed_over = self._to_pass_over = 0
         """The choices made without the frontier, which had no waiting page, and those that are left."""
         self._has_no_page = False
-        """Whether the frontier had no waiting page when it was asked last."""
+        """Whether the last answer of the frontier had no waiting page."""
         self._last_idle_query_at = -math.inf
         self.crawler.signals.connect(self._ready.take_answer, signals.response_downloaded)
         self._callbacks = Callbacks(self.crawler, self.pages)
@@ -295,7 +295,7 @@ class FrontierScheduler(Scheduler):
             self._passed_over = 0
 
     def _at_once(self) -> int:
-        """Return how many pages to choose at once: few while few were read, as each page changes what is next."""
+        """Return how many pages to choose at once: few in the first pages of a crawl, as each changes the order."""
         return min(max(1, (len(self.requests) - self.requests.waiting) // 256), _AT_ONCE)
 
     def _make_ready(self, urls: list[str]) -> bool:

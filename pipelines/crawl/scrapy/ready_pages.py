@@ -1,4 +1,4 @@
-"""Pages that are fetched next, and which of them have a host with room in Scrapy's downloader."""
+"""Pages that are fetched next, as far as their hosts have room in Scrapy's downloader."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class ReadyPages:
         return None
 
     def take_answer(self, response: Response, request: Request) -> None:
-        """Let a host rest that answers 429 or 503: as long as it says, or longer with each such answer in a row."""
+        """Let a host rest that answers 429 or 503: for its Retry-After, or longer after each such answer in a row."""
         key = self._downloader.get_slot_key(request)
         if response.status not in (429, 503):
             self._rests.pop(key, None)
@@ -96,9 +96,9 @@ class ReadyPages:
         before = self._rests.get(key)
         if before is None or not before.is_now():
             text = (response.headers.get("Retry-After") or b"").decode("latin-1")
-            asked = retry_seconds_of(text, int(1000 * time.time())) or 0  # noqa: TID251 - a crawl happens now
+            stated = retry_seconds_of(text, int(1000 * time.time())) or 0  # noqa: TID251 - a crawl happens now
             longer = _FIRST_REST_SECONDS if before is None else min(2 * before.seconds, _LONGEST_REST_SECONDS)
-            self._rests[key] = rest = _Rest(asked or longer, time.monotonic() + (asked or longer))
+            self._rests[key] = rest = _Rest(stated or longer, time.monotonic() + (stated or longer))
             _LOGGER.info("opicflow: %s answers %d: it rests for %d seconds", key, response.status, rest.seconds)
 
     def rests(self, url: str) -> bool:
@@ -107,7 +107,7 @@ class ReadyPages:
         return rest is not None and rest.is_now()
 
     def first_with_room(self, pages: Iterable[tuple[str, str]]) -> str | None:
-        """Return the first of these pages whose host, which comes with it, has room; None if there is none."""
+        """Return the first page whose host has room; None if there is none. Each page comes with its host."""
         entering, full = self._entering(), set[str]()
         for url, name in pages:
             if name not in full:

@@ -30,7 +30,7 @@ class RequestPages:
         return _canonical(url, self._rules)
 
     def of_urls(self, urls: Iterable[str]) -> list[str]:
-        """Return the canonical URLs of those that are pages."""
+        """Return the canonical URLs of pages; other URLs are left out."""
         return [page for url in urls if (page := self.of_url(url)) is not None]
 
 

@@ -32,10 +32,10 @@ class RequestsInUse(UserError):
 
 
 class StoredRequests:
-    """Requests by canonical URL. What is written survives the end of the process, also a kill -9."""
+    """Requests by canonical URL. A written record survives the end of the process, also a kill -9."""
 
     def __init__(self, path: Path, spider: Spider) -> None:
-        """Open a file, or make one. What is no record is cut off. Raises `RequestsInUse`."""
+        """Open a file, or make one. An end that is no record is cut off. Raises `RequestsInUse`."""
         self._spider = spider
         self._file = AppendedFile(path)
         try:
@@ -51,7 +51,7 @@ class StoredRequests:
         self._waiting: dict[str, None] = {}
         """The pages that were not taken, in the order in which they were added."""
         self.waiting_hosts: Counter[str] = Counter()
-        """How many of them each host has."""
+        """The number of waiting pages of each host."""
         self.unfinished: dict[str, None] = {}
         """Pages that an earlier crawl had chosen, and that was ended before their callbacks were over."""
         self._redirected: set[str] = set()
@@ -147,7 +147,7 @@ class StoredRequests:
             self._not_in_file.clear()
 
     def close(self) -> None:
-        """Close the file. What was not written is lost."""
+        """Close the file. Unwritten records are lost."""
         self._file.close()
 
     def _wait(self, url: str) -> None:

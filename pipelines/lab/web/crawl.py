@@ -72,7 +72,7 @@ def announcements(ids: Ids, kind: Kind = Kind.ANNOUNCEMENT, start: int = 0) -> C
 
 
 class AnyLedger(Protocol):
-    """What the visits of a crawl are applied to: a ledger, or a reference that counts otherwise."""
+    """A ledger, or a reference that counts otherwise, to which the visits of a crawl are applied."""
 
     def apply(self, entry: CrawlEntry | TickEntry, /) -> object: ...
 

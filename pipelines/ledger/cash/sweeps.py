@@ -1,4 +1,4 @@
-"""Sweeps: all rates are summed, and importance is compared with what was published."""
+"""Sweeps: all rates are summed, and importance is compared with the published one."""
 
 from __future__ import annotations
 

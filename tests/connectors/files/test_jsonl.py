@@ -464,7 +464,7 @@ def test_very_many_equal_short_lines_are_read_as_often_as_they_are_listed(
     assert (found.rejects, found.unlisted) == (each.rejects, each.unlisted) and len(found.events) == 20
 
 
-PLACES = {
+LINES_BY_FIELD = {
     "url": b'{"url":"https://a.b/%b","links":[]}',
     "only a url": b'{"url":"%b","links":[]}',
     "canonical": b'{"url":"https://a.b/","canonical":"%bhttps://a.b/c","links":[]}',
@@ -483,18 +483,18 @@ OF_MARKS = [b"", rb"\n", rb"\t\r", rb"\\"]
 ESCAPES = [*OF_MARKS, rb"\"", rb"\/", rb"\u00e9", rb"\u0009", rb"\b", b"\xff", b"\xfc", b"\xc3\xa9", b"\t"]
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_the_kernel_and_the_library_agree_on_escapes_in_every_place(place: str) -> None:
-    line = PLACES[place]
+@pytest.mark.parametrize("field", LINES_BY_FIELD)
+def test_the_kernel_and_the_library_agree_on_escapes_in_every_field(field: str) -> None:
+    line = LINES_BY_FIELD[field]
     for escape in ESCAPES:
         check(line.replace(b"%b", escape))
         check(b"\n".join([line.replace(b"%b", escape), rb'{"url":"http:\/\/a.b\/"}', line.replace(b"%b", b"\xfd")]))
 
 
-@pytest.mark.parametrize("place", ["url", "canonical", "redirects", "title", "modified"])
-def test_the_kernel_reads_escapes_of_white_space_and_backslashes_itself(place: str) -> None:
-    for escape in OF_MARKS[: 1 if place == "modified" else None]:
-        text, _ = with_fewer_escapes(PLACES[place].replace(b"%b", escape) + b"\n")
+@pytest.mark.parametrize("field", ["url", "canonical", "redirects", "title", "modified"])
+def test_the_kernel_reads_escapes_of_white_space_and_backslashes_itself(field: str) -> None:
+    for escape in OF_MARKS[: 1 if field == "modified" else None]:
+        text, _ = with_fewer_escapes(LINES_BY_FIELD[field].replace(b"%b", escape) + b"\n")
         assert list(scan_text(text, 0).odd()) == []
 
 

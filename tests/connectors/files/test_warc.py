@@ -218,10 +218,10 @@ GET, POST = (record(method + b" / HTTP/1.1\r\n\r\n", "request") for method in (b
 ANSWER = record(response(b"<p>"))
 
 
-@pytest.mark.parametrize("is_asked_first", [True, False])
-def test_the_answer_to_a_post_is_no_page(is_asked_first: bool) -> None:
+@pytest.mark.parametrize("is_request_first", [True, False])
+def test_the_answer_to_a_post_is_no_page(is_request_first: bool) -> None:
     exchanges = [(POST, ANSWER), (GET, ANSWER), (POST, ANSWER), (GET, ANSWER)]
-    parts = [pair if is_asked_first else pair[::-1] for pair in exchanges]
+    parts = [pair if is_request_first else pair[::-1] for pair in exchanges]
     data = b"".join(part for pair in parts for part in pair)
     items = read(data)
     assert [isinstance(item, CrawlEvent) for _, item in items] == [False, True, False, True]

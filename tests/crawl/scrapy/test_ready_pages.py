@@ -17,7 +17,7 @@ from opicflow.pipelines.crawl.scrapy.request_pages import RequestPages
 
 
 class StandInDownloader:
-    """What the pages read of Scrapy's: slots, and the requests that it has taken."""
+    """Stands in for Scrapy's: its slots, and the requests that it has taken."""
 
     ip_concurrency = 0
 

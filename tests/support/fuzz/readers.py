@@ -299,7 +299,7 @@ def _make_wacz(draw: random.Random) -> bytes:
     data = file.getvalue()
     if draw.random() < 0.3:
         return data
-    end = data.rindex(b"PK\5\6")  # the directory is short, and decides what is read
+    end = data.rindex(b"PK\5\6")  # the directory is short, and names all that is read
     directory = int.from_bytes(data[end + 16 : end + 20], "little")
     return data[:directory] + spoilt(data[directory:], draw) if draw.random() < 0.5 else spoilt(data, draw)
 
@@ -653,7 +653,7 @@ def _make_stated_crawl(draw: random.Random) -> bytes:
 
 
 def _check_stated_crawl(data: bytes, draw: random.Random) -> Counts:
-    """Policies hold or are refused in one line; a restart changes nothing; what is forgotten for ever stays unknown."""
+    """Policies hold or are refused in one line; a restart changes nothing; forgotten pages stay unknown."""
     rules, seen = Rules(), Seen()
     config = replace(_config(draw.randrange(len(_CONFIGS))), refresh=RefreshConfig(bandwidth_per_day=50.0))
     ledgers, hours = [Ledger(config)], pickle.loads(data)

@@ -173,8 +173,8 @@ def _shown(folder: Path) -> int:
     table = ResultsSource(folder).view().table
     for row in range(len(table)):
         table.record(row)
-    for place in range(len(table.order_rows)):
-        table.order(place)
+    for position in range(len(table.order_rows)):
+        table.order(position)
     return len(table)
 
 
@@ -189,7 +189,7 @@ def _kept_folder(name: str) -> tempfile.TemporaryDirectory[str]:
 
 @cache
 def sound_state() -> tuple[Path, Any]:
-    """Return the folder of a state, and its values. The log is beside it; something of it is ahead of the clock."""
+    """Return the folder of a state, and its values. The log is beside it; some events are ahead of the clock."""
     folder = Path(_kept_folder("state").name)
     log, state = folder / "crawl.jsonl", folder / "state"
     log.write_bytes(jsonl(WebLog(power_law_web(60, 3), announced=False).crawl("random", 150).events))

@@ -79,14 +79,14 @@ class LedgerOrders:
         return numbers[is_unread]
 
     def cycle(self, day: int) -> tuple[Ints, Bools]:
-        """Return all pages that are ordered at the beginning of a day, and which of them were chosen as unread."""
+        """Return all pages that are ordered at the beginning of a day, and those that were chosen as unread."""
         self._ledger.apply(TickEntry(day * _DAY))
         plan = self._ledger.plan(0, 9.0)
         ordered = plan.survey.pages[plan.orders.rows]
         return self._numbers[np.searchsorted(self._ids[self._numbers], ordered)], plan.orders.why == _DISCOVERY
 
     def announce(self, pages: Ints, modified_ms: int = 0) -> None:
-        """Announce these pages, as a sitemap does that says when they were modified, if it does."""
+        """Announce these pages, as a sitemap does, with the times of changes if it has them."""
         modified = np.full(len(pages), modified_ms, np.int64)
         self._apply(announcements(self._ids[pages], start=self._end), pages, modified_ms=modified)
 

@@ -37,7 +37,7 @@ class PrintedOpic:
         self._measures: list[tuple[Ints, Floats, Floats]] = []
 
     def apply(self, entry: CrawlEntry | TickEntry) -> None:
-        """Apply the visits of an entry, all of them fetches. Announcements change nothing: all pages are known."""
+        """Apply the visits of an entry, which are all fetches. Announcements change nothing: all pages are known."""
         if isinstance(entry, TickEntry) or (entry.items.kind != Kind.VISIT).any():
             return
         items, first = entry.items, 0
@@ -60,7 +60,7 @@ class PrintedOpic:
         self._measures.append((visited, amounts, clocks))
 
     def waiting_cash(self, pages: Ids) -> Ints:
-        """The cash of these pages, in whole units."""
+        """The cash of pages, in whole units."""
         return np.rint(self.cash[self._numbers(pages)] * (_UNITS * len(self.cash))).astype(np.int64)
 
     def measures(self) -> tuple[Ints, Floats, Floats]:

@@ -30,15 +30,15 @@ from opicflow.schemas.event_columns import BEST_QUALITY
 
 @dataclass(frozen=True)
 class Attack:
-    """The pages of an attack, by a scheme, and the lies of their servers. Without a lie they are honest sites."""
+    """The pages of an attack, by a scheme, and the false reports of their servers. Without any, sites are honest."""
 
     scheme: str
     changes: bool = False
     """Every fetch finds another content."""
     modified: bool = False
-    """The server says at every fetch that the page was just modified; the content is as it is."""
+    """The server reports at every fetch that the page was just modified; the content stays."""
     sitemaps: bool = False
-    """A sitemap says every hour that all pages were just modified."""
+    """A sitemap reports every hour that all pages were just modified."""
     quality: bool = False
     """Pages state a quality of 1, where honest ones state theirs; the operator believes it."""
 
@@ -64,7 +64,7 @@ OF_MANY_DOMAINS = {
 ATTACKS = OF_ONE_DOMAIN | OF_MANY_DOMAINS
 ONE_HONEST, HUNDRED_HONEST, THOUSAND_HONEST = "one honest site", "a hundred honest sites", "a thousand honest sites"
 HONEST = {ONE_HONEST: Attack(SITE), HUNDRED_HONEST: Attack(HUNDRED), THOUSAND_HONEST: Attack(THOUSAND)}
-"""Sites with the links of a farm and no lies."""
+"""Sites with the links of a farm and no false reports."""
 ALIKE = {HUNDRED: HUNDRED_HONEST, THOUSAND: THOUSAND_HONEST, INVENTED: THOUSAND_HONEST}
 """The honest sites that attacks on many domains are compared with; those of one domain are with one."""
 BY_DEFAULT, GOOD_START = "by default", "good start"
@@ -113,7 +113,7 @@ def manipulation_attacks(pages: int, seed: int, size: int, attack: str, setting:
 
 
 class _Crawl:
-    """A crawl that follows the orders of a ledger, and what it counts."""
+    """A crawl that follows the orders of a ledger, and its counts."""
 
     def __init__(self, web: ManipulatedWeb, seed: int, attack: Attack, config: LedgerConfig) -> None:
         self._web, self._attack = web, attack

@@ -558,7 +558,7 @@ def test_dumps_of_links_are_read_as_links_from_any_item_on(text: str, name: str,
         assert items_of(file, Reading(name), start) == items[number:]
 
 
-# -- what is recognised, and not read
+# -- files that are recognised, and not read
 
 
 NOT_READ = {
