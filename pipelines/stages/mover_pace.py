@@ -14,6 +14,8 @@ from opicflow.schemas.plain_values import Natural
 
 TRUE_WITHIN = 0.01
 """A record whose importance and score are off by no more than this share is true."""
+_LONG_TICK_SECONDS = 15
+"""A quiet log has a tick in thirty seconds, which counts as three: the second one begins the rest."""
 TICKS_TO_REST = 5
 """A shard is at rest after so many ticks without a visit. Not seconds: the first tick after an outage is late."""
 COMPARE_SECONDS = 10
@@ -48,7 +50,8 @@ class MoverPace:
         self.elapsed = max(second - self.tick_second, 1) if self.tick_second >= 0 else 1
         refill = pages * self.elapsed / _REFILL_SECONDS if self.tick_second >= 0 else 0.0
         new = visits - self.visits
-        self.ticks_without_visits = 0 if new else self.ticks_without_visits + 1
+        ticks = 1 + min(self.elapsed // _LONG_TICK_SECONDS, TICKS_TO_REST // 2)
+        self.ticks_without_visits = 0 if new else self.ticks_without_visits + ticks
         self.allowance = min(self.allowance + records_per_visit * new + refill, float(pages))
         self.tick_second, self.visits = second, visits
 

@@ -45,6 +45,15 @@ def test_a_quiet_log_with_a_tick_in_thirty_seconds_publishes_all_movers_in_two()
     assert pace.is_going_on
 
 
+def test_a_log_with_a_tick_in_thirty_seconds_is_at_rest_with_the_second_one_and_an_outage_is_no_rest() -> None:
+    pace = MoverPace()
+    found = []
+    for second, visits in ((0, 5), (30, 9), (60, 9), (90, 9), (4000, 10), (8000, 10), (8001, 10)):
+        publish(pace, second, visits, 100, 0)
+        found.append(pace.is_at_rest)
+    assert found == [False, False, False, True, False, False, False]
+
+
 @pytest.mark.parametrize("seconds_between_visits", [1, 3])
 def test_while_there_are_visits_they_and_time_limit_the_movers(seconds_between_visits: int) -> None:
     pace, pages, sent, hours = MoverPace(), 100_000, 0, 2
