@@ -71,12 +71,16 @@ def _is_edge(row: list[str]) -> bool:
     return is_short and all(map(_PAGE.fullmatch, row[:2]))
 
 
+Edge = list[Any] | EventRefused
+"""[page], [page, target] or [page, target, weight]; or why a row is none."""
+
+
 class EdgeRow(NamedTuple):
-    """A row: where it begins, its bytes, and its edge: [page], [page, target] or [page, target, weight]."""
+    """A row: where it begins, its bytes, and its edge."""
 
     offset: int
     original: bytes
-    edge: list[Any] | EventRefused
+    edge: Edge
     line: int = 0
 
 
@@ -85,7 +89,7 @@ def edge_rows(text: GrowingText, form: EdgeForm) -> Iterator[EdgeRow]:
     is_first = text.head(1) != b"" and text.offset == 0
     for row in rows_of(text, form.divider, _COMMENT.encode()):
         if not (is_first and form.has_names):
-            edge: list[Any] | EventRefused
+            edge: Edge
             try:
                 edge = row.values if isinstance(row.values, EventRefused) else _edge_of(row.values, form.divider)
             except EventRefused as refused:
@@ -147,7 +151,7 @@ def _table_rows(text: GrowingText, names: list[str], crawler: str) -> Iterator[E
     """Yield the links of a table, whose first row has these names of columns."""
     is_first = text.head(1) != b"" and text.offset == 0
     for row in rows_of(text, ","):
-        edge: list[Any] | EventRefused = []
+        edge: Edge = []
         try:
             if isinstance(row.values, EventRefused):
                 raise row.values
@@ -188,7 +192,7 @@ def _linkdb_rows(blocks: Blocks, start: int, read_from: Callable[[int], Blocks] 
 
 def _crawler_rows(blocks: Blocks, crawler: str) -> Iterator[EdgeRow]:
     for offset, line, problem in lines_of(blocks):
-        edge: list[Any] | EventRefused
+        edge: Edge
         try:
             edge = problem or link_of_line(line.strip(), crawler) if line.strip() or problem else []
         except EventRefused as refused:
