@@ -183,7 +183,7 @@ class FrontierScheduler(Scheduler):
 
     def has_pending_requests(self) -> bool:
         """Whether a page waits, or another request."""
-        return self._ready.has_some or self.requests.waiting > 0 or super().has_pending_requests()
+        return self._ready.is_one_awaited or super().has_pending_requests()
 
     def enqueue_request(self, request: Request) -> bool:
         """Store a request. False if the spider has made one for the same page before."""

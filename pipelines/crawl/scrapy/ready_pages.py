@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -22,7 +23,7 @@ _LOGGER = logging.getLogger(__name__)
 
 _NO_LIMIT = 1 << 30
 _FIRST_REST_SECONDS, _LONGEST_REST_SECONDS = 10.0, 900.0
-"""Of a host that answers 429 or 503 and names no time."""
+"""Of a host that answers 429 or 503 and names no time. A crawl ends before a host has rested for longer."""
 _AHEAD = 4
 """Pages of a host that wait here at most while its slot is full."""
 
@@ -72,9 +73,11 @@ class ReadyPages:
         return url
 
     @property
-    def has_some(self) -> bool:
-        """Whether a page waits, or a request until its host has rested."""
-        return bool(self._hosts or self._retries)
+    def is_one_awaited(self) -> bool:
+        """Whether a page waits, here or in the frontier, whose host does not rest for longer than a crawl waits."""
+        retried = (urlsplit(request.url).netloc for request in self._retries)
+        names = chain(self._hosts.values(), self._waiting_hosts, retried)
+        return any(not self._rests_for_long(name) for name in names)
 
     def retry_later(self, request: Request) -> None:
         """Keep the request of a busy host until it has rested."""
@@ -105,6 +108,10 @@ class ReadyPages:
         """Whether the host of a URL is busy."""
         rest = self._rests.get(self._slot_key(urlsplit(url).netloc))
         return rest is not None and rest.is_now()
+
+    def _rests_for_long(self, name: str) -> bool:
+        rest = self._rests.get(self._slot_key(name))
+        return rest is not None and rest.is_now() and rest.seconds > _LONGEST_REST_SECONDS
 
     def first_with_room(self, pages: Iterable[tuple[str, str]]) -> str | None:
         """Return the first page whose host has room; None if there is none. Each page comes with its host."""

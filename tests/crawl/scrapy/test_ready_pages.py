@@ -113,7 +113,7 @@ def test_a_busy_host_rests_as_long_as_it_says_and_longer_with_each_answer_that_s
     assert pages.rests(again.url)
     pages.retry_later(again)
     clock.second += 29
-    assert pages.take_retry() is None and pages.has_some
+    assert pages.take_retry() is None and pages.is_one_awaited
     clock.second += 1
     assert pages.take_retry() is again and pages.take_retry() is None and pages.take() == "http://a.example/0"
     for seconds in (60, 120):
@@ -126,3 +126,9 @@ def test_a_busy_host_rests_as_long_as_it_says_and_longer_with_each_answer_that_s
     answer(status, {})
     clock.second += 10
     assert not pages.rests("http://a.example/"), "it begins from the first wait"
+    answer(status, {"Retry-After": "3600"})
+    assert pages.is_one_awaited, "the other host has a page"
+    pages._waiting_hosts.pop("b.example")
+    pages.add(["http://b.example/again"])
+    assert pages.is_one_awaited and pages.take() == "http://b.example/again"
+    assert not pages.is_one_awaited, "no crawl stays open for an hour"
