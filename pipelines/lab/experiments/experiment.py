@@ -15,12 +15,17 @@ from opicflow.pipelines.lab.experiments.task_runner import MeasureTask
 
 
 class Claim(NamedTuple):
-    """A claim of a paper or of this project, its source, the measurement, and whether the claim holds by it."""
+    """A claim of a paper or of this project, its source, the measurement, and whether the claim holds by it.
+
+    `algorithm` is the one that is judged. `ours` is what this project's own policies do, if that is another one.
+    """
 
     statement: str
     source: str
     measured: str
     holds: bool
+    algorithm: str = "ours"
+    ours: str = ""
 
     @property
     def verdict(self) -> str:
@@ -98,10 +103,20 @@ def write_report(
         for table in one.tables(found):
             explanation = [table.explanation, ""] if table.explanation else []
             lines += [f"**{table.title}**", "", *explanation, *markdown(table.heads, table.lines), ""]
-        judged = [(claim.statement, claim.source, claim.measured, claim.verdict) for claim in claims[one.name]]
-        lines += [*markdown(("claim", "source", "measured", "result"), judged), ""]
+        lines += [*markdown(*_judged(claims[one.name])), ""]
         lines += [f"Data: [{one.data}.csv](data/{one.data}.csv).", ""]
     return "\n".join(lines)
+
+
+def _judged(claims: Sequence[Claim]) -> tuple[Sequence[str], list[Sequence[str]]]:
+    """Return the heads and lines of a table of claims; it names algorithms where there are several."""
+    if not any(claim.ours for claim in claims):
+        heads = ("claim", "source", "measured", "result")
+        return heads, [(claim.statement, claim.source, claim.measured, claim.verdict) for claim in claims]
+    all_heads = ("claim", "source", "algorithm", "measured", "result", "this project's own policies")
+    return all_heads, [
+        (claim.statement, claim.source, claim.algorithm, claim.measured, claim.verdict, claim.ours) for claim in claims
+    ]
 
 
 def summary(chosen: Sequence[Experiment], claims: Mapping[str, Sequence[Claim]]) -> list[str]:

@@ -126,7 +126,7 @@ COUNTS = _accounts(
     "generation",  # of the scratch table
     "transfers",  # transfers of links, wherever they went
     "visits_since_sweep",
-    "first_reads",  # recent ones, less births, in 1 / ONE_READ: where first reads fade (spending.py); 0 (certified)
+    "first_reads",  # recently, less births, in 1 / ONE_READ: where first reads fade (spending.py); 0 (certified)
     "announcements",
     "sightings",
     "recent",  # visits on the side of `recent` that takes new ones

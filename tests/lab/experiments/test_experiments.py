@@ -33,9 +33,11 @@ GOLDEN = TOP / "tests" / "golden" / "experiments.json"
 PAGES = 500
 SMALL: dict[str, dict[str, Any]] = {
     "convergence": {"web": "power-law", "order": "greedy"},
+    "convergence_printed": {"web": "power-law", "order": "greedy"},
     "convergence_certified": {"web": "power-law", "order": "cycle", "pages": 200},
     "off_line": {"web": "poisson"},
     "windows": {"order": "cycle", "rate": 10.0, "pages": 60},
+    "windows_printed": {"order": "greedy", "rate": 10.0, "pages": 200},
     "windows_certified": {"order": "greedy", "rate": 10.0, "pages": 200},
     "growing": {"history": "certified", "newcomers": False, "pages": 200},
     "moved": {"order": "cycle", "history": "certified"},
@@ -199,7 +201,7 @@ def test_a_grid_has_every_combination_and_the_first_name_changes_slowest() -> No
 def test_a_measure_that_changed_is_measured_again_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = tasks(1)[0], MeasureTask.of(growing, pages=50, seed=1, history="all", newcomers=False)
     before = one.file_name, other.file_name
-    monkeypatch.setitem(task_runner.EDITIONS, "growing", 3)
+    monkeypatch.setitem(task_runner.EDITIONS, "growing", 4)
     assert one.file_name == before[0] and other.file_name != before[1]
 
 

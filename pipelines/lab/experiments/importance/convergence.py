@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from opicflow.pipelines.lab.experiments.importance.printed_opic import PrintedOpic
 from opicflow.pipelines.lab.experiments.measures import (
     DAMPING,
     distance_from_seen,
@@ -28,26 +29,32 @@ from opicflow.pipelines.lab.web.webs import page_ids, poisson_web, power_law_web
 from opicflow.pipelines.ledger import Absorbing, All, Certified, Interpolation, Ledger, LedgerConfig
 from opicflow.pipelines.ranks.graph.csr import Graph
 from opicflow.pipelines.ranks.graph.oracle import pagerank
-from opicflow.schemas.arrays import Floats
+from opicflow.schemas.arrays import Floats, Ids
 
 CRAWLS = 10
 ORDERS = ("random", "cycle", "greedy", "greedy-batches", "xyleme")
 OFF_LINE = "off-line"
 CERTIFIED = "certified"
+PRINTED, PRINTED_FREQUENCY = "as printed", "frequency, as printed"
 WEBS: dict[str, Callable[[int, int], Graph]] = {"power-law": power_law_web, "poisson": poisson_web}
 
 
-def order_named(name: str, web: Graph, seed: int, ledger: Ledger) -> VisitOrder:
-    """The order of this name over all pages of a web."""
-    pages, ids = web.pages, page_ids(web.pages, seed)
+def order_named(name: str, web: Graph, seed: int, importance: Callable[[], Floats]) -> VisitOrder:
+    """The order of this name over all pages of a web. `importance` returns that of all pages, for Xyleme's order."""
+    pages = web.pages
     batch = max(1, pages // 256)
     if name == "greedy":
         return ExactGreedyOrder(web, DAMPING)
     if name == "greedy-batches":
         return GreedyOrder(batch)
     if name == "xyleme":
-        return XylemeOrder(pages, lambda: ledger.estimate(ids).importance, batch)
+        return XylemeOrder(pages, importance, batch)
     return CycleOrder(pages, seed, batch) if name == "cycle" else RandomOrder(pages, seed, batch)
+
+
+def importance_by(ledger: Ledger, ids: Ids) -> Callable[[], Floats]:
+    """Return a function that returns the present importance of pages."""
+    return lambda: ledger.estimate(ids).importance
 
 
 def convergence(pages: int, seed: int, web: str, order: str) -> list[Row]:
@@ -69,10 +76,11 @@ def convergence(pages: int, seed: int, web: str, order: str) -> list[Row]:
         "absorbing": Ledger(LedgerConfig(history=Absorbing(), damping=DAMPING)),
     }
     paced = ledgers["default"]
-    crawl = WebCrawl(list(ledgers.values())[:2], ids, order_named(order, graph, seed, paced))
+    crawl = WebCrawl(list(ledgers.values())[:2], ids, order_named(order, graph, seed, importance_by(paced, ids)))
     crawl.announce(ids)
     # Absorbing lets cash move otherwise, so a greedy crawl is one of its own.
-    alone = WebCrawl([ledgers["absorbing"]], ids, order_named(order, graph, seed, ledgers["absorbing"]))
+    absorbing = ledgers["absorbing"]
+    alone = WebCrawl([absorbing], ids, order_named(order, graph, seed, importance_by(absorbing, ids)))
     alone.announce(ids)
     counts = np.zeros(pages, np.int64)
     best = np.argsort(-exact, kind="stable")[: max(1, pages // 100)]
@@ -99,6 +107,29 @@ def convergence(pages: int, seed: int, web: str, order: str) -> list[Row]:
     return rows
 
 
+def convergence_printed(pages: int, seed: int, web: str, order: str) -> list[Row]:
+    """The same webs and orders by Adaptive OPIC as printed, with all history; greedy orders follow its cash."""
+    graph, ids = WEBS[web](pages, seed), page_ids(pages, seed)
+    exact = exact_importance(graph)
+    opic = PrintedOpic(ids, DAMPING)
+    crawl = WebCrawl([opic], ids, order_named(order, graph, seed, opic.all_history))
+    counts = np.zeros(pages, np.int64)
+    best = np.argsort(-exact, kind="stable")[: max(1, pages // 100)]
+    rows: list[Row] = []
+    turns = 0.0
+    for crawls in range(1, CRAWLS + 1):
+        counts += np.bincount(crawl.run(graph, crawls * pages), minlength=pages)
+        unread = counts == 0
+        as_seen = exact_importance(graph.without_links(unread)) if unread.any() else exact
+        state: Row = {"cash_at_visit": opic.clock - turns, "turns": opic.clock, "unread": float(unread.mean()) * 100.0}
+        state["visits_of_best"] = float(counts[best].sum() / counts.sum()) * 100.0
+        turns = opic.clock
+        for name, importance in ((PRINTED, opic.all_history()), (PRINTED_FREQUENCY, counts / counts.sum())):
+            row = _row(seed, web, order, name, crawls, graph, importance, exact) | state
+            rows.append(row | {"as_seen": errors(importance, as_seen).everywhere})
+    return rows
+
+
 def convergence_certified(pages: int, seed: int, web: str, order: str) -> list[Row]:
     """The same webs and orders under the history policy `certified`. Greedy and Xyleme follow the cash of its ledger.
 
@@ -109,7 +140,7 @@ def convergence_certified(pages: int, seed: int, web: str, order: str) -> list[R
     exact = exact_importance(graph)
     ids = page_ids(pages, seed)
     ledger = Ledger(LedgerConfig(history=Certified(), damping=DAMPING))
-    crawl = WebCrawl([ledger], ids, order_named(order, graph, seed, ledger))
+    crawl = WebCrawl([ledger], ids, order_named(order, graph, seed, importance_by(ledger, ids)))
     crawl.announce(ids)
     counts = np.zeros(pages, np.int64)
     best = np.argsort(-exact, kind="stable")[: max(1, pages // 100)]

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from opicflow.pipelines.lab.experiments.importance.convergence import CERTIFIED, order_named
+from opicflow.pipelines.lab.experiments.importance.convergence import CERTIFIED, PRINTED, importance_by, order_named
+from opicflow.pipelines.lab.experiments.importance.printed_opic import PrintedOpic
 from opicflow.pipelines.lab.experiments.measures import DAMPING, distance_from_seen, errors, exact_importance
 from opicflow.pipelines.lab.experiments.tables import Row
 from opicflow.pipelines.lab.web.changes import change_in_degrees
@@ -67,7 +68,7 @@ def windows(pages: int, seed: int, order: str, rate: float) -> list[Row]:
     ids = page_ids(pages, seed)
     month = turns_a_month(web, seed, order)
     ledgers = {name: Ledger(LedgerConfig(history=policy(month), damping=DAMPING)) for name, policy in POLICIES.items()}
-    chosen = order_named(order, web, seed, next(iter(ledgers.values())))
+    chosen = order_named(order, web, seed, importance_by(next(iter(ledgers.values())), ids))
     crawl = WebCrawl(list(ledgers.values()), ids, chosen)
     crawl.announce(ids)
     found: dict[str, list[dict[str, float]]] = {name: [] for name in (*ledgers, BY_IMPORTANCE)}
@@ -95,6 +96,59 @@ def windows(pages: int, seed: int, order: str, rate: float) -> list[Row]:
     return rows
 
 
+def windows_printed(pages: int, seed: int, order: str, rate: float) -> list[Row]:
+    """The same webs and errors by Adaptive OPIC as printed, with all history policies; greedy orders follow its cash.
+
+    A month is the time of the third N visits of this crawl.
+    """
+    web, ids = power_law_web(pages, seed), page_ids(pages, seed)
+    random = np.random.Generator(np.random.PCG64([seed, round(rate * 1000)]))
+    opic = PrintedOpic(ids, DAMPING)
+    chosen = order_named(order, web, seed, opic.all_history)
+    crawl = WebCrawl([opic], ids, chosen)
+    found: dict[str, list[dict[str, float]]] = {}
+    clocks = {0: 0.0}
+    for step in range(1, CRAWLS * STEPS_A_CRAWL + 1):
+        crawl.run(web, step * pages // STEPS_A_CRAWL)
+        clocks[step] = opic.clock
+        if step % STEPS_A_CRAWL == 0 and step >= MEASURED_FROM * STEPS_A_CRAWL:
+            exact, month = exact_importance(web), clocks[3 * STEPS_A_CRAWL] - clocks[2 * STEPS_A_CRAWL]
+            estimates = printed_windows(opic, month)
+            estimates[BY_IMPORTANCE] = by_importance(estimates[_OF_IMPORTANT], estimates[_OF_OTHERS])
+            for name, importance in estimates.items():
+                found.setdefault(name, []).append(dataclasses.asdict(errors(importance, exact)))
+        if rate:
+            web = changed(web, rate / 100.0 / STEPS_A_CRAWL, random)
+            if isinstance(chosen, ExactGreedyOrder):
+                chosen.move_to(web)
+    measures = {
+        **{f"variable, {k}": opic.measures_a_page(0.0, k) for k in (4, 8, 16)},
+        **{f"fixed, {months} months": opic.measures_a_page(months * month, 0) for months in (4, 8)},
+        "improved fixed, 4 months": opic.measures_a_page(4.0 * month, 3),
+        "interpolation, 4 months": 1.0,
+    }
+    rows: list[Row] = []
+    for name, errors_found in found.items():
+        row: Row = {"seed": seed, "order": order, "rate": rate, "policy": f"{name}, {PRINTED}"}
+        row |= {"measures": measures.get(name, float("nan")), "turns_a_month": month}
+        rows.append(row | {key: float(np.mean([one[key] for one in errors_found])) for key in errors_found[0]})
+    return rows
+
+
+def printed_windows(opic: PrintedOpic, month: float) -> dict[str, Floats]:
+    """Importance by each history policy of the paper, where a month takes so many turns."""
+    return {
+        "variable, 4": opic.variable(4),
+        "variable, 8": opic.variable(8),
+        "variable, 16": opic.variable(16),
+        "fixed, 4 months": opic.fixed(4.0 * month),
+        "fixed, 8 months": opic.fixed(8.0 * month),
+        "improved fixed, 4 months": opic.fixed(4.0 * month, fewest=3),
+        "interpolation, 4 months": opic.interpolation(4.0 * month),
+        "all": opic.all_history(),
+    }
+
+
 def windows_certified(pages: int, seed: int, order: str, rate: float) -> list[Row]:
     """The same webs and visits, with the history policy `certified`; errors as in `windows`.
 
@@ -106,11 +160,11 @@ def windows_certified(pages: int, seed: int, order: str, rate: float) -> list[Ro
     ids = page_ids(pages, seed)
     ledgers = {CERTIFIED: Ledger(LedgerConfig(history=Certified(), damping=DAMPING))}
     paced = Ledger(LedgerConfig(history=All(), damping=DAMPING))
-    chosen = [order_named(order, web, seed, paced)]
+    chosen = [order_named(order, web, seed, importance_by(paced, ids))]
     crawls = [WebCrawl([paced, ledgers[CERTIFIED]], ids, chosen[0])]
     if order == "greedy":
         ledgers[CERTIFIED_ALONE] = Ledger(LedgerConfig(history=Certified(), damping=DAMPING))
-        chosen.append(order_named(order, web, seed, ledgers[CERTIFIED_ALONE]))
+        chosen.append(order_named(order, web, seed, importance_by(ledgers[CERTIFIED_ALONE], ids)))
         crawls.append(WebCrawl([ledgers[CERTIFIED_ALONE]], ids, chosen[1]))
     for crawl in crawls:
         crawl.announce(ids)
@@ -160,7 +214,7 @@ def turns_a_month(web: Graph, seed: int, order: str) -> float:
     """The turns that N visits in this order take, measured in the third crawl of a web."""
     ledger = Ledger(LedgerConfig(history=All(), damping=DAMPING))
     ids = page_ids(web.pages, seed)
-    crawl = WebCrawl([ledger], ids, order_named(order, web, seed, ledger))
+    crawl = WebCrawl([ledger], ids, order_named(order, web, seed, importance_by(ledger, ids)))
     crawl.announce(ids)
     crawl.run(web, 2 * web.pages)
     before = ledger.turns
