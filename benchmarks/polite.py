@@ -61,7 +61,7 @@ WITHOUT_DELAY = Crawl("no delay", pages=STEPS[-1])
 def measure(scale: Scale) -> Iterator[Figure]:
     """Yield pages a second and the share of importance read of each crawl, beside Scrapy alone and the frontier."""
     sys.path.insert(0, str(_TESTS))
-    pages, part, rows = scale.pick((400, 0.04, ROWS[:1]), (5000, 0.5, ROWS), (5000, 1.0, ROWS))
+    pages, part, rows = scale.pick((400, 0.04, ROWS[:1]), (5000, 0.4, ROWS), (5000, 1.0, ROWS))
     with import_module("support.hosts_web").served_hosts(pages, 20, 1) as web:
         ranks = import_module("support.crawls").exact_ranks(web.web.graph)
         for row in rows:
