@@ -105,3 +105,17 @@ def tuple_of(name: str, columns: Iterable[str], module: str) -> Any:
     """A named tuple of columns, for kernels: they compute with tuples of arrays. `module` is where it is assigned."""
     names = list(columns)
     return ColumnTuple.register(namedtuple(name, names, module=module))
+
+
+def highest(values: Floats, pages: Ids, count: int) -> Ints:
+    """Return the rows of the `count` highest values, the highest first; equal values by page id.
+
+    So the order depends on values and page ids alone.
+    """
+    count = min(count, len(values))
+    if count <= 0:
+        return np.zeros(0, np.int64)
+    least = np.partition(values, len(values) - count)[len(values) - count]
+    rows = np.flatnonzero(values >= least)
+    best: Ints = rows[np.lexsort((pages[rows], -values[rows]))][:count]
+    return best

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from opicflow.pipelines.discovery.limits import best, explorable
-from opicflow.pipelines.discovery.logarithms import logarithms
 from opicflow.pipelines.discovery.page_columns import DiscoveryPages
 from opicflow.pipelines.discovery.rule import DiscoveryRule
-from opicflow.pipelines.discovery.worth import PageWorth, page_worth
+from opicflow.pipelines.discovery.worth import PageWorth, logarithms, page_worth
 from opicflow.schemas.arrays import Array, Bools, Floats, Ids, Ints
 
 _EVIDENCE = 3

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from opicflow.pipelines.discovery.logarithms import fill_in_logarithms
 from opicflow.pipelines.discovery.page_columns import DiscoveryPages
 from opicflow.pipelines.discovery.rule import DiscoveryRule
 from opicflow.schemas.arrays import Array, Bools, Floats, Ids, Int, Ints
@@ -88,3 +88,20 @@ def fill_in_worth(own: Floats, host: Ids, is_read: Bools, reach: Int, siblings: 
             siblings[row] = mean - own[row] if high - low > 1 else 0.0
             unread[row] = 1.0 - np.float64(read - is_read[row]) / np.float64(max(after - first - 1, 1))
         first = after
+
+
+def logarithms(values: Floats) -> Floats:
+    """Return the natural logarithm of each value; all are above 0.
+
+    It is the same on all processors: that of numpy differs in its last bit where there is AVX-512.
+    """
+    found = np.empty(len(values))
+    fill_in_logarithms(np.ascontiguousarray(values, np.float64), found)
+    return found
+
+
+@lean_kernel
+def fill_in_logarithms(values: Array, found: Array) -> None:
+    """Fill in the logarithms of one column into another."""
+    for row in range(values.shape[0]):
+        found[row] = math.log(values[row])

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from opicflow.connectors.files.divided_files import divided_file, existing_paths
+from opicflow.connectors.files.locked_folder import temporary_folder
 from opicflow.connectors.files.opening import InputRefused
-from opicflow.connectors.files.temporary_folder import temporary_folder
 from opicflow.connectors.files.whole_file import remove_leftovers, sync_folder, synced_file, whole_file
 from opicflow.pipelines.replay.state import FolderInUse
 from opicflow.pipelines.results.files import (

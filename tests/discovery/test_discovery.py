@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from opicflow.pipelines.discovery import Discovery, DiscoveryPages, DiscoveryRule, page_worth
 from opicflow.pipelines.discovery.discovery import next_share, page_credit
 from opicflow.pipelines.discovery.limits import best, explorable
-from opicflow.pipelines.discovery.logarithms import logarithms
+from opicflow.pipelines.discovery.worth import logarithms
 from opicflow.schemas.arrays import Ids, Ints
 from support.thorough import examples
 

@@ -42,7 +42,7 @@ def shell(folder: Path) -> Iterator[Run]:
 
 def test_the_outputs_in_the_guide_are_real(tmp_path: Path) -> None:
     with shell(tmp_path) as run:
-        GUIDE.check(tmp_path, run)
+        GUIDE.check(tmp_path, run, has_any_key=False)  # due times are spread by page ids
 
 
 def test_the_table_is_that_of_the_code() -> None:

@@ -38,8 +38,8 @@ from opicflow.pipelines.ranks.graph.comparison import (
     mean_relative_error,
     overlaps,
 )
+from opicflow.schemas.arrays import highest
 from opicflow.schemas.pages import page_id
-from opicflow.schemas.ranking import highest
 from support.commands import command, output_of
 from support.logs import records_of
 from support.thorough import crossed

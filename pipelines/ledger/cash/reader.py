@@ -23,9 +23,8 @@ from opicflow.pipelines.ledger.pages.observations import BELIEVED
 from opicflow.pipelines.ledger.pages.refresh_rows import rows_of
 from opicflow.pipelines.ledger.pages.room import Room
 from opicflow.pipelines.refresh.rates import kept_intervals
-from opicflow.schemas.arrays import Array, Bools, Bytes, Floats, Ids, Ints
+from opicflow.schemas.arrays import Array, Bools, Bytes, Floats, Ids, Ints, highest
 from opicflow.schemas.pages import HostMemo
-from opicflow.schemas.ranking import highest
 
 _PAGES_AT_ONCE = 1 << 16
 

@@ -12,8 +12,7 @@ from opicflow.pipelines.ledger.config import SECONDS_PER_DAY, Certified, LedgerC
 from opicflow.pipelines.ledger.estimates import Estimates
 from opicflow.pipelines.ledger.ledger_state import Times
 from opicflow.pipelines.ledger.pages.room import Room
-from opicflow.schemas.arrays import Ids, Ints
-from opicflow.schemas.ranking import highest
+from opicflow.schemas.arrays import Ids, Ints, highest
 
 _SWEEP_SHARE = 64  # a sweep is due after a visit, or cash, of one page in so many
 _LEAST_SECONDS = 60  # between sweeps that cash from other shards causes

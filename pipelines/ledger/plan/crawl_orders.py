@@ -37,8 +37,7 @@ from opicflow.pipelines.ledger.plan.survey import (
 )
 from opicflow.pipelines.ledger.plan.unread_pages import Worth
 from opicflow.pipelines.refresh.orders import Limit, OrderTimes, allowances, chosen, most_urgent, spread
-from opicflow.schemas.arrays import Array, Bools, Bytes, Floats, Ints
-from opicflow.schemas.ranking import highest
+from opicflow.schemas.arrays import Array, Bools, Bytes, Floats, Ints, highest
 
 WHY = ("OTHER", "DISCOVERY", "REFRESH", "REQUESTED")
 """The words of the published schema, by the numbers that columns hold."""

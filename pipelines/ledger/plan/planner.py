@@ -24,9 +24,8 @@ from opicflow.pipelines.ledger.plan.survey import BY_POLICY, DISCOVERY, Budget, 
 from opicflow.pipelines.ledger.plan.unread_pages import UnreadPages
 from opicflow.pipelines.refresh.orders import packed_intervals, unpacked_intervals
 from opicflow.pipelines.refresh.policies import check, default_host_caps
-from opicflow.schemas.arrays import Array, Bools, Floats, Ids, Ints
+from opicflow.schemas.arrays import Array, Bools, Floats, Ids, Ints, highest
 from opicflow.schemas.policy_json import PolicyRefused
-from opicflow.schemas.ranking import highest
 from opicflow.schemas.records import Policy
 
 _ROUNDING = 1e-6  # of a fetch

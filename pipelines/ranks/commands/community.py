@@ -36,8 +36,7 @@ from opicflow.pipelines.ranks.graph.community import (
     ranks_of,
 )
 from opicflow.pipelines.ranks.graph.comparison import kendall_tau, l1, linf
-from opicflow.schemas.arrays import Floats, Ids
-from opicflow.schemas.ranking import highest
+from opicflow.schemas.arrays import Floats, Ids, highest
 from opicflow.schemas.urls import canonical
 from opicflow.schemas.urls import host as host_of
 

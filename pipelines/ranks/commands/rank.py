@@ -11,8 +11,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from opicflow.connectors.files.locked_folder import temporary_folder
 from opicflow.connectors.files.opening import InputRefused
-from opicflow.connectors.files.temporary_folder import temporary_folder
 from opicflow.pipelines.cli.options import add_json, add_list_form, add_reading, add_site_kind, reading_of
 from opicflow.pipelines.cli.output_files import check_output
 from opicflow.pipelines.cli.progress import Convergence, ProgressDisplay, announce_compilation

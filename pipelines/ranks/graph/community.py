@@ -37,10 +37,9 @@ import numpy as np
 from opicflow.pipelines.ranks.graph.comparison import Ranking
 from opicflow.pipelines.ranks.graph.csr import Graph, PageNumbers, group
 from opicflow.pipelines.ranks.graph.oracle import PageRanks, pagerank
-from opicflow.schemas.arrays import Bools, Floats, Ids, Ints
+from opicflow.schemas.arrays import Bools, Floats, Ids, Ints, highest
 from opicflow.schemas.columns import spans
 from opicflow.schemas.kernel import kernel
-from opicflow.schemas.ranking import highest
 
 # -- the pages read, and fetchers, which read pages --------------------------------------------------------------------
 

@@ -13,9 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opicflow.schemas.arrays import Bools, Floats, Ids
+from opicflow.schemas.arrays import Bools, Floats, Ids, highest
 from opicflow.schemas.kernel import kernel
-from opicflow.schemas.ranking import highest
 
 
 class Ranking(NamedTuple):

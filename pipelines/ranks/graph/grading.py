@@ -18,8 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from opicflow.pipelines.ranks.graph.comparison import kendall_tau
-from opicflow.schemas.arrays import Bools, Floats, Ids, Ints
-from opicflow.schemas.ranking import highest
+from opicflow.schemas.arrays import Bools, Floats, Ids, Ints, highest
 
 MOST_GRADES = 20
 """`same_grade` has a meaning on a scale of a few grades only."""

@@ -566,7 +566,10 @@ NOT_READ = {
     "the linkdb": (LINKDB, "graph build --input-format nutch-links"),
     "a table without statuses": ('"Address","H1-1","Indexability"\n"https://a/","A","Indexable"\n', "export the tab"),
     "other columns": (" CDX A b e a m s c k r V v D d g M n\na 2026 1 a:80/ t 200\n", "N b a m s k r M S V g"),
-    "ARC of version 2": ("filedesc://a 0.0.0.0 20260504060000 text/plain 200 - - 0 a 99\n2 0 IA\nURL\n", "make WARC"),
+    "ARC of version 2": (
+        "filedesc://a 0.0.0.0 20260504060000 text/plain 200 - - 0 a 99\n2 0 IA\nURL\n",
+        "convert it to WARC",
+    ),
     "a list of URLs": ("https://a/\nhttps://b/\n", "--input-format hakrawler"),
 }
 

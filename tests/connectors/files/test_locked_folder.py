@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from opicflow.connectors.files.temporary_folder import temporary_folder
+from opicflow.connectors.files.locked_folder import temporary_folder
 
 
 @pytest.mark.parametrize("has_parent", [True, False])
