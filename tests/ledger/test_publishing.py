@@ -20,6 +20,7 @@ from opicflow.pipelines.ledger import (
     PolicyEntry,
     TickEntry,
 )
+from opicflow.pipelines.ledger.cash import reads
 from opicflow.schemas.pages import page_id
 
 DAY = 86400
@@ -70,6 +71,18 @@ def test_the_first_sweep_publishes_every_page_and_importance_sums_to_1() -> None
     first = ledger.publish_movers(1000, 0.1).estimates
     assert len(first.pages) == ledger.pages
     assert first.importance.sum() == pytest.approx(1.0)
+    assert len(ledger.publish_movers(1000, 0.1).estimates.pages) == 0
+
+
+def test_forgotten_records_are_published_again_also_of_pages_that_lost_all_importance() -> None:
+    """As of a page that redirects now, to which no page links."""
+    ledger = crawled()
+    assert len(ledger.publish_movers(1000, 0.1).estimates.pages) == ledger.pages
+    ledger.forget_published()
+    reader, table = ledger._reader, ledger._room.table
+    none, moves = np.zeros(len(reader.rates()[0])), np.empty(len(reader.rates()[0]))
+    assert reads.read_movements(table, none, 1.0, ledger.pages, True, 0.1, 0.01, moves) == ledger.pages
+    assert len(ledger.publish_movers(1000, 0.1).estimates.pages) == ledger.pages
     assert len(ledger.publish_movers(1000, 0.1).estimates.pages) == 0
 
 

@@ -18,6 +18,8 @@ _SWEEP_SHARE = 64  # a sweep is due after a visit, or cash, of one page in so ma
 _LEAST_SECONDS = 60  # between sweeps that cash from other shards causes
 _LEAST_CERTIFIED_SECONDS = 10  # exact ranks are published soon after residuals have been pushed
 
+_NEXT_TO_NOTHING = 1e-30
+
 
 class Movers(NamedTuple):
     """The movers to publish, and the number of pages that then have no true record."""
@@ -86,9 +88,13 @@ class Sweeps:
         return Movers(self._publish_slots(ids[best], slots[best], rate_sum, is_settled), int(off) - len(best))
 
     def forget_published(self) -> None:
-        """Treat all pages as if they had no record: see `Ledger.forget_published`."""
+        """Treat all pages as if they had no record: see `Ledger.forget_published`.
+
+        A page that has one moves from here to any importance, also to none.
+        """
         pages = self._room.table.pages
-        pages["published_importance"] = pages["published_score"] = 0.0
+        has_record = (pages["published_importance"] > 0) | (pages["published_score"] > 0)
+        pages["published_importance"] = pages["published_score"] = np.where(has_record, _NEXT_TO_NOTHING, 0.0)
 
     def _publish_slots(self, pages: Ids, slots: Ints, rate_sum: float, is_settled: bool) -> Estimates:
         estimates = self._reader.estimate_slots(pages, slots, rate_sum)
