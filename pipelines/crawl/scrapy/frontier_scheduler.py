@@ -41,6 +41,8 @@ from opicflow.schemas.errors import UserError, in_one_line, printable
 
 _LOGGER = logging.getLogger(__name__)
 _AT_ONCE = 16
+_PAGES_AN_ORDER, _PAGES_AN_AHEAD = 64, 32
+"""So many pages were read for each page that is chosen at once, and for each that waits while its host has no room."""
 _MOST_LOOKED_AT = 256
 _MOST_PASSED_OVER = 64
 _IDLE_SECONDS = 5.0
@@ -280,7 +282,7 @@ class FrontierScheduler(Scheduler):
         if not self._recorder.is_asked and usable < at_once and self._is_choice():
             self._landed_since.clear()
             self._write()  # the recorder reads which pages wait
-            ahead = at_once - 1
+            ahead = self._read_pages() // _PAGES_AN_AHEAD // max(1, len(self.requests.waiting_hosts))
             self._recorder.ask(at_once, [*self._own_choice], 1 + min(ahead, 1), self._ready.rooms(ahead))
             self._own_choice.clear()
         if not self._recorder.is_asked:
@@ -296,7 +298,10 @@ class FrontierScheduler(Scheduler):
 
     def _at_once(self) -> int:
         """Return how many pages to choose at once: few in the first pages of a crawl, as each changes the order."""
-        return min(max(1, (len(self.requests) - self.requests.waiting) // 256), _AT_ONCE)
+        return min(max(1, self._read_pages() // _PAGES_AN_ORDER), _AT_ONCE)
+
+    def _read_pages(self) -> int:
+        return len(self.requests) - self.requests.waiting
 
     def _make_ready(self, urls: list[str]) -> bool:
         """Fetch pages next, and note so: if the crawl is killed, the next one fetches them first. False if none."""
