@@ -127,10 +127,7 @@ class Frontier:
         self._unapplied = 0
         """The number of events of the log that this process has written, and that the ledger has not applied yet."""
         self._in_flight: dict[bytes, Flight] = {}
-        self._one_each = delay_seconds is not None
-        self._queues = HostQueues(self._one_each)
-        self._has_rooms = False
-        """Whether the crawler limits pages by host: then a plan has pages of many hosts."""
+        self._queues = HostQueues(one_each=delay_seconds is not None)
         self._visited_since: set[bytes] = set()
         self._news, self._planned_at = 1, -float("inf")
         self._latest = -float("inf")
@@ -325,7 +322,6 @@ class Frontier:
         """
         with self._lock:
             if most_each is not None:
-                self._has_rooms = True
                 self._queues.limit(most_each, {self._hash_of(at.encode()): room for at, room in (rooms or {}).items()})
             if self._log.end - self._saved_at > max(_LEAST_TAIL_BYTES, self._replayed.sizes.snapshot_bytes // 2):
                 self.save()  # before pages are given out: if it fails, they are not lost
@@ -396,7 +392,7 @@ class Frontier:
         """Return the orders of a plan. Unread pages and others take turns, as their shares of the bandwidth are."""
         ledger, among = self._replayed.ledger, self._pages_to_choose_among()
         enough = n + len(self._in_flight) + _PLANS_QUEUED * _news_of(ledger.pages)
-        most = _MOST_QUEUED if self._one_each or self._has_rooms else min(enough, _MOST_QUEUED)
+        most = _MOST_QUEUED if self._queues.has_limit else min(enough, _MOST_QUEUED)  # those of many hosts
         planned = ledger.preview(second=int(now), least=most, among=among)
         orders, schedule = planned.orders, planned.schedule
         pages = planned.survey.pages[orders.rows]

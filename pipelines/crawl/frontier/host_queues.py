@@ -41,6 +41,11 @@ class HostQueues:
         self._full: set[int] = set()
         """Hosts that would be offered if they had room."""
 
+    @property
+    def has_limit(self) -> bool:
+        """Whether a host gives out only some of its pages at a time."""
+        return self._one_each or self._most < _ANY_NUMBER
+
     def limit(self, most: int, rooms: Mapping[int, int]) -> None:
         """Until the next call give out at most so many pages of each host, or as many as `rooms` has for it."""
         self._most, self._room = most, dict(rooms)

@@ -303,15 +303,14 @@ class FrontierScheduler(Scheduler):
     def _read_pages(self) -> int:
         return len(self.requests) - self.requests.waiting
 
-    def _make_ready(self, urls: list[str]) -> bool:
-        """Fetch pages next, and note so: if the crawl is killed, the next one fetches them first. False if none."""
+    def _make_ready(self, urls: list[str]) -> None:
+        """Fetch pages next, and note so: if the crawl is killed, the next one fetches them first."""
         if not urls:
-            return False
+            return
         self.requests.note(CHOSEN, urls)
         self._write()
         self._ready.add(urls)
         self._out.update(urls)
-        return True
 
     def _announce(self, url: str, quality: float | None) -> None:
         """Let a page be reported that is not known from a link, or how good a page is."""

@@ -77,7 +77,7 @@ class ReadyPages:
         """Whether a page waits, here or in the frontier, whose host does not rest for longer than a crawl waits."""
         retried = (urlsplit(request.url).netloc for request in self._retries)
         names = chain(self._hosts.values(), self._waiting_hosts, retried)
-        return any(not self._rests_for_long(name) for name in names)
+        return any(self._rest_seconds(self._slot_key(name)) <= _LONGEST_REST_SECONDS for name in names)
 
     def retry_later(self, request: Request) -> None:
         """Keep the request of a busy host until it has rested."""
@@ -96,8 +96,8 @@ class ReadyPages:
         if response.status not in (429, 503):
             self._rests.pop(key, None)
             return
-        before = self._rests.get(key)
-        if before is None or not before.is_now():
+        if not self._rest_seconds(key):
+            before = self._rests.get(key)
             text = (response.headers.get("Retry-After") or b"").decode("latin-1")
             stated = retry_seconds_of(text, int(1000 * time.time())) or 0  # noqa: TID251 - a crawl happens now
             longer = _FIRST_REST_SECONDS if before is None else min(2 * before.seconds, _LONGEST_REST_SECONDS)
@@ -106,12 +106,12 @@ class ReadyPages:
 
     def rests(self, url: str) -> bool:
         """Whether the host of a URL is busy."""
-        rest = self._rests.get(self._slot_key(urlsplit(url).netloc))
-        return rest is not None and rest.is_now()
+        return self._rest_seconds(self._slot_key(urlsplit(url).netloc)) > 0
 
-    def _rests_for_long(self, name: str) -> bool:
-        rest = self._rests.get(self._slot_key(name))
-        return rest is not None and rest.is_now() and rest.seconds > _LONGEST_REST_SECONDS
+    def _rest_seconds(self, key: str) -> float:
+        """Return how long the host of a slot rests in all; 0 if it does not, or has rested."""
+        rest = self._rests.get(key)
+        return rest.seconds if rest is not None and rest.is_now() else 0.0
 
     def first_with_room(self, pages: Iterable[tuple[str, str]]) -> str | None:
         """Return the first page whose host has room; None if there is none. Each page comes with its host."""
@@ -147,9 +147,9 @@ class ReadyPages:
 
     def _room(self, name: str, entering: Counter[str]) -> int:
         key = self._slot_key(name)
-        slot, rest = self._downloader.slots.get(key), self._rests.get(key)
-        if rest is not None and rest.is_now():
-            return -_AHEAD
+        slot = self._downloader.slots.get(key)
+        if self._rest_seconds(key):
+            return -_AHEAD  # nor for the time after the fetches of now
         if slot is None:
             return 1 - entering[key]
         if slot.delay:
