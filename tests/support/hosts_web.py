@@ -5,13 +5,13 @@ A crawler that takes it as its proxy sees the hosts by their names, and keeps it
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from threading import Event
 
 from opicflow.pipelines.lab.web.directories import DirectoryStyle, DirectoryWeb, directory_web
+from support.scrapy_web import answered_by
 
 
 class HostsWeb:
@@ -50,20 +50,9 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 256
-
-
 @contextmanager
 def served_hosts(pages: int, hosts: int, seed: int, answer_seconds: float = 0.02) -> Iterator[HostsWeb]:
     """Serve a web of so many pages on so many hosts, whose sizes differ much, by a proxy on a free port."""
     hosts_web = HostsWeb(directory_web(pages, seed, DirectoryStyle(pages_per_site=pages / hosts)), answer_seconds)
-    server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"hosts": hosts_web}))
-    hosts_web.proxy = f"http://127.0.0.1:{server.server_port}"
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
+    with answered_by(type("Handler", (_Handler,), {"hosts": hosts_web})) as hosts_web.proxy:
         yield hosts_web
-    finally:
-        server.shutdown()
-        server.server_close()

@@ -94,19 +94,29 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 256
+
+
+@contextmanager
+def answered_by(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """Serve on a free port. Yields the address."""
+    server = _Server(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
 @contextmanager
 def served(graph: Graph, answer_seconds: float = 0.0) -> Iterator[ScrapyWeb]:
     """Serve a web on a free port."""
     web = ScrapyWeb(graph, answer_seconds)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"web": web}))
-    server.daemon_threads = True
-    web.root = f"http://127.0.0.1:{server.server_port}"
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
+    with answered_by(type("Handler", (_Handler,), {"web": web})) as web.root:
         yield web
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def is_free(folder: Path) -> bool:
