@@ -143,6 +143,8 @@ class FrontierScheduler(Scheduler):
         self._has_no_page = False
         """Whether the last answer of the frontier had no waiting page."""
         self._last_idle_query_at = -math.inf
+        self._has_due_pages = False
+        """Whether the last answer had pages, and no page waits to be read: more may be due again."""
         self.crawler.signals.connect(self._ready.take_answer, signals.response_downloaded)
         self._callbacks = Callbacks(self.crawler, self.pages)
         self._announced: dict[str, float | None] = {}
@@ -278,23 +280,37 @@ class FrontierScheduler(Scheduler):
 
     def _choose(self) -> None:
         """Let the recorder choose pages: it does so while those that it has chosen before are fetched."""
-        usable, at_once = self._ready.usable(), self._at_once()
-        if not self._recorder.is_asked and usable < at_once and self._is_choice():
-            self._landed_since.clear()
-            self._write()  # the recorder reads which pages wait
-            ahead = self._read_pages() // _PAGES_AN_AHEAD // max(1, len(self.requests.waiting_hosts))
-            self._recorder.ask(at_once, [*self._own_choice], 1 + min(ahead, 1), self._ready.rooms(ahead))
-            self._own_choice.clear()
+        usable = self._ready.usable()
+        if not self._recorder.is_asked:
+            self._ask(usable)
         if not self._recorder.is_asked:
             return
-        given = self._recorder.answer(waits=not usable)
+        given = self._recorder.answer(waits=not usable and self._ready.is_a_host_free)
         if given is None:
             return
         chosen = [url for url in given if url not in self._out and url not in self._landed_since]
         self._make_ready(chosen)
         self._has_no_page = not chosen and self.requests.waiting > 0
+        self._has_due_pages = bool(given) and not self.requests.waiting
         if not self._has_no_page:
             self._passed_over = 0
+
+    def _ask(self, usable: int) -> None:
+        """Ask the recorder for pages, if the hosts that have some wait for more and it has a choice."""
+        at_once, is_idle = self._at_once(), not self.requests.waiting
+        if usable >= at_once or (is_idle and not self._is_due_query()):
+            return
+        ahead = self._read_pages() // _PAGES_AN_AHEAD // max(1, len(self.requests.waiting_hosts))
+        rooms = self._ready.rooms(ahead)
+        if is_idle and rooms and not any(rooms.values()):
+            self._last_idle_query_at = -math.inf  # as soon as a host has room
+            return
+        if not (is_idle or (self._ready.lacks_pages(rooms, ahead) and self._is_choice())):
+            return
+        self._landed_since.clear()
+        self._write()  # the recorder reads which pages wait
+        self._recorder.ask(at_once, [*self._own_choice], 1 + min(ahead, 1), rooms)
+        self._own_choice.clear()
 
     def _at_once(self) -> int:
         """Return how many pages to choose at once: few in the first pages of a crawl, as each changes the order."""
@@ -334,7 +350,8 @@ class FrontierScheduler(Scheduler):
         pages = self.pages.of_urls(urls)
         self._out.difference_update(pages)
         self._own_choice.difference_update(pages)
-        self._last_idle_query_at = -math.inf  # more pages may be due, now that the host has room
+        if self._has_due_pages:  # there may be more, now that the host has room
+            self._last_idle_query_at = -math.inf
         if self._recorder.is_asked:
             self._landed_since.update(pages)
         return pages
@@ -389,14 +406,16 @@ class FrontierScheduler(Scheduler):
         if self.stats is not None:
             self.stats.inc_value(name, count)
 
+    def _is_due_query(self) -> bool:
+        """Whether it is time to ask for pages that are due again, as none waits to be read."""
+        now = time.monotonic()
+        if now - self._last_idle_query_at < _IDLE_SECONDS:
+            return False
+        self._last_idle_query_at = now
+        return True
+
     def _is_choice(self) -> bool:
-        """Whether the frontier has to choose which page is next. A plan takes time for all pages known."""
-        if not self.requests.waiting:  # pages may be due again
-            now = time.monotonic()
-            if now - self._last_idle_query_at < _IDLE_SECONDS:
-                return False
-            self._last_idle_query_at = now
-            return True
+        """Whether the frontier has to choose which waiting page is next. A plan takes time for all pages known."""
         if self.requests.waiting - len(self._ready) <= self._at_once():  # all are fetched next
             return False
         self._to_pass_over -= 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple
@@ -24,7 +24,7 @@ _LOGGER = logging.getLogger(__name__)
 _NO_LIMIT = 1 << 30
 _FIRST_REST_SECONDS, _LONGEST_REST_SECONDS = 10.0, 900.0
 """Of a host that answers 429 or 503 and names no time. A crawl ends before a host has rested for longer."""
-_AHEAD = 4
+_AHEAD = 8
 """Pages of a host that wait here at most while its slot is full."""
 
 
@@ -125,8 +125,16 @@ class ReadyPages:
 
     def usable(self) -> int:
         """Return how many pages may be fetched now."""
+        if not self._hosts:
+            return 0
         entering, ready = self._entering(), Counter(self._hosts.values())
         return sum(min(count, max(0, self._room(name, entering))) for name, count in ready.items())
+
+    @property
+    def is_a_host_free(self) -> bool:
+        """Whether a page may be fetched now as soon as it is chosen: of a host that has pages, or one is due again."""
+        entering = self._entering()
+        return not self._waiting_hosts or any(self._room(name, entering) > 0 for name in self._waiting_hosts)
 
     def rooms(self, ahead: int) -> dict[str, int]:
         """Return how many pages may be chosen of each host that has some already.
@@ -139,6 +147,12 @@ class ReadyPages:
         names = {*ready, *map(host_of, fetched)}
         rooms = {name: self._room(name, entering) + min(ahead, self._ahead(name)) - ready[name] for name in names}
         return {name: max(0, room) for name, room in rooms.items()}
+
+    def lacks_pages(self, rooms: Mapping[str, int], ahead: int) -> bool:
+        """Whether a host has no page yet, or less than half of those that may wait for it. Each request takes time."""
+        if not self._waiting_hosts.keys() <= rooms.keys():
+            return True
+        return any(2 * room > min(ahead, self._ahead(name)) for name, room in rooms.items())
 
     def _entering(self) -> Counter[str]:
         """Return how many requests Scrapy has taken that are in no slot yet, by their host names."""

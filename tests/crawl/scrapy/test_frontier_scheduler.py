@@ -17,8 +17,7 @@ def test_a_crawl_that_is_kept_open_asks_for_due_pages_also_after_the_clock_was_p
     times = SimpleNamespace(time=lambda: clock.second, monotonic=lambda: clock.passed)
     monkeypatch.setattr(module, "time", times)
     scheduler = FrontierScheduler.__new__(FrontierScheduler)
-    scheduler.requests = SimpleNamespace(waiting=0)  # type: ignore[assignment]
     scheduler._last_idle_query_at = 0.0
-    assert scheduler._is_choice() and not scheduler._is_choice()
+    assert scheduler._is_due_query() and not scheduler._is_due_query()
     clock.second, clock.passed = clock.second - 3600, clock.passed + 6
-    assert scheduler._is_choice() and not scheduler._is_choice()
+    assert scheduler._is_due_query() and not scheduler._is_due_query()

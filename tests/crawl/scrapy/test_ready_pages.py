@@ -93,6 +93,21 @@ def test_a_request_that_scrapy_has_taken_and_that_is_in_no_slot_yet_takes_room()
     assert pages.take() is None and pages.usable() == 0
 
 
+def test_pages_are_requested_for_a_host_that_has_less_than_half_of_those_that_may_wait_for_it() -> None:
+    downloader = StandInDownloader(16)
+    pages = ready(downloader, urls("a", 12))
+    assert len(taken(pages, downloader, delay=0.0)) == 8 and not pages.is_a_host_free
+    fetched = [*downloader.active]
+    assert [len(pages), pages.rooms(8), pages.lacks_pages(pages.rooms(8), 8)] == [4, {"a.example": 4}, False]
+    downloader.end(fetched[0])
+    assert pages.is_a_host_free and pages.lacks_pages(pages.rooms(8), 8)
+    pages.add(urls("a", 16)[12:])
+    assert not pages.lacks_pages(pages.rooms(8), 8)
+    assert not pages.lacks_pages({"a.example": 0}, 0) and pages.lacks_pages({"a.example": 1}, 0)
+    others = ready(downloader, urls("a", 12), urls("b", 1))
+    assert others.lacks_pages({"a.example": 0}, 8), "b has none yet"
+
+
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_busy_host_rests_as_long_as_it_says_and_longer_with_each_answer_that_says_nothing(
     status: int, monkeypatch: pytest.MonkeyPatch
