@@ -77,6 +77,25 @@ class Moments:
     def __len__(self) -> int:
         return len(self._files)
 
+    @property
+    def times(self) -> list[int]:
+        """The known times of the moments, in their order."""
+        return [file.time_ms for file in self._files if file.time_ms]
+
+    def importance_at(self, time_ms: int, pages: Ids) -> Floats:
+        """The importance of pages at the moment of this time; NaN of those that were not known."""
+        file = next((file for file in self._files if file.time_ms == time_ms), None)
+        rows = np.zeros(0, np.uint64) if file is None else _rows_of(file)
+        found = np.full(len(pages), np.nan)
+        if len(rows):
+            places = np.searchsorted(rows, pages << np.uint64(_VALUE_BITS) | np.uint64(_VALUES), "right") - 1
+            at = rows[np.maximum(places, 0)]
+            are_known = at >> np.uint64(_VALUE_BITS) == pages & np.uint64(_WORD >> _VALUE_BITS)
+            steps = (at & np.uint64(_VALUES)).astype(np.float64)
+            values = np.where(steps > 0, 2.0 ** (steps / _STEPS + _LEAST_EXPONENT), 0.0)
+            found[are_known] = values[are_known]
+        return found
+
     def of_page(self, page: int) -> list[PageMoment]:
         """The importance of a page at all moments at which it was known, in their order."""
         found = ((file, _importance_in(file, page)) for file in self._files)
@@ -138,6 +157,18 @@ def _opened(path: Path) -> _MomentFile | None:
         return _MomentFile(path, values["time_ms"], values["visits"], np.frombuffer(firsts, "<u8"), begin)
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
+
+
+def _rows_of(file: _MomentFile) -> Ids:
+    """Return the rows of all pages, in their order; those of damaged blocks are left out."""
+    try:
+        data = file.path.read_bytes()[file.begin :]
+    except OSError:  # a replay has removed it
+        return np.zeros(0, np.uint64)
+    blocks = np.frombuffer(data, "<u8", len(data) // _BLOCK_BYTES * (_ROWS + 1)).reshape(-1, _ROWS + 1)
+    are_whole = [xxhash.xxh3_64_intdigest(block[:_ROWS].data) == block[_ROWS] for block in blocks]
+    rows = blocks[np.array(are_whole, np.bool_), :_ROWS].ravel()
+    return np.asarray(rows[rows != np.uint64(_WORD)], np.uint64)
 
 
 def _importance_in(file: _MomentFile, page: int) -> float | None:

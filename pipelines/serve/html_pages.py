@@ -14,6 +14,7 @@ from starlette.responses import RedirectResponse, Response
 
 from opicflow.pipelines.serve import wording
 from opicflow.pipelines.serve.http_answers import (
+    changes_of,
     filter_of,
     not_kept,
     page_answer,
@@ -121,8 +122,14 @@ class HtmlPages:
             sites=sites,
             records=records,
             outcomes=view.outcomes_of(by, name),
+            visited=view.visits_of(by, name),
             due=view.due_of(by, name),
         )
+
+    def changes(self, request: Request) -> Response:
+        """Two times of the crawl, compared."""
+        view = self._source.view()
+        return page_answer("changes.html", view=view, changes=changes_of(view, request.query_params, PAGE_ROWS))
 
     def plan(self, request: Request) -> Response:
         view = self._source.view()

@@ -15,7 +15,7 @@ from opicflow.pipelines.serve import wording
 from opicflow.pipelines.serve.page_table import Filter
 from opicflow.pipelines.serve.renderer import render
 from opicflow.pipelines.serve.sources import LiveSource, PageSource
-from opicflow.pipelines.serve.view import View
+from opicflow.pipelines.serve.view import DAY_MS, Changes, View
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.url_forms import LONGEST_URL
 from opicflow.schemas.url_patterns import MOST_STARS
@@ -72,6 +72,25 @@ def window(given: Mapping[str, str], usual: int, count_name: str = "") -> tuple[
         return min(int(text), most) if text.isascii() and text.isdecimal() and len(text) < 13 else default
 
     return natural("first", 0, 1 << 40), natural(count_name, usual, MOST_ROWS) if count_name else usual
+
+
+def changes_of(view: View, given: Mapping[str, str], count: int) -> Changes | None:
+    """Compare the last kept times up to `since` and `until`, in ms: by default the end, and a day before.
+
+    None if fewer than two times are kept.
+    """
+    times = view.compared_times
+    if len(times) < 2:
+        return None
+
+    def last_until(name: str, default: int, some: list[int]) -> int:
+        text = given.get(name, "")
+        wanted = int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else default
+        return max((time for time in some if time <= wanted), default=some[0])
+
+    until = last_until("until", times[-1], times[1:])
+    since = last_until("since", until - DAY_MS, [time for time in times if time < until])
+    return view.changes(since, until, count)
 
 
 def records_of(view: View, rows: Iterable[int]) -> list[dict[str, object]]:

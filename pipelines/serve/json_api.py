@@ -14,6 +14,7 @@ from starlette.responses import Response
 from opicflow.pipelines.serve import wording
 from opicflow.pipelines.serve.http_answers import (
     MOST_ROWS,
+    changes_of,
     filter_of,
     json_answer,
     not_kept,
@@ -70,6 +71,16 @@ ENDPOINTS = (
         (("url", "its URL"), ("id", "or its page id")),
     ),
     Endpoint("/api/movers", "/api/movers", "the pages that rise and fall fastest among the first thousand"),
+    Endpoint(
+        "/api/changes",
+        "/api/changes?n=10",
+        "two times of the crawl compared: pages that have risen and fallen, new ones, and gone ones",
+        (
+            ("since", "a time in ms; the last kept time up to it is compared (a day before the end)"),
+            ("until", "the same (the end)"),
+            ("n", f"how many pages of each list, at most {MOST_ROWS}"),
+        ),
+    ),
     Endpoint("/api/hosts", "/api/hosts?n=10", "hosts, the most important first", _N),
     Endpoint("/api/domains", "/api/domains?n=10", "registrable domains, the most important first", _N),
     Endpoint(
@@ -161,6 +172,13 @@ class JsonApi:
     def api_movers(self, request: Request) -> Response:
         view = self._source.view()
         return json_answer({which: view.movers(which) for which in ("rising", "falling")})
+
+    def api_changes(self, request: Request) -> Response:
+        view = self._source.view()
+        _, count = window(request.query_params, TOP, "n")
+        changes = changes_of(view, request.query_params, count)
+        found = None if changes is None else changes._asdict()
+        return json_answer({"times": view.compared_times, "changes": found})
 
     def api_hosts(self, request: Request) -> Response:
         return self._api_sites(request, "hosts")

@@ -20,7 +20,7 @@ from opicflow.pipelines.serve.books import MOST_REJECTED, Check, Light, light_of
 from opicflow.pipelines.serve.page_policies import policies_of_page
 from opicflow.pipelines.serve.page_table import NEVER, RISING, Filter, PageTable
 from opicflow.pipelines.stages.publish import PlanFigures
-from opicflow.schemas.arrays import Bools, Ints
+from opicflow.schemas.arrays import Bools, Floats, Ints
 from opicflow.schemas.dates import time_ms
 from opicflow.schemas.records import Policy
 
@@ -33,6 +33,10 @@ _MOST_HOSTS = 8
 _FLOWING = ("FETCHED", "REDIRECTED", "ALIASED")
 """Last outcomes of pages that pass on their cash at their next visit."""
 _LEAST_IDLE = 0.00005
+_LEAST_MOVED = 0.01
+"""A page whose importance has changed by a smaller part of itself is in no list of changes."""
+_LEAST_KEY = 1e-300
+DAY_MS = 86_400_000
 SPANS = (("an hour", 3_600), ("a day", 86_400), ("a week", 604_800))
 
 
@@ -107,6 +111,26 @@ class Live:
     """Why no new records arrive; empty if they do."""
     problem_ms: int = 0
     """The time since when none arrive."""
+
+
+class VisitedPages(NamedTuple):
+    """Pages whose last visit was in a time, not counting those of the shorter times before it in the list."""
+
+    when: str
+    pages: int
+    failed: int
+    busy: int
+    blocked: int
+
+
+class Changes(NamedTuple):
+    """What is different between two times: how many pages, and the first of them with their importance before."""
+
+    since_ms: int
+    until_ms: int
+    counts: dict[str, int]
+    """By list: risen, fallen, new, gone."""
+    pages: dict[str, list[dict[str, object]]]
 
 
 @dataclass(frozen=True)
@@ -341,6 +365,21 @@ class View:
         outcomes = self.table.columns["last_outcome"][self.table.is_of_site(by, name)]
         return _named_outcomes(np.bincount(outcomes.astype(np.int64)))
 
+    def visits_of(self, by: str, name: str) -> list[VisitedPages]:
+        """When the pages of a host or domain were last visited, and how many of these visits found no answer."""
+        of_site = self.table.is_of_site(by, name)
+        visited = self.table.columns["last_visit_ms"][of_site]
+        outcomes = self.table.columns["last_outcome"][of_site]
+        end = max(self.time_ms, int(visited.max(initial=0)))
+        rows, later = list[VisitedPages](), end + 1
+        for span, seconds in (*((f"the last {span.split()[1]}", seconds) for span, seconds in SPANS), ("before", 0)):
+            begin = max(end - 1000 * seconds, 1) if seconds else 1
+            some = outcomes[(visited >= begin) & (visited < later)]
+            counts = [int(np.count_nonzero(some == one)) for one in (Outcome.FAILED, Outcome.BUSY, Outcome.BLOCKED)]
+            rows.append(VisitedPages(span, len(some), *counts))
+            later = begin
+        return rows if len(visited) and visited.any() else []
+
     def policies_of(self, row: int) -> list[dict[str, object]] | None:
         """The policies that are about the page at a row, the latest first; None: they are not known."""
         if self.policies is None:
@@ -380,6 +419,44 @@ class View:
         growth = self.table.growth[:_MOST_MOVERS] * (1 if wanted.rising else -1)
         rows = np.argsort(-growth, kind="stable")[:count]
         return [self.table.record(int(row)) for row in rows if growth[row] > RISING]
+
+    @property
+    def compared_times(self) -> list[int]:
+        """The times that can be compared, the last one that of this view; at most one if nothing is kept."""
+        kept = [] if self.moments is None else self.moments.times
+        return [*sorted({time for time in kept if 0 < time < self.time_ms}), self.time_ms]
+
+    def changes(self, since_ms: int, until_ms: int, count: int) -> Changes:
+        """Compare two of the times. A page is new if it was not known before, gone if its server says so since."""
+        columns = self.table.columns
+        before = self._importance_at(since_ms)
+        after = self._importance_at(until_ms)
+        visited = columns["last_visit_ms"]
+        are_gone = (columns["last_outcome"] == Outcome.GONE) & (visited > since_ms) & (visited <= until_ms)
+        was_known, is_known = ~np.isnan(before), ~np.isnan(after)
+        moved = np.where(was_known & is_known & ~are_gone, after - before, 0.0)
+        limit = _LEAST_MOVED * before
+        keys = {
+            "risen": np.where(moved > limit, moved, 0.0),
+            "fallen": np.where(moved < -limit, -moved, 0.0),
+            "new": np.where(is_known & ~was_known, np.maximum(after, _LEAST_KEY), 0.0),
+            "gone": np.where(are_gone & was_known, np.maximum(before, _LEAST_KEY), 0.0),
+        }
+        pages: dict[str, list[dict[str, object]]] = {}
+        for name, key in keys.items():
+            rows = np.argsort(-key, kind="stable")[:count]
+            shown = rows[key[rows] > 0].tolist()
+            pages[name] = [self._compared(row, float(before[row]), float(after[row])) for row in shown]
+        return Changes(since_ms, until_ms, {name: int((key > 0).sum()) for name, key in keys.items()}, pages)
+
+    def _importance_at(self, time_ms: int) -> Floats:
+        if time_ms == self.time_ms or self.moments is None:
+            return self.table.columns["importance"].astype(np.float64)
+        return self.moments.importance_at(time_ms, self.table.ids)
+
+    def _compared(self, row: int, before: float, after: float) -> dict[str, object]:
+        known = {"before": before, "after": after}
+        return self.table.record(row) | {name: None if math.isnan(one) else one for name, one in known.items()}
 
     @cached_property
     def top_series(self) -> list[Series]:

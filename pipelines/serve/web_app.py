@@ -55,6 +55,7 @@ def web_app(source: PageSource, token: str | None = None, allowed_hosts: list[st
         Route("/sites", of_all(pages.sites)),
         Route("/host/{name}", pages.host),
         Route("/domain/{name}", pages.domain),
+        Route("/changes", of_all(pages.changes)),
         Route("/plan", of_all(pages.plan)),
         Route("/rejects", of_all(pages.rejects)),
         Route("/search", pages.search),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import fnmatch
 from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from opicflow.pipelines.ledger import Outcome
+from opicflow.pipelines.replay.moments import Moments, keep_moments, pack_moment
 from opicflow.pipelines.results.record_columns import site_of_host
 from opicflow.pipelines.serve import page_table
+from opicflow.pipelines.serve.http_answers import changes_of
 from opicflow.pipelines.serve.page_table import Filter, PageTable
-from support.views import EMPTY, SMALL, table_of
+from opicflow.pipelines.serve.view import VisitedPages
+from support.views import DAY, EMPTY, NOW, SMALL, table_of
 
 TABLE = SMALL.table
 RECORDS: list[dict[str, Any]] = [TABLE.record(row) for row in range(len(TABLE))]
@@ -143,6 +150,67 @@ def test_outcomes_and_due_times_of_sites_are_those_of_all_pages(by: str) -> None
         assert added == Counter(dict(of_all)) and added
     assert sum(dict(SMALL.due).values()) == len(TABLE), "each page is in one row"
     assert SMALL.outcomes_of(by, "unknown.example") == []
+
+
+@pytest.mark.parametrize("by", ["host", "domain"])
+def test_last_visits_of_sites_are_each_in_one_time_with_the_outcomes_of_their_pages(by: str) -> None:
+    sites = {name: SMALL.visits_of(by, name) for name in TABLE.sites(by)[0]}
+    columns = TABLE.columns
+    assert sum(row.pages for rows in sites.values() for row in rows) == np.count_nonzero(columns["last_visit_ms"])
+    assert all(len(rows) in (0, 4) for rows in sites.values()) and SMALL.visits_of(by, "unknown.example") == []
+    last = [row.pages for row in (sum_of(rows[at] for rows in sites.values() if rows) for at in range(4))]
+    ages = (SMALL.time_ms - columns["last_visit_ms"])[columns["visits"] > 0] // 1000
+    assert last == [
+        np.count_nonzero(ages <= 3600),
+        np.count_nonzero((ages > 3600) & (ages <= 86_400)),
+        np.count_nonzero((ages > 86_400) & (ages <= 604_800)),
+        np.count_nonzero(ages > 604_800),
+    ]
+
+
+def sum_of(rows: Iterable[VisitedPages]) -> VisitedPages:
+    return VisitedPages("", *np.sum([row[1:] for row in rows], axis=0).tolist())
+
+
+def test_failed_busy_and_blocked_visits_are_told_apart() -> None:
+    table = table_of([f"https://a.example/{number}" for number in range(6)])
+    outcomes = [Outcome.FETCHED, Outcome.FAILED, Outcome.FAILED, Outcome.BUSY, Outcome.BLOCKED, Outcome.GONE]
+    table.columns["last_outcome"][:] = outcomes
+    table.columns["last_visit_ms"][:] = 1000 * NOW
+    (last, *older) = replace(SMALL, table=table).visits_of("host", "a.example")
+    assert last == VisitedPages("the last hour", 6, 2, 1, 1) and all(row.pages == 0 for row in older)
+
+
+def test_two_times_are_compared(tmp_path: Path) -> None:
+    table = table_of([f"https://a.example/{number}" for number in range(60)])
+    now, importance = table.columns["importance"], table.columns["importance"].copy()
+    importance[3] *= 0.5
+    importance[4] *= 2.0
+    importance[6] *= 1.005
+    gone = int(np.flatnonzero(table.columns["last_outcome"] == Outcome.GONE)[1])
+    times = [1000 * (NOW - DAY) - 1, 1000 * (NOW - 60)]
+    known = np.arange(60) != 7
+    parts = []
+    for number, (time, some) in enumerate(zip(times, (known, np.ones(60, np.bool_)), strict=True)):
+        parts.append(tmp_path / str(number))
+        parts[-1].write_bytes(pack_moment(table.ids[some], importance[some], time, number))
+    keep_moments(tmp_path, parts)
+    table.columns["last_visit_ms"][gone] = 1000 * NOW - DAY * 500
+    view = replace(SMALL, table=table, moments=Moments(tmp_path))
+    assert view.compared_times == [*times, 1000 * NOW]
+    found = view.changes(times[0], 1000 * NOW, 10)
+    rows = {name: [one["url"] for one in ones] for name, ones in found.pages.items()}
+    assert rows["risen"] == [table.url(3)] and rows["fallen"] == [table.url(4)] and rows["new"] == [table.url(7)]
+    assert table.url(gone) in rows["gone"] and {name: len(one) for name, one in rows.items()} == found.counts
+    (risen,), (new,) = found.pages["risen"], found.pages["new"]
+    assert risen["before"] == pytest.approx(now[3] / 2, rel=4e-4) and risen["after"] == now[3] and new["before"] is None
+    between = view.changes(*times, 10)
+    assert between.counts == {"risen": 0, "fallen": 0, "new": 1, "gone": between.counts["gone"]}
+    assert changes_of(view, {}, 10) == found, "by default the end, and a day before"
+    assert changes_of(view, {"since": "5", "until": str(times[1] + 7)}, 10) == between
+    for since in ("x", "-3", "9" * 40, str(2000 * NOW)):
+        assert changes_of(view, {"since": since, "until": since}, 10) is not None
+    assert changes_of(replace(view, moments=None), {}, 10) is None
 
 
 def test_a_table_without_pages_answers_nothing() -> None:

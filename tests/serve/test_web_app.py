@@ -55,6 +55,7 @@ PAGES = [
     "/sites",
     "/sites?by=domain",
     "/plan",
+    "/changes",
     "/rejects",
     "/api",
     "/search?q=docs",
@@ -174,6 +175,7 @@ def test_the_api_returns_the_rows_of_the_table(address: str) -> None:
     assert get("/api/rejects")["by_reason"] == {"not-json": 3, "bad-time": 1}
     assert set(get("/api/rejects")["meanings"]) == {"not-json", "bad-time"}
     assert len(get("/api/history")["history"]) == 6
+    assert get("/api/changes") == {"times": [1000 * NOW], "changes": None}, "no moments are kept"
     found = get("/api/find?q=docs")["pages"]
     assert len(found) == 8 and found[0]["address"] == f"/page/{int(table.ids[1]):016x}"
     described = get("/api/openapi.json")
