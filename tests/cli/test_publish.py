@@ -436,7 +436,7 @@ def policy_of(*arguments: str) -> Policy:
             "https://example.org/ is fetched every 6 hours until 2026-12-31T00:00:00Z",
         ),
         (
-            ["--host", "a.example", "--crawl-now", "--factor", "2", "--publisher", "ada"],
+            ["--host", "a.example", "--crawl-now", "--set", "importance_factor=2", "--publisher", "ada"],
             Policy(host="a.example", fetch_now=True, importance_factor=2.0, publisher="ada"),
             "pages of a.example are fetched now, have 2 times the importance in refreshing",
         ),
@@ -446,30 +446,22 @@ def policy_of(*arguments: str) -> Policy:
             "pages under https://a.example/old/ are not fetched again",
         ),
         (
-            ["--category", "0", "--changes-per-day", "0.5", "--shortest", "90min", "--longest", "1w"],
-            Policy(
-                category=0,
-                changes_per_day=0.5,
-                shortest_interval_seconds=5400.0,
-                longest_interval_seconds=604800.0,
-            ),
-            "pages of category 0 are taken to change 0.5 times a day, are fetched not sooner than after 90 minutes, "
-            "are fetched after 1 week at the latest",
+            ["--category", "0", "--set", "changes_per_day=0.5", "--set", "shortest_interval_seconds=5400"],
+            Policy(category=0, changes_per_day=0.5, shortest_interval_seconds=5400.0),
+            "pages of category 0 are taken to change 0.5 times a day, are fetched not sooner than after 90 minutes",
         ),
         (
-            ["--all", "--bandwidth", "86400", "--discovery-share", "0.4", "--refresh-strategy", "harmonic"],
+            [
+                "--all",
+                *(f"--set={one}" for one in ("fetches_per_second=1", "discovery_share=0.4", "refresh_policy=harmonic")),
+            ],
             Policy(fetches_per_second=1.0, discovery_share=0.4, refresh_policy="harmonic"),
             "the whole crawl: 86,400 fetches a day, 40% of the fetches for unread pages, refreshed by harmonic",
         ),
         (
-            ["--host", "a.example", "--host-fetches-per-hour", "60", "--crawl-delay", "5"],
-            Policy(host="a.example", host_fetches_per_hour=60.0, crawl_delay_seconds=5.0),
-            "pages of a.example at most 60 fetches an hour, 5 seconds between two fetches",
-        ),
-        (
-            ["--all", "--host-fetches", "500"],
-            Policy(host_fetches_per_day=500.0),
-            "the whole crawl: at most 500 fetches a day, each host",
+            ["--host", "a.example", "--set", "host_fetches_per_hour=60"],
+            Policy(host="a.example", host_fetches_per_hour=60.0),
+            "pages of a.example at most 60 fetches an hour",
         ),
         (["--url", "https://a.example/x", "--forget"], Policy(url="https://a.example/x", forget=True), None),
         (["--host", "a.example", "--drop"], Policy(host="a.example", drop=True), "pages of a.example are removed"),
@@ -494,6 +486,15 @@ def test_options_become_a_policy_and_a_sentence(arguments: list[str], policy: Po
         (["--host", "a.example"], "no statement: give one, such as --every 6h"),
         (["--host", "a.example", "--default", "--every", "2d"], "--default withdraws the policy: omit --every"),
         (["--host", "a.example", "--every", "soon"], "--every: 'soon' is not a duration: write it like 30min"),
+        (["--host", "a.example", "--default", "--set", "drop=true"], "--default withdraws the policy: omit --set"),
+        (
+            ["--host", "a.example", "--set", "host_fetches=5"],
+            "'host_fetches' is no field of a policy: did you mean host",
+        ),
+        (
+            ["--host", "a.example", "--set", "crawl_delay_seconds=5s"],
+            "crawl_delay_seconds is '5s': give a finite number",
+        ),
         (["--host", "a.example", "--every", "6h", "--never"], "contradict each other"),
         (["--host", "a.example", "--never", "--expires", "later"], "--expires later: not a time"),
         (["--host", "a.example", "--never", "--expires", "2020-01-01T00:00:00Z"], "not after published_at"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -17,6 +17,7 @@ from opicflow.pipelines.cli.options import (
     add_quiet,
     add_rule_options,
     connection_of,
+    moment,
     reading_of,
     rules_of,
 )
@@ -26,10 +27,9 @@ from opicflow.pipelines.cli.stream_options import add_ledger, add_snapshots, led
 from opicflow.pipelines.cli.text import counted, print_lines
 from opicflow.pipelines.cli.values import natural, positive, span_seconds
 from opicflow.pipelines.refresh.policies import check, most_categories
-from opicflow.pipelines.results.policy_words import SECONDS_PER_DAY, in_words
+from opicflow.pipelines.results.policy_words import in_words
 from opicflow.schemas.errors import interrupted_after
-from opicflow.schemas.json_events import time_ms_of
-from opicflow.schemas.policy_json import PolicyRefused, policies_of
+from opicflow.schemas.policy_json import PolicyRefused, policies_of, policy_from_json
 from opicflow.schemas.records import Policy
 from opicflow.schemas.urls import named_page
 
@@ -69,20 +69,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     statement.add_argument("--crawl-now", action="store_true", help="fetch them now, once")
     statement.add_argument("--never", action="store_true", help="do not fetch them again")
     statement.add_argument("--every", type=span_seconds, metavar="SPAN", help="fetch them so often: 30min, 6h, 2d, 1w")
-    statement.add_argument("--changes-per-day", type=float, metavar="X", help="they change this often")
-    statement.add_argument("--factor", type=float, metavar="F", help="of their importance in refreshing")
     statement.add_argument("--drop", action="store_true", help="remove them, once; links may add them again")
     statement.add_argument("--forget", action="store_true", help="remove them, and do not add them again")
     statement.add_argument(
-        "--shortest", type=span_seconds, metavar="SPAN", help="between two fetches, whatever the budget"
+        "--set",
+        action="append",
+        type=_field,
+        metavar="FIELD=VALUE",
+        help="another field of a policy, such as importance_factor=4 (docs/guides/refresh.md); repeatable",
     )
-    statement.add_argument("--longest", type=span_seconds, metavar="SPAN", help="between two fetches")
-    statement.add_argument("--host-fetches", type=float, metavar="N", help="a day at most, of the host or of each host")
-    statement.add_argument("--host-fetches-per-hour", type=float, metavar="N", help="the same, an hour")
-    statement.add_argument("--crawl-delay", type=float, metavar="SECONDS", help="between two fetches of a host")
-    statement.add_argument("--bandwidth", type=float, metavar="N", help="fetches a day of the whole crawl")
-    statement.add_argument("--discovery-share", type=float, metavar="S", help="of the bandwidth, for unread pages")
-    statement.add_argument("--refresh-strategy", metavar="NAME", help="thesis, freshness, harmonic, importance, …")
     statement.add_argument("--default", action="store_true", help="withdraw the policy of the named pages")
     note = policy.add_argument_group("when, and by whom")
     note.add_argument("--expires", metavar="TIME", help="the end of the policy, such as 2026-12-31T00:00:00Z")
@@ -164,7 +159,7 @@ def _publish_policies(options: argparse.Namespace) -> int:
     from opicflow.connectors.kafka.topics import names
     from opicflow.schemas.records import to_avro
 
-    published_at_ms = _time("--at", options.at) if options.at else _now_ms()
+    published_at_ms = moment("--at", options.at) or _now_ms()
     if options.file is None:
         policies = [_policy_of(options, published_at_ms)]
     else:
@@ -223,7 +218,7 @@ def _now_ms() -> int:
 
 def _policies_of_file(options: argparse.Namespace, published_at_ms: int) -> list[Policy]:
     """Return the policies of a file, checked. Those without a time have the time of publishing."""
-    given = _given(options, (*_TARGETS, *_STATEMENTS, "default", "expires"))
+    given = _given(options, (*_TARGETS, *_STATEMENTS, "set", "default", "expires"))
     if given:
         raise PolicyRefused(f"{given[0]}: a file has its own policies: omit one")
     with open(options.file, "rb") as file:
@@ -245,30 +240,30 @@ def _policies_of_file(options: argparse.Namespace, published_at_ms: int) -> list
     return found
 
 
-def _given(options: argparse.Namespace, of: Sequence[str]) -> list[str]:
+def _given(options: argparse.Namespace, of: Iterable[str]) -> list[str]:
     """Return those of some options that were given; a 0 counts."""
     values = ((name, getattr(options, name)) for name in of)
     return [f"--{name.replace('_', '-')}" for name, value in values if value is not None and value is not False]
 
 
 _TARGETS = ("url", "host", "url_prefix", "category", "all")
-_STATEMENTS = (
-    "crawl_now",
-    "never",
-    "every",
-    "changes_per_day",
-    "factor",
-    "drop",
-    "forget",
-    "host_fetches",
-    "host_fetches_per_hour",
-    "crawl_delay",
-    "bandwidth",
-    "discovery_share",
-    "refresh_strategy",
-    "shortest",
-    "longest",
-)
+_STATEMENTS = {
+    "crawl_now": "fetch_now",
+    "never": "refresh_forbidden",
+    "every": "refresh_interval_seconds",
+    "drop": "drop",
+    "forget": "forget",
+}
+"""Options, and the fields of a policy that they set. The others are given by `--set`."""
+
+
+def _field(text: str) -> tuple[str, object]:
+    """Return the name and the value of FIELD=VALUE. A value is JSON, or a text."""
+    name, _, value = text.partition("=")
+    try:
+        return name, json.loads(value)
+    except (ValueError, RecursionError):
+        return name, value
 
 
 def _policy_of(options: argparse.Namespace, published_at_ms: int) -> Policy:
@@ -277,42 +272,22 @@ def _policy_of(options: argparse.Namespace, published_at_ms: int) -> Policy:
         raise PolicyRefused(
             "nothing to publish: name its pages with --url, --host, --url-prefix, --category or --all, or name a file"
         )
-    given = _given(options, _STATEMENTS)
+    given = _given(options, (*_STATEMENTS, "set"))
     if options.default and given:
         raise PolicyRefused(f"--default withdraws the policy: omit {given[0]}")
     if not options.default and not given:
         raise PolicyRefused("no statement: give one, such as --every 6h; --default withdraws the policy")
-    bandwidth = options.bandwidth
-    policy = Policy(
-        published_at_ms=published_at_ms,
-        publisher=options.publisher,
-        url=None if options.url is None else named_page(options.url, option="--url "),
-        host=options.host,
-        url_prefix=options.url_prefix,
-        category=options.category,
-        fetch_now=options.crawl_now,
-        refresh_forbidden=options.never,
-        refresh_interval_seconds=options.every,
-        changes_per_day=options.changes_per_day,
-        importance_factor=options.factor,
-        drop=options.drop,
-        forget=options.forget,
-        host_fetches_per_day=options.host_fetches,
-        host_fetches_per_hour=options.host_fetches_per_hour,
-        crawl_delay_seconds=options.crawl_delay,
-        fetches_per_second=None if bandwidth is None else bandwidth / SECONDS_PER_DAY,
-        discovery_share=options.discovery_share,
-        refresh_policy=options.refresh_strategy,
-        shortest_interval_seconds=options.shortest,
-        longest_interval_seconds=options.longest,
-        expires_at_ms=None if options.expires is None else _time("--expires", options.expires),
-    )
+    values = {
+        "published_at": published_at_ms,
+        "publisher": options.publisher,
+        "url": None if options.url is None else named_page(options.url, option="--url "),
+        "host": options.host,
+        "url_prefix": options.url_prefix,
+        "category": options.category,
+        "expires_at": moment("--expires", options.expires),
+        **{field: getattr(options, name) for name, field in _STATEMENTS.items()},
+        **dict(options.set or ()),
+    }
+    policy = policy_from_json({name: value for name, value in values.items() if value is not None})
     check(policy, most_categories(policy))
     return policy
-
-
-def _time(option: str, text: str) -> int:
-    time_ms = time_ms_of(text)
-    if time_ms is None:
-        raise PolicyRefused(f"{option} {text[:40]}: not a time: write it like 2026-12-31T00:00:00Z")
-    return time_ms
