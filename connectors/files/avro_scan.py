@@ -30,7 +30,6 @@ from opicflow.schemas.varint import read_signed
 
 LEAST_RECORD_BYTES, _USUAL_LINK_BYTES = 11, 12
 _DAMAGED, _ODD, _FULL = -1, -2, -3
-_NO_NUMBER = -(1 << 63)
 
 
 def scan_avro(
@@ -68,7 +67,8 @@ def scan_records(
     """Decode records into rows. Records with unsupported values are listed; a block ends at a damaged one.
 
     `read_to` and `done_of` receive the end of reading of every block, in bytes and in records. `at` has the position,
-    the end of the block, and whether a text of the record is not ASCII (1 = yes, -1 = not checked).
+    the end of the block, and whether a text of the record is not ASCII (1 = yes, -1 = not checked). A record is damaged
+    if the position is behind the end: from then on all that is read is 0 or empty.
     """
     rows = np.int64(0)
     urls: Int = np.int64(0)
@@ -108,23 +108,40 @@ def scan_records(
 
 @inlined_kernel
 def _number(text: Bytes, at: Ints) -> Int:
-    """The next whole number; `_NO_NUMBER` if there is none, and then `at` stays the same."""
-    value, end = read_signed(text, at[0], at[1])
-    if end > at[1]:
-        return np.int64(_NO_NUMBER)
-    at[0] = end
+    """The next whole number."""
+    value, at[0] = read_signed(text, at[0], at[1])
     return value
 
 
 @inlined_kernel
-def _length(text: Bytes, at: Ints) -> Int:
-    """The length of the text that comes next; -1 if it does not fit."""
+def _double(text: Bytes, at: Ints) -> float:
+    """The next number of 64 bits."""
+    begin = at[0]
+    at[0] = begin + 8
+    return word_at(text, begin).view(np.float64) if at[0] <= at[1] else 0.0
+
+
+@inlined_kernel
+def _is_there(text: Bytes, at: Ints) -> bool:
+    """Whether a value comes next that may be null."""
+    branch = _number(text, at)
+    if not 0 <= branch <= 1:
+        at[0] = at[1] + 1
+    return bool(branch == 1)
+
+
+@inlined_kernel
+def _text(text: Bytes, at: Ints) -> tuple[Int, Int]:
+    """The begin and the end of the text that comes next."""
     length = _number(text, at)
-    if length < 0 or length > at[1] - at[0]:
-        return np.int64(-1)
-    if at[2] == 0 and not is_ascii(text, at[0], at[0] + length):
+    begin = at[0]
+    if length < 0 or length > at[1] - begin:
+        at[0] = at[1] + 1
+        return at[1], at[1]
+    at[0] = begin + length
+    if at[2] == 0 and not is_ascii(text, begin, at[0]):
         at[2] = 1
-    return length
+    return begin, at[0]
 
 
 @inlined_kernel
@@ -140,100 +157,67 @@ def is_ascii(text: Bytes, begin: Int, end: Int) -> bool:
 
 
 @inlined_kernel
-def _put_url(text: Bytes, at: Ints, out: Scan, url: Int) -> bool:
-    """Read a text as a URL; False if it does not fit."""
-    length = _length(text, at)
-    if length < 0:
-        return False
-    out.begins[url] = at[0]
-    at[0] += length
-    out.ends[url] = at[0]
+def _put_url(text: Bytes, at: Ints, out: Scan, url: Int) -> None:
+    """Read a text as a URL."""
+    out.begins[url], out.ends[url] = _text(text, at)
     out.weights[url] = 0
     out.nofollow[url] = 0
-    return True
 
 
 @inlined_kernel
-def _take_time(text: Bytes, at: Ints) -> Int:
-    """A time or null: its milliseconds, 0, -1 if it does not fit, -2 if it is none of the web's."""
-    branch = _number(text, at)
-    if branch == 0:
+def _time(text: Bytes, at: Ints) -> Int:
+    """A time or null: its milliseconds, 0, or `_ODD` if it is none of the web's."""
+    if not _is_there(text, at):
         return np.int64(0)
-    if branch != 1:
-        return np.int64(_DAMAGED)
-    begin = at[0]
     time_ms = _number(text, at)
-    if at[0] == begin:
-        return np.int64(_DAMAGED)
     return time_ms if EARLIEST_MS <= time_ms < LATEST_MS else np.int64(_ODD)
 
 
 @inlined_kernel
-def _array_block(text: Bytes, at: Ints) -> Int:
-    """The number of items that come next, 0 at the end of an array, -1 if it does not fit."""
-    items = _number(text, at)
-    if items < 0 and items != _NO_NUMBER:
-        items = -items
-        if _number(text, at) < 0:
-            return np.int64(-1)
-    return items if 0 <= items <= text.shape[0] else np.int64(-1)
+def _items_left(text: Bytes, at: Ints, left: Int) -> Int:
+    """The number of items of an array that come next, 0 at its end. `left`: of its block before, not read yet."""
+    if left == 0:
+        left = _number(text, at)
+        if left < 0:
+            left = -left
+            if _number(text, at) < 0:
+                at[0] = at[1] + 1
+        if not 0 <= left <= text.shape[0]:
+            at[0] = at[1] + 1
+    return left if at[0] <= at[1] else np.int64(0)
 
 
 @lean_kernel
 def _scan_record(text: Bytes, at: Ints, out: Scan, row: Int, first_url: Int) -> Int:
     """Decode one record. Returns where its URLs end, or that it is damaged or odd, or that there is no room."""
-    odd = False
     if first_url + FIRST_HOP > out.begins.shape[0]:
         return _FULL
     kind = _number(text, at)
-    if kind == _NO_NUMBER:
-        return _DAMAGED
-    odd |= not 0 <= kind <= 1
+    odd = not 0 <= kind <= 1
     out.announce[row] = kind == 1
-    url = first_url
-    if not _put_url(text, at, out, url):
-        return _DAMAGED
-    time_ms = _take_time(text, at)
-    if time_ms == _DAMAGED:
-        return _DAMAGED
+    _put_url(text, at, out, first_url)
+    time_ms = _time(text, at)
     odd |= time_ms == _ODD
     out.time_ms[row] = time_ms
     out.status[row] = 0
-    branch = _number(text, at)
-    if branch == 1:
-        begin = at[0]
+    if _is_there(text, at):
         status = _number(text, at)
-        if at[0] == begin:
-            return _DAMAGED
         odd |= not 100 <= status < 1000
         out.status[row] = status if 0 <= status < 1000 else 0
-    elif branch != 0:
-        return _DAMAGED
-    branch = _number(text, at)
-    if branch == 1:
-        length = _length(text, at)
-        if length < 0:
-            return _DAMAGED
-        status = failure_status(text, at[0], at[0] + length)
+    if _is_there(text, at):
+        begin, end = _text(text, at)
+        status = failure_status(text, begin, end)
         odd |= bool(status > 0)
         out.status[row] = status
-        at[0] += length
-    elif branch != 0:
-        return _DAMAGED
     url = first_url + FIRST_HOP
-    while True:
-        items = _array_block(text, at)
-        if items < 0:
-            return _DAMAGED
-        if items == 0:
-            break
-        for _ in range(items):
-            if url >= out.begins.shape[0]:
-                return _FULL
-            if not _put_url(text, at, out, url):
-                return _DAMAGED
-            if url - first_url - FIRST_HOP <= MOST_REDIRECTS:  # one too many is enough to refuse the record
-                url += 1
+    left = _items_left(text, at, 0)
+    while left > 0:
+        if url >= out.begins.shape[0]:
+            return _FULL
+        _put_url(text, at, out, url)
+        if url - first_url - FIRST_HOP <= MOST_REDIRECTS:  # one too many is enough to refuse the record
+            url += 1
+        left = _items_left(text, at, left - 1)
     hops = url - first_url - FIRST_HOP
     odd |= bool(hops > MOST_REDIRECTS)
     out.hops[row] = hops
@@ -241,107 +225,51 @@ def _scan_record(text: Bytes, at: Ints, out: Scan, row: Int, first_url: Int) -> 
     out.ends[first_url + 1] = -1
     out.weights[first_url + 1] = 0
     out.nofollow[first_url + 1] = 0
-    branch = _number(text, at)
-    if branch == 1:
-        if not _put_url(text, at, out, first_url + 1):
-            return _DAMAGED
-    elif branch != 0:
-        return _DAMAGED
+    if _is_there(text, at):
+        _put_url(text, at, out, first_url + 1)
     out.media[row] = UNKNOWN_MEDIA
-    branch = _number(text, at)
-    if branch == 1:
-        length = _length(text, at)
-        if length < 0:
-            return _DAMAGED
-        out.media[row] = media_of(text, at[0], at[0] + length)
-        at[0] += length
-    elif branch != 0:
-        return _DAMAGED
+    if _is_there(text, at):
+        begin, end = _text(text, at)
+        out.media[row] = media_of(text, begin, end)
     out.digest[row] = np.uint64(0)
-    branch = _number(text, at)
-    if branch == 1:
-        length = _length(text, at)
-        if length < 0:
-            return _DAMAGED
-        if length > 0:
-            out.digest[row] = hash_bytes(text, at[0], at[0] + length)
-        at[0] += length
-    elif branch != 0:
-        return _DAMAGED
-    time_ms = _take_time(text, at)
-    if time_ms == _DAMAGED:
-        return _DAMAGED
-    out.modified_ms[row] = max(time_ms, 0)
-    branch = _number(text, at)
-    out.links_known[row] = branch == 1 and kind == 0
-    if branch == 1:
-        first_link = url
-        while True:
-            items = _array_block(text, at)
-            if items < 0:
-                return _DAMAGED
-            if items == 0:
-                break
-            for _ in range(items):
-                if url >= out.begins.shape[0]:
-                    return _FULL
-                state = _scan_link(text, at, out, url)
-                if state == _DAMAGED:
-                    return _DAMAGED
-                odd |= state == _ODD
-                if url - first_link <= MOST_LINKS:
-                    url += 1
-        odd |= bool(url - first_link > MOST_LINKS)
-    elif branch != 0:
-        return _DAMAGED
+    if _is_there(text, at):
+        begin, end = _text(text, at)
+        if end > begin:
+            out.digest[row] = hash_bytes(text, begin, end)
+    out.modified_ms[row] = max(_time(text, at), 0)
+    are_known = _is_there(text, at)
+    out.links_known[row] = are_known and kind == 0
+    first_link = url
+    if are_known:
+        left = _items_left(text, at, 0)
+    while left > 0:
+        if url >= out.begins.shape[0]:
+            return _FULL
+        odd |= not _scan_link(text, at, out, url)
+        if url - first_link <= MOST_LINKS:
+            url += 1
+        left = _items_left(text, at, left - 1)
+    odd |= bool(url - first_link > MOST_LINKS)
     out.retry_seconds[row] = 0
-    branch = _number(text, at)
-    if branch == 1:
-        begin = at[0]
-        seconds = _number(text, at)
-        if at[0] == begin:
-            return _DAMAGED
-        out.retry_seconds[row] = min(max(seconds, 0), LONGEST_RETRY_SECONDS)
-    elif branch != 0:
-        return _DAMAGED
+    if _is_there(text, at):
+        out.retry_seconds[row] = min(max(_number(text, at), 0), LONGEST_RETRY_SECONDS)
     out.quality[row] = 0
-    branch = _number(text, at)
-    if branch == 1:
-        if at[1] - at[0] < 8:
-            return _DAMAGED
-        out.quality[row] = step_of_number(word_at(text, at[0]).view(np.float64))
-        at[0] += 8
-    elif branch != 0:
-        return _DAMAGED
-    return _ODD if odd else url
+    if _is_there(text, at):
+        out.quality[row] = step_of_number(_double(text, at))
+    return _DAMAGED if at[0] > at[1] else _ODD if odd else url
 
 
 @inlined_kernel
-def _scan_link(text: Bytes, at: Ints, out: Scan, url: Int) -> Int:
-    """Decode a link. Returns 0, or that it is damaged or odd."""
-    if not _put_url(text, at, out, url):
-        return _DAMAGED
+def _scan_link(text: Bytes, at: Ints, out: Scan, url: Int) -> bool:
+    """Decode a link; False if its weight is odd."""
+    _put_url(text, at, out, url)
     out.weights[url] = ORDINARY_WEIGHT
-    odd = False
-    branch = _number(text, at)
-    if branch == 1:
-        if at[1] - at[0] < 8:
-            return _DAMAGED
-        weight = word_at(text, at[0]).view(np.float64)
-        at[0] += 8
-        if weight >= 0.0 and weight < np.inf:
-            out.weights[url] = min(np.rint(weight * ORDINARY_WEIGHT), float(HEAVIEST_WEIGHT))
-        else:
-            odd = True
-    elif branch != 0:
-        return _DAMAGED
-    branch = _number(text, at)
-    if branch == 1:
-        length = _length(text, at)
-        if length < 0:
-            return _DAMAGED
-        out.nofollow[url] = says_nofollow(text, at[0], at[0] + length)
-        at[0] += length
-    elif branch != 0:
-        return _DAMAGED
-    return _ODD if odd else 0
+    is_good = True
+    if _is_there(text, at):
+        weight = _double(text, at)
+        is_good = bool(weight >= 0.0 and weight < np.inf)
+        out.weights[url] = min(np.rint(weight * ORDINARY_WEIGHT), float(HEAVIEST_WEIGHT)) if is_good else 0
+    if _is_there(text, at):
+        begin, end = _text(text, at)
+        out.nofollow[url] = says_nofollow(text, begin, end)
+    return is_good
