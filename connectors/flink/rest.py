@@ -8,9 +8,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from statistics import fmean
 from threading import Event
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
 
 import requests
@@ -25,9 +24,6 @@ _MOST_WORDS = 300
 _MOST_NAMES = 3_000  # characters of metric names in one URL
 _Answer = TypeVar("_Answer")
 _ENDED = frozenset({"FINISHED", "CANCELED", "FAILED"})
-
-How = Literal["sum", "max", "min", "avg"]
-"""How the values of subtasks are combined."""
 
 
 class FlinkRefused(UserError):
@@ -106,15 +102,12 @@ class JobDetails:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A completed checkpoint. `written_bytes` is the size of its new files, `full_bytes` of all its files."""
+    """A completed checkpoint or savepoint. `written_bytes` is the size of its new files."""
 
     id: int
     path: str
     written_bytes: int
-    full_bytes: int
     seconds: float
-    completed_ms: int
-    is_savepoint: bool
 
 
 @dataclass(frozen=True)
@@ -198,16 +191,12 @@ class FlinkCluster:
         shown = _of(self._of_job(job_id, "/config"), "execution-config", "user-config")
         return {str(name): str(value) for name, value in (shown or {}).items()}
 
-    def wait(self, job_id: str, done: Callable[[JobDetails], bool], limit_seconds: float) -> JobDetails | None:
-        """Request a job until `done` returns True; returns None after the time limit."""
-        return _until(lambda: self.details(job_id), done, limit_seconds)
-
-    def cancel(self, job_id: str, limit_seconds: float = _STOP_SECONDS) -> Job:
+    def cancel(self, job_id: str) -> Job:
         """End a job without a savepoint, and wait for the end. Its retained checkpoints stay."""
         if self._state(job_id).ended:
             return self._state(job_id)
         self._of_job(job_id, "?mode=cancel", "PATCH")
-        return self._ended(job_id, limit_seconds)
+        return self._ended(job_id)
 
     # -- checkpoints and savepoints
 
@@ -232,46 +221,24 @@ class FlinkCluster:
                 waiting_since_ms=min(begun, default=0),
             )
 
-    def savepoint(
-        self,
-        job_id: str,
-        folder: str | None = None,
-        cancel: bool = False,
-        limit_seconds: float = _SAVEPOINT_SECONDS,
-    ) -> str:
-        """Write a savepoint and return its path when it is complete; `cancel` ends the job after it.
-
-        `folder` is a URL for Flink, `file:///...` or that of a supported store; None = the default of the cluster.
-        """
-        body = {"cancel-job": cancel, **({"target-directory": folder} if folder else {})}
-        path = self._written(job_id, self._of_job(job_id, "/savepoints", "POST", body), limit_seconds)
-        if cancel:
-            self._ended(job_id, _STOP_SECONDS)
-        return path
-
-    def stop(self, job_id: str, folder: str | None = None, limit_seconds: float = _SAVEPOINT_SECONDS) -> str:
+    def stop(self, job_id: str, folder: str | None = None) -> str:
         """End a job with a savepoint and return its path. The job emits nothing after the savepoint.
 
-        All sources of the job must support stopping; Beam's `FlinkStreamingImpulseSource` does. `savepoint` with
-        `cancel` ends any job, but a job that continues from there repeats the work between the two.
+        `folder` is a URL for Flink, `file:///...` or that of a supported store; None = the default of the cluster. All
+        sources of the job must support stopping; Beam's `FlinkStreamingImpulseSource` does.
         """
         body = {"drain": False, **({"targetDirectory": folder} if folder else {})}
-        path = self._written(job_id, self._of_job(job_id, "/stop", "POST", body), limit_seconds)
-        self._ended(job_id, _STOP_SECONDS)
-        return path
-
-    def _written(self, job_id: str, accepted: Any, limit_seconds: float) -> str:
-        """Wait until a requested savepoint is complete; returns its path."""
+        accepted = self._of_job(job_id, "/stop", "POST", body)
         with self._reading():
             request = str(accepted["request-id"])
         answer = _until(
             lambda: self._of_job(job_id, f"/savepoints/{request}"),
             lambda one: _of(one, "status", "id") == "COMPLETED",
-            limit_seconds,
+            _SAVEPOINT_SECONDS,
         )
         if answer is None:
             raise self._refused(
-                f"the savepoint of job {job_id} is not complete after {limit_seconds:g} s: "
+                f"the savepoint of job {job_id} is not complete after {_SAVEPOINT_SECONDS:g} s: "
                 "check that its checkpoints complete, and try again"
             )
         path = _of(answer, "operation", "location")
@@ -281,6 +248,7 @@ class FlinkCluster:
                 f"no savepoint of job {job_id}: {cause}: check the folder, and that all of the job runs, or cancel "
                 "it on this page"
             )
+        self._ended(job_id)
         return str(path)
 
     # -- metrics
@@ -291,23 +259,21 @@ class FlinkCluster:
         with self._reading():
             return dict(_numbers((one["id"], one.get("value")) for one in found))
 
-    def metrics(self, job_id: str, vertex_id: str, patterns: Iterable[str], how: How = "sum") -> dict[str, float]:
-        """Return the metrics of a vertex whose full names match a pattern, combined over its subtasks."""
+    def metrics(self, job_id: str, vertex_id: str, pattern: str) -> dict[str, float]:
+        """Return the metrics of a vertex whose full names match a pattern, as sums over its subtasks."""
         path = f"/vertices/{vertex_id}/subtasks/metrics"
-        wanted = [re.compile(pattern) for pattern in patterns]
         offered = self._of_job(job_id, path)
         with self._reading():
-            names = [str(one["id"]) for one in offered]
-        names = [name for name in names if any(pattern.fullmatch(name) for pattern in wanted)]
+            names = [name for one in offered if re.fullmatch(pattern, name := str(one["id"]))]
         values: dict[str, float] = {}
         for some in _in_parts(names):
-            found = self._of_job(job_id, f"{path}?get={_listed(some)}&agg={how}")
+            found = self._of_job(job_id, f"{path}?get={_listed(some)}&agg=sum")
             with self._reading():
-                values.update(_numbers((one["id"], one.get(how)) for one in found))
+                values.update(_numbers((one["id"], one.get("sum")) for one in found))
         return values
 
-    def beam_metrics(self, job_id: str, namespace: str = "opicflow", how: How = "sum") -> dict[str, float]:
-        """Return counters and gauges of a pipeline in a namespace, by name, combined over steps and subtasks.
+    def beam_metrics(self, job_id: str) -> dict[str, float]:
+        """Return the counters and gauges of a pipeline of opicflow by name, as sums over steps and subtasks.
 
         Each step counts from its last start. For a gauge, each subtask has the value that it set last. Flink does not
         report distributions as numbers.
@@ -315,13 +281,11 @@ class FlinkCluster:
         found = self._of_job(job_id, "")
         with self._reading():
             vertices = [str(one["id"]) for one in found["vertices"]]
-        pattern = rf"(?:.*\.)?{re.escape(namespace)}_[^.]+"
         values: dict[str, list[float]] = {}
         for vertex in vertices:
-            for name, value in self.metrics(job_id, vertex, [pattern], how).items():
-                short = name.rpartition(".")[2].removeprefix(f"{namespace}_")
-                values.setdefault(short, []).append(value)
-        return {name: _TOGETHER[how](some) for name, some in sorted(values.items())}
+            for name, value in self.metrics(job_id, vertex, r"(?:.*\.)?opicflow_[^.]+").items():
+                values.setdefault(name.rpartition(".")[2].removeprefix("opicflow_"), []).append(value)
+        return {name: math.fsum(some) for name, some in sorted(values.items())}
 
     # -- one request
 
@@ -330,11 +294,11 @@ class FlinkCluster:
         with self._reading():
             return Job(found["jid"], found["name"], found["state"], int(found["start-time"]))
 
-    def _ended(self, job_id: str, limit_seconds: float) -> Job:
-        job = _until(lambda: self._state(job_id), lambda one: one.ended, limit_seconds)
+    def _ended(self, job_id: str) -> Job:
+        job = _until(lambda: self._state(job_id), lambda one: one.ended, _STOP_SECONDS)
         if job is None:
             raise self._refused(
-                f"job {job_id} has not ended {limit_seconds:g} s after the request: cancel it on its page"
+                f"job {job_id} has not ended {_STOP_SECONDS:g} s after the request: cancel it on its page"
             )
         return job
 
@@ -417,10 +381,7 @@ def _checkpoint(found: Mapping[str, Any]) -> Checkpoint:
         id=int(found["id"]),
         path=str(found.get("external_path") or ""),
         written_bytes=int(found.get("checkpointed_size", found["state_size"])),
-        full_bytes=int(found["state_size"]),
         seconds=int(found["end_to_end_duration"]) / 1000,
-        completed_ms=int(found["latest_ack_timestamp"]),
-        is_savepoint=bool(found["is_savepoint"]),
     )
 
 
@@ -491,9 +452,6 @@ def _in_parts(names: list[str]) -> Iterator[list[str]]:
         part.append(name)
     if part:
         yield part
-
-
-_TOGETHER: dict[How, Callable[[list[float]], float]] = {"sum": math.fsum, "max": max, "min": min, "avg": fmean}
 
 
 def _until(request: Callable[[], _Answer], done: Callable[[_Answer], bool], limit_seconds: float) -> _Answer | None:

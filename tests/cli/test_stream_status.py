@@ -63,8 +63,8 @@ NOBODY = "127.0.0.1:1"
 
 
 def checkpoint(path: str, **changes: Any) -> Checkpoint:
-    values = {"id": 4, "written_bytes": 2_000_000, "full_bytes": 3, "seconds": 1.5, "completed_ms": 0}
-    return Checkpoint(path=path, is_savepoint=False, **{**values, **changes})
+    values = {"id": 4, "written_bytes": 2_000_000, "seconds": 1.5}
+    return Checkpoint(path=path, **{**values, **changes})
 
 
 class Stream:
