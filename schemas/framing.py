@@ -50,8 +50,8 @@ class FrameKind(Enum):
     CONFLUENT = "Confluent"
 
 
-_MARKS = {FrameKind.SINGLE_OBJECT: b"\xc3\x01", FrameKind.CONFLUENT: b"\x00"}
-_BODY_STARTS = {FrameKind.SINGLE_OBJECT: 10, FrameKind.CONFLUENT: 5}
+MARKS = {FrameKind.SINGLE_OBJECT: b"\xc3\x01", FrameKind.CONFLUENT: b"\x00"}
+BODY_STARTS = {FrameKind.SINGLE_OBJECT: 10, FrameKind.CONFLUENT: 5}
 
 
 class Frame(NamedTuple):
@@ -71,7 +71,7 @@ WriterOf = Callable[[Frame], "Schema | None"]
 
 def frame_kind(message: bytes) -> FrameKind | None:
     """The kind of frame that a message begins with; None = no frame, so perhaps JSON. The rest is not looked at."""
-    return next((kind for kind, mark in _MARKS.items() if message.startswith(mark)), None)
+    return next((kind for kind, mark in MARKS.items() if message.startswith(mark)), None)
 
 
 def published_writer(frame: Frame) -> Schema | None:
@@ -80,17 +80,41 @@ def published_writer(frame: Frame) -> Schema | None:
     return published_schemas.schema(*found) if found else None
 
 
+def frame_of(message: bytes) -> Frame | None:
+    """Return the frame of a message; None if it has none, or ends within it."""
+    kind = frame_kind(message)
+    if kind is None or len(message) < BODY_STARTS[kind]:
+        return None
+    number = message[len(MARKS[kind]) : BODY_STARTS[kind]]
+    return Frame(kind, int.from_bytes(number, "little" if kind is FrameKind.SINGLE_OBJECT else "big"))
+
+
+def single_object_prefix(name: str) -> bytes:
+    """Return the first bytes of messages with records of the latest version of schema `name`: its fingerprint."""
+    return MARKS[FrameKind.SINGLE_OBJECT] + published_schemas.fingerprint(name).to_bytes(8, "little")
+
+
+def confluent_prefix(schema_id: int) -> bytes:
+    """Return the first bytes of messages whose schema has this id in a schema registry."""
+    return MARKS[FrameKind.CONFLUENT] + schema_id.to_bytes(4, "big")
+
+
 def encode_single_object(name: str, values: Mapping[str, object]) -> bytes:
-    """`values` as a record of the latest version of schema `name`, with its fingerprint.
+    """Encode a record of the latest version of schema `name` with its fingerprint."""
+    return encode_behind(single_object_prefix(name), name, values)
+
+
+def encode_behind(prefix: bytes, name: str, values: Mapping[str, object]) -> bytes:
+    """Encode a record of the latest version of schema `name` behind a prefix that names the schema.
 
     Values that are no such record are a bug of the caller: fastavro's own errors, whatever they are.
     """
-    return _encode(name, values, FrameKind.SINGLE_OBJECT, published_schemas.fingerprint(name).to_bytes(8, "little"))
-
-
-def encode_confluent(name: str, values: Mapping[str, object], schema_id: int) -> bytes:
-    """Encode a record of the latest version of schema `name`, whose id in a schema registry is `schema_id`."""
-    return _encode(name, values, FrameKind.CONFLUENT, schema_id.to_bytes(4, "big"))
+    stream = BytesIO(prefix)
+    stream.seek(len(prefix))
+    fastavro.schemaless_writer(stream, _to_write(name), values, strict_allow_default=True)
+    if stream.tell() > MOST_MESSAGE_BYTES:
+        raise FramingRefused(f"this {name} would have {stream.tell()} bytes: send at most {MOST_MESSAGE_BYTES}")
+    return stream.getvalue()
 
 
 class Decoder:
@@ -114,7 +138,7 @@ class Decoder:
         if not is_published or len(message) > _SHORT_BYTES:
             self._check(message, frame, writer)
         stream = BytesIO(message)
-        stream.seek(_BODY_STARTS[frame.kind])
+        stream.seek(BODY_STARTS[frame.kind])
         try:
             values = fastavro.schemaless_reader(stream, writer.parsed, self._reader)
         except Exception:
@@ -132,7 +156,7 @@ class Decoder:
 
     def _check(self, message: bytes, frame: Frame, writer: WriterSchema) -> None:
         """Pass over the record before fastavro does, which follows every count in it."""
-        walk = writer.walk(np.frombuffer(message, np.uint8), _BODY_STARTS[frame.kind], len(message), 1)
+        walk = writer.walk(np.frombuffer(message, np.uint8), BODY_STARTS[frame.kind], len(message), 1)
         if walk.detail:
             detail = f"this {self._name} of {frame} is damaged: {walk.detail}"
             raise FramingRefused(f"{detail}: send it again, or correct the schema that it names")
@@ -140,7 +164,7 @@ class Decoder:
             raise FramingRefused(str(refused), refused.reason)
 
     def _frame(self, message: bytes) -> Frame:
-        kind = frame_kind(message)
+        kind, frame = frame_kind(message), frame_of(message)
         if len(message) > MOST_MESSAGE_BYTES:
             raise FramingRefused(f"this {self._name} has {len(message)} bytes: send at most {MOST_MESSAGE_BYTES}")
         if kind is None:
@@ -148,11 +172,11 @@ class Decoder:
                 f"this {self._name} begins with {message[:2].hex(' ') or 'nothing'}: frame it as Avro single-object "
                 "encoding (c3 01) or as Confluent (00)"
             )
-        body = _BODY_STARTS[kind]
-        if len(message) < body:
-            raise FramingRefused(f"this {self._name} breaks off within its first {body} bytes: send it whole")
-        mark = len(_MARKS[kind])
-        return Frame(kind, int.from_bytes(message[mark:body], "little" if kind is FrameKind.SINGLE_OBJECT else "big"))
+        if frame is None:
+            raise FramingRefused(
+                f"this {self._name} breaks off within its first {BODY_STARTS[kind]} bytes: send it whole"
+            )
+        return frame
 
     def _learn(self, frame: Frame) -> tuple[WriterSchema, bool]:
         schema = self._writer_of(frame)
@@ -174,15 +198,6 @@ class Decoder:
         published = map(partial(published_schemas.schema, self._name), published_schemas.versions(self._name))
         self._writers[frame] = writer, any(schema == one for one in published)
         return self._writers[frame]
-
-
-def _encode(name: str, values: Mapping[str, object], kind: FrameKind, number: bytes) -> bytes:
-    stream = BytesIO(_MARKS[kind] + number)
-    stream.seek(_BODY_STARTS[kind])
-    fastavro.schemaless_writer(stream, _to_write(name), values, strict_allow_default=True)
-    if stream.tell() > MOST_MESSAGE_BYTES:
-        raise FramingRefused(f"this {name} would have {stream.tell()} bytes: send at most {MOST_MESSAGE_BYTES}")
-    return stream.getvalue()
 
 
 @cache

@@ -20,7 +20,6 @@ from opicflow.connectors.files.json_scan import scan_json
 from opicflow.connectors.files.jsonl import take_line
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.registry import SchemaRegistry
-from opicflow.schemas import published_schemas
 from opicflow.schemas.arrays import Bools, Bytes, Ints
 from opicflow.schemas.crawl_events import (
     MOST_EVENT_BYTES,
@@ -30,24 +29,26 @@ from opicflow.schemas.crawl_events import (
 )
 from opicflow.schemas.event_columns import CrawlEvents, EventWriter, merge
 from opicflow.schemas.framing import (
+    BODY_STARTS,
+    MARKS,
     MOST_MESSAGE_BYTES,
     Decoder,
     Frame,
     FrameKind,
     FramingRefused,
     WriterOf,
-    encode_confluent,
-    encode_single_object,
+    confluent_prefix,
+    encode_behind,
     frame_kind,
+    frame_of,
     published_writer,
+    single_object_prefix,
 )
 from opicflow.schemas.message_columns import MessageBatch
 from opicflow.schemas.published_schemas import Schema, breaks, schema
 from opicflow.schemas.records import from_avro
 from opicflow.schemas.writer_schema import WriterSchema
 
-_BODY_STARTS = {FrameKind.SINGLE_OBJECT: 10, FrameKind.CONFLUENT: 5}
-_NUMBER_STARTS = {FrameKind.SINGLE_OBJECT: 2, FrameKind.CONFLUENT: 1}
 _NEWLINE = 10
 
 
@@ -83,7 +84,7 @@ def decode_messages(messages: MessageBatch, source: str, writer_of: WriterOf) ->
         rows = _plain_rows(messages, text, kind, is_kind, writers)
         if len(rows) == 0:
             continue
-        bodies = begins[rows] + _BODY_STARTS[kind]
+        bodies = begins[rows] + BODY_STARTS[kind]
         offsets, ones = messages.offsets[rows], np.ones(len(rows), np.int64)
         scan, read_to, done = scan_avro(text, bodies, ends[rows], offsets, ones, ascii_only=True)
         odd[rows] = (done == 0) | (read_to != ends[rows])
@@ -164,10 +165,10 @@ def _writers(writer_of: WriterOf) -> _Writers:
 def _plain_rows(messages: MessageBatch, text: Bytes, kind: FrameKind, is_kind: Bools, writers: _Writers) -> Ints:
     """Return the rows of a frame kind whose bodies the kernel can decode."""
     sizes = messages.ends - messages.begins
-    rows = np.flatnonzero(is_kind & (sizes >= _BODY_STARTS[kind]) & (sizes <= MOST_EVENT_BYTES))
+    rows = np.flatnonzero(is_kind & (sizes >= BODY_STARTS[kind]) & (sizes <= MOST_EVENT_BYTES))
     if len(rows) == 0:
         return rows
-    positions = messages.begins[rows, None] + np.arange(_NUMBER_STARTS[kind], _BODY_STARTS[kind])
+    positions = messages.begins[rows, None] + np.arange(len(MARKS[kind]), BODY_STARTS[kind])
     order = "<u8" if kind is FrameKind.SINGLE_OBJECT else ">u4"
     numbers, which = np.unique(np.ascontiguousarray(text[positions]).view(order)[:, 0], return_inverse=True)
     plain = np.array([writers.readable(Frame(kind, number))[1] for number in numbers.tolist()], bool)[which]
@@ -193,7 +194,7 @@ def _take(value: bytes | None, offset: int, writers: _Writers, others: EventWrit
 
 
 def _take_avro(value: bytes, offset: int, writers: _Writers, others: EventWriter, rejects: RejectWriter) -> None:
-    frame = _frame_of(value)
+    frame = frame_of(value)
     known = frame is None or writers.readable(frame)[0]
     try:
         event = from_avro(CrawlEvent, writers.decoder.decode(value))
@@ -207,18 +208,7 @@ def _take_avro(value: bytes, offset: int, writers: _Writers, others: EventWriter
         rejects.add(problem.reason, str(problem), offset, value)
 
 
-def _frame_of(value: bytes) -> Frame | None:
-    """Return the frame of a message; None if the message ends within it."""
-    kind = frame_kind(value)
-    if kind is None or len(value) < _BODY_STARTS[kind]:
-        return None
-    number = value[_NUMBER_STARTS[kind] : _BODY_STARTS[kind]]
-    return Frame(kind, int.from_bytes(number, "little" if kind is FrameKind.SINGLE_OBJECT else "big"))
-
-
 # -- framing -----------------------------------------------------------------------------------------------------------
-
-_SINGLE_OBJECT_MARK, _CONFLUENT_MARK = b"\xc3\x01", b"\x00"
 
 
 class Framer:
@@ -244,18 +234,14 @@ class Framer:
         if not self._prefix:
             access = self._connection.registry_access()
             if access is None:
-                self._prefix = _SINGLE_OBJECT_MARK + published_schemas.fingerprint(self._name).to_bytes(8, "little")
+                self._prefix = single_object_prefix(self._name)
             else:
-                schema_id = SchemaRegistry(access).publish(self._name, f"{self._topic}-value")
-                self._prefix = _CONFLUENT_MARK + schema_id.to_bytes(4, "big")
+                self._prefix = confluent_prefix(SchemaRegistry(access).publish(self._name, f"{self._topic}-value"))
         return self._prefix
 
     def encode(self, values: dict[str, Any]) -> bytes:
         """Encode the values of a record, as `schemas.records.to_avro` returns them."""
-        prefix = self.prefix
-        if prefix.startswith(_SINGLE_OBJECT_MARK):
-            return encode_single_object(self._name, values)
-        return encode_confluent(self._name, values, int.from_bytes(prefix[len(_CONFLUENT_MARK) :], "big"))
+        return encode_behind(self.prefix, self._name, values)
 
 
 def register_schemas(connection: Connection, schemas: Mapping[str, str]) -> None:

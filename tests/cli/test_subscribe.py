@@ -23,7 +23,7 @@ from opicflow.pipelines.cli import live_table
 from opicflow.pipelines.cli.commands import subscribe
 from opicflow.pipelines.cli.main import parse
 from opicflow.schemas.crawl_events import Reason, Reject
-from opicflow.schemas.framing import encode_confluent, encode_single_object
+from opicflow.schemas.framing import confluent_prefix, encode_behind, encode_single_object
 from opicflow.schemas.pages import page_id
 from opicflow.schemas.records import Audit, CrawlOrder, Importance, RefreshSchedule, to_avro
 from support.commands import CommandResult, command, create_topics
@@ -459,7 +459,7 @@ def test_a_forgotten_registry_is_one_line_however_many_records_name_its_schemas(
                 for value in values:
                     publisher.send(f"{topic_prefix}{topic}", b"key", value, 0)
 
-    send(*[encode_confluent("Importance", values, 7)] * 500)
+    send(*[encode_behind(confluent_prefix(7), "Importance", values)] * 500)
     named = "its records name schemas of a schema registry, and none is given: name it with --registry URL"
     for words in (("subscribe", "importance"), ("subscribe", "importance", "--top", "3"), ("audit",)):
         topic = words[1] if words[0] == "subscribe" else "audit"

@@ -30,7 +30,8 @@ from opicflow.schemas.framing import (
     Frame,
     FrameKind,
     FramingRefused,
-    encode_confluent,
+    confluent_prefix,
+    encode_behind,
     encode_single_object,
     frame_kind,
     published_writer,
@@ -606,7 +607,7 @@ def test_records_convert_to_values_and_back(named: tuple[str, dict[str, Any]]) -
 @given(named_values, schema_ids)
 def test_framed_messages_are_read_back(named: tuple[str, dict[str, Any]], schema_id: int) -> None:
     name, values = named
-    single, confluent = encode_single_object(name, values), encode_confluent(name, values, schema_id)
+    single, confluent = encode_single_object(name, values), encode_behind(confluent_prefix(schema_id), name, values)
     assert (frame_kind(single), frame_kind(confluent)) == (FrameKind.SINGLE_OBJECT, FrameKind.CONFLUENT)
     assert single[:10] == b"\xc3\x01" + published_schemas.fingerprint(name).to_bytes(8, "little")
     assert confluent[:5] == b"\x00" + schema_id.to_bytes(4, "big")
@@ -658,7 +659,7 @@ def test_a_message_that_is_too_short_or_too_long_is_refused(
     named: tuple[str, dict[str, Any]], data: st.DataObject, single: bool
 ) -> None:
     name, values = named
-    message = encode_single_object(name, values) if single else encode_confluent(name, values, 1)
+    message = encode_single_object(name, values) if single else encode_behind(confluent_prefix(1), name, values)
     decoder = Decoder(name, any_writer_of(name))
     assert refused(decoder, message[: data.draw(st.integers(0, len(message) - 1))])
     assert refused(decoder, message + data.draw(st.binary(min_size=1, max_size=9)))
@@ -714,7 +715,7 @@ def test_a_schema_registry_is_called_once_for_each_id_and_its_errors_are_raised(
 
     decoder = Decoder("Reject", writer_of)
     for schema_id in (1, 2, 1, 2):
-        decoder.decode(encode_confluent("Reject", to_avro(EXAMPLES["Reject"]), schema_id))
+        decoder.decode(encode_behind(confluent_prefix(schema_id), "Reject", to_avro(EXAMPLES["Reject"])))
     assert requested == [1, 2]
     with pytest.raises(ConnectionError):
         decoder.decode(b"\x00\x00\x00\x00\x03")

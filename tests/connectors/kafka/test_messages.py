@@ -27,7 +27,8 @@ from opicflow.schemas.framing import (
     Frame,
     FrameKind,
     FramingRefused,
-    encode_confluent,
+    confluent_prefix,
+    encode_behind,
     encode_single_object,
     published_writer,
 )
@@ -79,7 +80,7 @@ def newer(event: CrawlEvent) -> bytes:
 
 
 def confluent(event: CrawlEvent) -> bytes:
-    return encode_confluent("CrawlEvent", to_avro(event), PUBLISHED)
+    return encode_behind(confluent_prefix(PUBLISHED), "CrawlEvent", to_avro(event))
 
 
 def single(event: CrawlEvent) -> bytes:
