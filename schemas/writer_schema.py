@@ -21,11 +21,9 @@ from opicflow.schemas.published_schemas import Schema, SchemaType, shown_name
 from opicflow.schemas.varint import read_signed
 
 MOST_SCHEMA_VALUES = 20_000
-"""The values in the JSON of a schema. That of `CrawlEvent` has about 150."""
+"""The values in the JSON of a schema, and its types where each name stands for a copy. `CrawlEvent` has about 150."""
 MOST_SCHEMA_DEPTH = 64
 """How deep its types lie within one another, by themselves or by their names."""
-MOST_SCHEMA_NAMES = 1_000
-"""Its records, enums and fixed types."""
 MOST_VALUES_PER_BYTE = 16
 """A record has at most so many values a byte, and `ALWAYS_ALLOWED_VALUES` more: nulls and empty records need none."""
 ALWAYS_ALLOWED_VALUES = 256
@@ -142,7 +140,10 @@ def _is_other_time(logical_type: object) -> bool:
 
 
 class _Layout:
-    """The types of a schema as numbers, each with its kind, its size if it is fixed, and the types in it."""
+    """The types of a schema as numbers, each with its kind, its size if it is fixed, and the types in it.
+
+    A name stands for a copy of its type: so a type that holds itself is too deep, or too large.
+    """
 
     def __init__(self, parsed: SchemaType) -> None:
         self.kinds: list[int] = []
@@ -150,17 +151,18 @@ class _Layout:
         self.roles: list[int] = []
         self.children: list[list[int]] = []
         self._least_bytes: list[int] = []
-        self._heights: list[int] = []
-        self._named: dict[str, int | None] = {}
+        self._named: dict[str, Schema] = {}
         self._root = parsed
 
     def add(self, parsed: SchemaType, depth: int, role: int = _NO_ROLE) -> int:
         """Add a type at this depth, and all types in it. Returns its number."""
         if depth > MOST_SCHEMA_DEPTH:
             raise SchemaRefused(f"the types of the schema are nested more than {MOST_SCHEMA_DEPTH} deep")
+        if len(self.kinds) == MOST_SCHEMA_VALUES:
+            raise SchemaRefused(f"the types of the schema are more than {MOST_SCHEMA_VALUES}, with those within others")
         if isinstance(parsed, list):
             union = self._new(_UNION, 0, 1)
-            self._fill(union, [self.add(one, depth + 1, role) for one in parsed])
+            self.children[union] = [self.add(one, depth + 1, role) for one in parsed]
             return union
         kind = parsed["type"] if isinstance(parsed, dict) else parsed
         if not isinstance(kind, str):
@@ -169,51 +171,39 @@ class _Layout:
             kind_of_node, size = _PRIMITIVES[kind]
             return self._new(kind_of_node, size, 1 if kind_of_node in (_NUMBER, _TEXT) else size)
         if isinstance(parsed, str):
-            return self._known(parsed, depth)
+            return self._named_type(self._named[parsed], depth)
         if kind in ("array", "map"):
             return self._repeated(parsed, kind, depth, role)
-        return self._named_type(parsed, kind, depth)
-
-    def _known(self, name: str, depth: int) -> int:
-        node = self._named.get(name)
-        if node is None:
-            raise SchemaRefused(f"the type {shown_name(name)} of the schema holds itself")
-        if depth + self._heights[node] - 1 > MOST_SCHEMA_DEPTH:
-            raise SchemaRefused(f"the types of the schema are nested more than {MOST_SCHEMA_DEPTH} deep")
-        return node
+        self._named[parsed["name"]] = parsed
+        return self._named_type(parsed, depth)
 
     def _repeated(self, parsed: Schema, kind: str, depth: int, role: int) -> int:
         node = self._new(_ARRAY if kind == "array" else _MAP, 0, 1, role)
         item = self.add(parsed["items" if kind == "array" else "values"], depth + 1)
         if kind == "array" and self._least_bytes[item] == 0:
             raise SchemaRefused("an array of the schema has items that may need no byte: any number of items would fit")
-        self._fill(node, [item])
-        self._least_bytes[node] = 1
+        self.children[node] = [item]
         return node
 
-    def _named_type(self, parsed: Schema, kind: str, depth: int) -> int:
-        name = parsed["name"]
-        if len(self._named) == MOST_SCHEMA_NAMES:
-            raise SchemaRefused(f"the schema has more than {MOST_SCHEMA_NAMES} named types")
-        self._named[name] = None
+    def _named_type(self, parsed: Schema, depth: int) -> int:
+        name, kind = parsed["name"], parsed["type"]
         if kind == "enum":
-            node = self._new(_NUMBER, 0, 1)
-        elif kind == "fixed":
+            return self._new(_NUMBER, 0, 1)
+        if kind == "fixed":
             size = parsed["size"]
             if not isinstance(size, int) or not 0 <= size <= _MOST_FIXED_BYTES:
                 raise SchemaRefused(f"the fixed type {shown_name(name)} of the schema has an absurd size")
-            node = self._new(_FIXED, size, size)
-        elif kind in ("record", "error"):
-            node = self._new(_RECORD, 0, 0)
-            if not all(isinstance(field["name"], str) for field in parsed["fields"]):
-                raise SchemaRefused("a field of the schema has a name that is no text")
-            is_root = parsed is self._root
-            roles = [_ROLES.get(field["name"], _NO_ROLE) if is_root else _NO_ROLE for field in parsed["fields"]]
-            fields = zip(parsed["fields"], roles, strict=True)
-            self._fill(node, [self.add(field["type"], depth + 1, role) for field, role in fields])
-        else:
+            return self._new(_FIXED, size, size)
+        if kind not in ("record", "error"):
             raise SchemaRefused(f"the type {shown_name(kind)} of the schema is not known")
-        self._named[name] = node
+        node = self._new(_RECORD, 0, 0)
+        if not all(isinstance(field["name"], str) for field in parsed["fields"]):
+            raise SchemaRefused("a field of the schema has a name that is no text")
+        is_root = parsed is self._root
+        roles = [_ROLES.get(field["name"], _NO_ROLE) if is_root else _NO_ROLE for field in parsed["fields"]]
+        fields = zip(parsed["fields"], roles, strict=True)
+        self.children[node] = [self.add(field["type"], depth + 1, role) for field, role in fields]
+        self._least_bytes[node] = sum(self._least_bytes[child] for child in self.children[node])
         return node
 
     def _new(self, kind: int, size: int, least_bytes: int, role: int = _NO_ROLE) -> int:
@@ -222,14 +212,7 @@ class _Layout:
         self.roles.append(role)
         self.children.append([])
         self._least_bytes.append(least_bytes)
-        self._heights.append(1)
         return len(self.kinds) - 1
-
-    def _fill(self, node: int, children: list[int]) -> None:
-        self.children[node] = children
-        self._heights[node] = 1 + max((self._heights[child] for child in children), default=0)
-        if self.kinds[node] == _RECORD:
-            self._least_bytes[node] = sum(self._least_bytes[child] for child in children)
 
 
 @lean_kernel
