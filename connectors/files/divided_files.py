@@ -42,6 +42,16 @@ def found_paths(folder: Path, name: str, ending: str) -> list[Path]:
     return expected
 
 
+def files_of_result(folder: Path, name: str) -> list[str]:
+    """Return the file of a result that is in a folder, or all its parts, in the one format that is there."""
+    found = [paths for ending in ("jsonl", "avro", "parquet") if (paths := found_paths(folder, name, ending))]
+    if not found:
+        raise InputRefused(f"{folder}: no file {name} in this folder: name one that replay --out wrote, or a file")
+    if len(found) > 1:
+        raise InputRefused(f"{folder}: {' and '.join(paths[0].name for paths in found)} are in it: name one file")
+    return [str(path) for path in found[0]]
+
+
 @contextmanager
 def divided_file(folder: Path, name: str, ending: str, parts: int) -> Iterator[Sequence[Path]]:
     """Paths to write the parts to. When all is written they get their names, and no other division of the file is left.

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from opicflow.connectors.files.csv_tables import whole_rows
-from opicflow.connectors.files.divided_files import found_paths
+from opicflow.connectors.files.divided_files import files_of_result
 from opicflow.connectors.files.line_blocks import pieces_of, whole_lines
 from opicflow.connectors.files.opening import STDIN, InputRefused, open_bytes
 from opicflow.connectors.files.rank_lines import read_csv, read_json_lines
@@ -155,15 +155,8 @@ def _files_of(name: str) -> list[str]:
     """Return the name; for a folder that a replay wrote, its file of importance, or all parts of that file."""
     if name == STDIN or not Path(name).is_dir():
         return [name]
-    found = [
-        paths for ending in ("jsonl", "avro", "parquet") if (paths := found_paths(Path(name), "importance", ending))
-    ]
-    if not found:
-        raise InputRefused(f"{name}: no file of importance in this folder: name one that replay --out wrote, or a file")
-    if len(found) > 1:
-        raise InputRefused(f"{name}: {' and '.join(paths[0].name for paths in found)} are in it: name one file")
-    some = [str(path) for path in found[0] if path.stat().st_size]  # a part of JSON lines may have no lines
-    return some or [str(found[0][0])]
+    found = files_of_result(Path(name), "importance")
+    return [path for path in found if Path(path).stat().st_size] or found[:1]  # a part of JSON lines may have no lines
 
 
 def _layout(name: str, rank: str, opened: ExitStack) -> RankLayout:

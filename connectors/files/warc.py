@@ -38,7 +38,7 @@ from opicflow.schemas.crawl_events import (
     Reason,
     Reject,
 )
-from opicflow.schemas.json_events import retry_seconds_of
+from opicflow.schemas.json_events import retry_seconds_of, time_ms_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -78,7 +78,6 @@ _METHOD = re.compile(rb"([A-Za-z]{1,20}) ")
 _HTML = ("text/html", "application/xhtml+xml")
 _STATUS = re.compile(rb"HTTP/\d(?:\.\d)?[ \t]+(\d{3})(?!\d)[^\n]*(?:\n|$)")
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,8})[^\r\n]{0,256}\r?\n")
-_W3C_DATE = re.compile(r"(\d{4})-?(\d\d)-?(\d\d)[T ]?(\d\d):?(\d\d):?(\d\d)(?:\.(\d{1,9}))?(?:Z|\+00:?00)?")
 
 
 class _Half(NamedTuple):
@@ -187,19 +186,10 @@ def _page_and_time(fields: Fields) -> tuple[str, int | None]:
     if not url:
         raise EventRefused(Reason.NOT_AN_EVENT, "the record has no WARC-Target-URI")
     date = fields.get("warc-date")
-    return url, _w3c_time_ms(date) if date else None
-
-
-def _w3c_time_ms(date: str) -> int:
-    found = _W3C_DATE.fullmatch(date)
-    try:
-        if not found:
-            raise ValueError
-        *parts, fraction = found.groups(default="")
-        seconds = (datetime(*map(int, parts), tzinfo=timezone.utc) - _EPOCH) // timedelta(seconds=1)  # type: ignore
-        return seconds * 1000 + int(fraction.ljust(3, "0")[:3])
-    except ValueError:
-        raise EventRefused(Reason.BAD_TIME, f"the WARC-Date {date[:40]!r} is not a time") from None
+    time_ms = time_ms_of(date)
+    if date and time_ms is None:
+        raise EventRefused(Reason.BAD_TIME, f"the WARC-Date {date[:40]!r} is not a time")
+    return url, time_ms
 
 
 def _http_time_ms(date: str | None) -> int | None:

@@ -509,7 +509,7 @@ def test_wrong_options_give_one_line_of_error(tmp_path: Path) -> None:
         write(tmp_path / f"two/importance.{ending}", b"")
     cases: dict[str, tuple[object, ...]] = {
         "missing: no such file": (right, tmp_path / "missing"),
-        "no file of importance in this folder": (tmp_path / "none", right),
+        "no file importance in this folder": (tmp_path / "none", right),
         "importance.jsonl and importance.avro are in it": (tmp_path / "two", right),
         "both A and B": ("-", "-"),
         "no column of ranks url": (right, right, "--rank", "url"),
