@@ -40,45 +40,36 @@ class PublishMessages(beam.PTransform[Any, Any]):
     def __init__(
         self,
         connection: Connection,
-        timeout_seconds: float = 120.0,
         all_or_none: bool = False,
         run: str = "",
         on_noted: Callable[[Message], None] | None = None,
     ) -> None:
-        """`timeout_seconds` is that of `Publisher`. `all_or_none`: a message that is too large fails its bundle.
+        """`all_or_none`: a message that is too large fails its bundle.
 
         `on_noted` is called with the last note of each key, when all messages before it have arrived. The publishers of
         a process stay open until `close_run(run)`.
         """
         super().__init__()
-        self._connection = connection
-        self._timeout_seconds = timeout_seconds
-        self._all_or_none = all_or_none
-        self._run = run
-        self._on_noted = on_noted
+        self._publish = _Publish(connection, all_or_none, run, on_noted)
 
     def expand(self, messages: Any) -> Any:
         """Send; the only output is rejects."""
         par_do: Any = beam.ParDo  # comes without types
-        publish = par_do(
-            _Publish(self._connection, self._timeout_seconds, self._all_or_none, self._run, self._on_noted)
-        )
-        return messages | "Publish" >> publish.with_outputs(REJECTS, main=SENT)
+        return messages | "Publish" >> par_do(self._publish).with_outputs(REJECTS, main=SENT)
 
 
 class SendingDoFn(beam.DoFn):
     """A `DoFn` that sends: a bundle ends when all records sent in it are acknowledged."""
 
-    def __init__(self, connection: Connection, timeout_seconds: float = 120.0, run: str = "") -> None:
-        """`timeout_seconds` is the time limit of `Publisher`; `run` is the run that has the publisher."""
+    def __init__(self, connection: Connection, run: str = "") -> None:
+        """`run` is the run that has the publisher."""
         self._connection = connection
-        self._timeout_seconds = timeout_seconds
         self._run = run
         self._publisher: Publisher | None = None  # made by the worker: this object is pickled
 
     def start_bundle(self) -> None:
         """Use the publisher of the run in this process, which is made for the first bundle."""
-        self._publisher = kept(self._run, Publishers).of(self._connection, self._timeout_seconds)
+        self._publisher = kept(self._run, Publishers).of(self._connection)
 
     @contextmanager
     def sending(self) -> Iterator[Publisher]:
@@ -99,14 +90,9 @@ class SendingDoFn(beam.DoFn):
 
 class _Publish(SendingDoFn):
     def __init__(
-        self,
-        connection: Connection,
-        timeout_seconds: float,
-        all_or_none: bool = False,
-        run: str = "",
-        on_noted: Callable[[Message], None] | None = None,
+        self, connection: Connection, all_or_none: bool, run: str, on_noted: Callable[[Message], None] | None
     ) -> None:
-        super().__init__(connection, timeout_seconds, run)
+        super().__init__(connection, run)
         self._all_or_none = all_or_none
         self._on_noted = on_noted
         self._notes: dict[bytes | None, Message] = {}
@@ -142,16 +128,15 @@ class Publishers:
     """The publishers of a run, one per cluster for all its bundles, so records sent by one thread stay in order."""
 
     def __init__(self) -> None:
-        self._publishers: dict[tuple[Connection, float], Publisher] = {}
+        self._publishers: dict[Connection, Publisher] = {}
         self._lock = Lock()
 
-    def of(self, connection: Connection, timeout_seconds: float) -> Publisher:
+    def of(self, connection: Connection) -> Publisher:
         """Return the publisher of a cluster. Raises `KafkaRefused` if it cannot be reached."""
         with self._lock:
-            found = self._publishers.get((connection, timeout_seconds))
-            if found is None:
-                found = self._publishers[connection, timeout_seconds] = Publisher(connection, timeout_seconds)
-            return found
+            if connection not in self._publishers:
+                self._publishers[connection] = Publisher(connection)
+            return self._publishers[connection]
 
     def discard(self, publisher: Publisher) -> None:
         """Give it to no further bundle; bundles that use it fail, because their records may be lost."""

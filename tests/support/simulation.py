@@ -185,7 +185,7 @@ class Process:
         clock = WriteTicks(LOG, simulation.shards)
         self.log_ends = TopicEnds(connection, [LOG])
         self.stages: dict[str, Any] = {EVENTS: events, POLICIES: policies, LOG: self.keep, CLOCK: clock}
-        self.send = sink._Publish(connection, 120.0, all_or_none=True, run=self.run)
+        self.send = sink._Publish(connection, all_or_none=True, run=self.run, on_noted=None)
         self.send_outputs = SendOutputs(Destination(connection), LOG, note_sent, self.run)
 
     def _watched(self, topic: str) -> WatchedTopic:

@@ -268,8 +268,12 @@ def test_a_pipeline_sends_messages_and_outputs_those_that_are_too_large(cluster:
     assert all(not fake.waiting for fake in cluster.fakes), "a bundle that ended was flushed"
 
 
+def bundle_of(cluster: FakeConnection, run: str = "") -> sink._Publish:
+    return sink._Publish(cluster, all_or_none=False, run=run, on_noted=None)
+
+
 def test_a_failed_send_fails_every_bundle_that_shares_the_publisher(cluster: FakeConnection) -> None:
-    first, second = sink._Publish(cluster, 120.0), sink._Publish(cluster, 120.0)
+    first, second = bundle_of(cluster), bundle_of(cluster)
     for bundle in (first, second):
         bundle.start_bundle()
         assert list(bundle.process(Message("events", None, b"1"))) == []
@@ -282,7 +286,7 @@ def test_a_failed_send_fails_every_bundle_that_shares_the_publisher(cluster: Fak
 
 
 def test_a_failed_send_fails_no_bundle_of_another_run_and_runs_close_their_publishers(cluster: FakeConnection) -> None:
-    bundles = [sink._Publish(cluster, 120.0, run=run) for run in ("one", "other")]
+    bundles = [bundle_of(cluster, run) for run in ("one", "other")]
     with closing_run("one"), closing_run("other"):
         for bundle in bundles:
             bundle.start_bundle()
@@ -296,7 +300,7 @@ def test_a_failed_send_fails_no_bundle_of_another_run_and_runs_close_their_publi
 
 
 def test_after_a_failure_bundles_get_a_publisher_that_works(cluster: FakeConnection) -> None:
-    bundle = sink._Publish(cluster, 120.0)
+    bundle = bundle_of(cluster)
     bundle.start_bundle()
     list(bundle.process(Message("events", None, b"1")))
     cluster.fakes[0].answer(1, KafkaError("lost"))
