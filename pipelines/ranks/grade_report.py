@@ -1,4 +1,4 @@
-"""`opicflow compare --grades`: how far ranks agree with the grades that people gave."""
+"""`opicflow compare --grades`: how far ranks, and the graders themselves, agree with the grades that people gave."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ from opicflow.schemas.errors import printable
 
 if TYPE_CHECKING:
     from opicflow.connectors.files.grade_reader import Grades
-    from opicflow.pipelines.ranks.graph.grading import DisputedPage, Estimate, GradingPlan, MeasuredAgreement
+    from opicflow.pipelines.ranks.graph.grading import Agreement, DisputedPage, Estimate, GradingPlan, MeasuredAgreement
     from opicflow.schemas.arrays import Floats, Ids, Ints
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _FEWEST_GRADES = 3
 _EQUAL_WITHIN = 2.0**30
+_WIDEST = 40
+_MEDIAN = "median grader"
 _NAMES = {
     "spearman": "Spearman's correlation",
     "kendall_tau": "Kendall's tau",
     "same_grade": "same grade",
+    "same_grade_of_all": "same grade, graders by the mean of all",
     "ndcg": "NDCG of the top",
     "precision": "good pages in the top",
 }
@@ -43,15 +46,27 @@ class _Judged(NamedTuple):
         return f"{self.letter} {self.name}".strip()
 
 
-class _Graded(NamedTuple):
-    """The pages that all rankings have, with everything that is printed."""
+class _Report(NamedTuple):
+    """Everything that is printed.
 
+    `rows` are the pages that all rankings have; `graders` are the names of the people, and how many of these pages each
+    one graded.
+    """
+
+    file: str
+    grades: Grades
+    judged: Sequence[_Judged]
     rows: Ints
-    grades: Floats
-    ranks: list[Floats]
+    graders: dict[str, int]
+    plan: GradingPlan
     agreements: list[MeasuredAgreement]
     worst: list[list[DisputedPage]]
     """The most disputed pages of each file; yardsticks have none."""
+
+    @property
+    def good(self) -> int:
+        """How many pages are good."""
+        return int((self.grades.values[self.rows] >= self.plan.good).sum())
 
 
 # -- options -----------------------------------------------------------------------------------------------------------
@@ -63,8 +78,9 @@ def add_grade_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--grades",
         metavar="FILE",
-        help="CSV of a URL or site and a grade, higher is better: how far does each ranking agree? A, B, … are then "
-        "one file or more, or FILE#COLUMN; --top gives the sizes of the top",
+        help="CSV with the columns url (or site), grade (higher is better) and perhaps grader: how far does each "
+        "ranking agree with the mean, and each grader with the others? A, B, … are then one file or more, or "
+        "FILE#COLUMN; --top gives the sizes of the top",
     )
     group.add_argument(
         "--graph", type=Path, metavar="DIR", help="judge in-degree, harmonic centrality and PageRank of this graph too"
@@ -125,15 +141,11 @@ def run_grades(options: argparse.Namespace) -> int:
     judged = [_read(letter, file, options.rank, grades) for letter, file in zip(_LETTERS, files, strict=False)]
     if options.graph is not None:
         judged += _yardsticks(options.graph, grades)
-    rows = _common_rows(options.grades, grades, judged)
-    plan = _plan(options, grades.values[rows])
-    found = _measured(options, grades, judged, rows, len(files), plan)
-    notes = _notes(grades, judged, found)
+    report = _report(options, grades, judged, len(files))
     if options.json:
-        value = _as_json(options, grades, judged, found, plan, notes)
-        print(safe_json(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()))
+        print(safe_json(orjson.dumps(_as_json(report), option=orjson.OPT_INDENT_2).decode()))
     else:
-        _print(options, grades, judged, found, plan, notes)
+        _print(report)
     return 0
 
 
@@ -207,45 +219,50 @@ def _common_rows(file: str, grades: Grades, judged: Sequence[_Judged]) -> Ints:
     return rows
 
 
-def _plan(options: argparse.Namespace, grades: Floats) -> GradingPlan:
-    from opicflow.pipelines.ranks.graph.grading import GradingPlan
+def _report(options: argparse.Namespace, grades: Grades, judged: Sequence[_Judged], files: int) -> _Report:
+    """Compare everything with the grades. The first rankings are those of files, the others yardsticks."""
+    import numpy as np
 
-    middle = (float(grades.min()) + float(grades.max())) / 2.0
-    return GradingPlan(
+    from opicflow.pipelines.ranks.graph.grading import GradedPages, GradingPlan, graded_agreement, most_disputed
+
+    plan = GradingPlan(
         sizes=tuple(dict.fromkeys(options.top)),
-        good=middle if options.good is None else options.good,
+        good=float(grades.scale[0] + grades.scale[-1]) / 2.0 if options.good is None else options.good,
         resamples=1000 if options.resamples is None else options.resamples,
         seed=1 if options.seed is None else options.seed,
     )
-
-
-def _measured(
-    options: argparse.Namespace, grades: Grades, judged: Sequence[_Judged], rows: Ints, files: int, plan: GradingPlan
-) -> _Graded:
-    from opicflow.pipelines.ranks.graph.grading import graded_agreement, most_disputed
-
-    some, ranks = grades.values[rows], [one.values[rows] for one in judged]
-    return _Graded(
+    rows = _common_rows(options.grades, grades, judged)
+    number_of = np.full(len(grades.texts), -1)
+    number_of[rows] = np.arange(len(rows))
+    graders = [(number_of[one.rows], one.grades) for one in grades.graders]
+    graders = [(some[some >= 0], given[some >= 0]) for some, given in graders]
+    pages, ranks = GradedPages(grades.values[rows], grades.scale, graders), [one.values[rows] for one in judged]
+    return _Report(
+        options.grades,
+        grades,
+        judged,
         rows,
-        some,
-        ranks,
-        graded_agreement(some, ranks, plan),
-        [most_disputed(some, one, grades.pages[rows], options.worst) for one in ranks[:files]],
+        {one.name: len(some) for one, (some, _) in zip(grades.graders, graders, strict=True)},
+        plan,
+        graded_agreement(pages, ranks, plan),
+        [most_disputed(pages.means, one, grades.pages[rows], options.worst) for one in ranks[:files]],
     )
 
 
-def _notes(grades: Grades, judged: Sequence[_Judged], found: _Graded) -> list[str]:
+def _notes(report: _Report) -> list[str]:
     import numpy as np
 
-    notes = []
-    if grades.repeated:
+    notes, grades = [], report.grades
+    if grades.repeated and grades.graders:
+        notes.append(f"{counted(grades.repeated, 'grade')} of a page by the same grader: the last one counts")
+    elif grades.repeated:
         notes.append(
             f"{counted(grades.repeated, 'grade')} of a page that has one already: the mean of each page counts"
         )
-    missing = [(one, int(np.isnan(one.values).sum())) for one in judged]
-    if len(found.rows) < len(grades.texts):
+    if len(report.rows) < len(grades.texts):
+        missing = [(one, int(np.isnan(one.values).sum())) for one in report.judged]
         listed = ", ".join(f"{number:,} in {one.title}" for one, number in missing if number)
-        left = counted(len(grades.texts) - len(found.rows), "graded page")
+        left = counted(len(grades.texts) - len(report.rows), "graded page")
         notes.append(f"left out: {left}, because not every ranking has them (missing: {listed})")
     return notes
 
@@ -253,49 +270,73 @@ def _notes(grades: Grades, judged: Sequence[_Judged], found: _Graded) -> list[st
 # -- on a terminal -----------------------------------------------------------------------------------------------------
 
 
-def _print(
-    options: argparse.Namespace,
-    grades: Grades,
-    judged: Sequence[_Judged],
-    found: _Graded,
-    plan: GradingPlan,
-    notes: Sequence[str],
-) -> None:
-    good = int((found.grades >= plan.good).sum())
+def _print(report: _Report) -> None:
+    scale, plan = report.grades.scale, report.plan
+    by = f" by {counted(len(report.graders), 'grader')}" if report.graders else ""
     print_lines(
-        f"grades: {options.grades}: {counted(len(found.grades), 'page')} graded from {found.grades.min():g} "
-        f"to {found.grades.max():g}; {good:,} are good: {plan.good:g} or more"
+        f"grades: {report.file}: {counted(len(report.rows), 'page')} graded from {scale[0]:g} to {scale[-1]:g}{by}; "
+        f"{report.good:,} are good: {plan.good:g} or more"
     )
-    for one in judged:
+    for one in report.judged:
         print_lines(f"{one.letter or 'yardstick'}: {one.name} of {counted(one.pages, 'page')}")
-    for note in notes:
+    for note in _notes(report):
         print_lines(f"note: {note}")
     print_lines(f"in brackets: the middle 95 of 100 of {plan.resamples:,} resamples, seed {plan.seed}")
-    width = min(40, max(len(printable(one.title)) for one in judged))
-    for measured in found.agreements:
-        title = _NAMES[measured.measure] + (f" {measured.top:,}" if measured.top else "")
-        if all(agreement.estimate.value is None for agreement in measured.agreements):
-            print_lines("", f"  {title}: - ({_undefined(measured)})")
-            continue
-        print_lines("", f"  {title:<{width + 33}}" + (f"less {judged[0].title}" if len(judged) > 1 else "").rstrip())
-        for one, agreement in zip(judged, measured.agreements, strict=True):
-            line = f"    {printable(one.title)[:width]:<{width}}  {_interval(agreement.estimate, '')}"
-            if agreement.difference is not None:
-                line += f"  {_interval(agreement.difference.estimate, '+')}"
-                needed = agreement.difference.grades_needed
-                if agreement.difference.estimate.excludes_0:
-                    line += "  clear"
-                elif needed is not None:
-                    line += f"  clear with some {_rounded(needed):,} grades"
-            print_lines(line.rstrip())
-    for one, ranks, worst in zip(judged, found.ranks, found.worst, strict=False):
-        _print_worst(one, grades, found, ranks, worst)
+    titles = [*(one.title for one in report.judged), *report.graders, *([_MEDIAN] if report.graders else [])]
+    width = min(_WIDEST, max(len(printable(title)) for title in titles))
+    if report.graders:
+        _print_graders(report, width)
+    for measured in report.agreements:
+        if measured.measure != "same_grade_of_all":
+            _print_measure(measured, titles, width)
+    for one, worst in zip(report.judged, report.worst, strict=False):
+        if worst:
+            print_lines("", f"  {'grade':>8} {'position':>9} {'by rank':>9}  {one.title}: furthest from the grades")
+        for page in worst:
+            row = report.rows[page.row]
+            text, grade = printable(report.grades.texts[row]), report.grades.values[row]
+            print_lines(f"  {grade:>8g} {page.position_by_grade:>9g} {page.position_by_rank:>9g}  {text}")
+
+
+def _print_graders(report: _Report, width: int) -> None:
+    """Print the score of each grader, as in the paper and without the grader's own part of the mean."""
+    by_others, by_all = (one for one in report.agreements if one.measure.startswith("same_grade"))
+    print_lines("", f"  {'same grade as the mean':<{width + 13}}{'of the other graders':<27}of all graders".rstrip())
+    rows = zip(report.graders, report.graders.values(), by_others.graders, by_all.graders, strict=True)
+    for name, pages, *scores in rows:
+        print_lines(_line(name, width, f"{pages:>7,}", *(_interval(score, "") for score in scores)))
+    medians = [_interval(one, "") for one in (by_others.median_grader, by_all.median_grader) if one is not None]
+    print_lines(_line(_MEDIAN, width, f"{'':7}", *medians))
+
+
+def _print_measure(measured: MeasuredAgreement, titles: Sequence[str], width: int) -> None:
+    title = _NAMES[measured.measure] + (f" {measured.top:,}" if measured.top else "")
+    rows: list[tuple[str, Agreement]] = list(zip(titles, measured.rankings, strict=False))
+    if all(one.value is None for _, one in rows):
+        print_lines("", f"  {title}: - ({_undefined(measured)})")
+        return
+    if measured.median_grader is not None:
+        rows.append((titles[-1], measured.median_grader))
+    print_lines("", f"  {title:<{width + 33}}" + (f"less {titles[0]}" if len(rows) > 1 else "").rstrip())
+    for name, one in rows:
+        cells = [_interval(one, "")]
+        if one.less_first is not None:
+            cells.append(_interval(one.less_first, "+"))
+            if one.less_first.excludes_0:
+                cells.append("clear")
+            elif one.less_first.grades_needed is not None:
+                cells.append(f"clear with some {_rounded(one.less_first.grades_needed):,} grades")
+        print_lines(_line(name, width, *cells))
+
+
+def _line(name: str, width: int, *cells: str) -> str:
+    return "  ".join([f"    {printable(name)[:width]:<{width}}", *cells]).rstrip()
 
 
 def _undefined(measured: MeasuredAgreement) -> str:
     if measured.top is not None:
         return "fewer pages than that are graded, or all have one grade"
-    return "too many different grades" if measured.measure == "same_grade" else "all ranks are equal"
+    return "all ranks are equal"
 
 
 def _rounded(number: int) -> int:
@@ -306,47 +347,37 @@ def _rounded(number: int) -> int:
 def _interval(estimate: Estimate, sign: str) -> str:
     if estimate.value is None:
         return f"{'-':>7}{'':19}"
-    value, *bounds = (None if one is None else round(one, 3) + 0.0 for one in estimate)  # never -0
-    interval = "" if bounds[0] is None else f"({bounds[0]:{sign}.3f} to {bounds[1]:{sign}.3f})"
+    value, low, high = (
+        math.nan if one is None else round(one, 3) + 0.0 for one in (estimate.value, estimate.low, estimate.high)
+    )  # never -0
+    interval = "" if estimate.low is None else f"({low:{sign}.3f} to {high:{sign}.3f})"
     return f"{value:{sign or '-'}7.3f} {interval:<18}"
-
-
-def _print_worst(one: _Judged, grades: Grades, found: _Graded, ranks: Floats, worst: Sequence[DisputedPage]) -> None:
-    if not worst:
-        return
-    print_lines("", f"  {'grade':>8} {'position':>9} {'by rank':>9}  {one.title}: furthest from the grades")
-    for page in worst:
-        text = printable(grades.texts[int(found.rows[page.row])])
-        print_lines(f"  {found.grades[page.row]:>8g} {page.position_by_grade:>9g} {page.position_by_rank:>9g}  {text}")
 
 
 # -- as JSON -----------------------------------------------------------------------------------------------------------
 
 
-def _as_json(
-    options: argparse.Namespace,
-    grades: Grades,
-    judged: Sequence[_Judged],
-    found: _Graded,
-    plan: GradingPlan,
-    notes: Sequence[str],
-) -> dict[str, object]:
-    """Return everything as JSON. Undefined figures are null."""
+def _as_json(report: _Report) -> dict[str, object]:
+    """Return everything as JSON. Undefined figures are null.
+
+    The figures of a measure have the order of the rankings and of the graders.
+    """
     import numpy as np
 
+    grades, values, rows = report.grades, report.grades.values, report.rows.tolist()
     return {
         "grades": {
-            "file": options.grades,
+            "file": report.file,
             "pages": len(grades.texts),
             "repeated": grades.repeated,
-            "compared": len(found.grades),
-            "lowest": float(found.grades.min()),
-            "highest": float(found.grades.max()),
-            "good_from": plan.good,
-            "good": int((found.grades >= plan.good).sum()),
+            "compared": len(rows),
+            "lowest": float(grades.scale[0]),
+            "highest": float(grades.scale[-1]),
+            "good_from": report.plan.good,
+            "good": report.good,
         },
-        "resamples": plan.resamples,
-        "seed": plan.seed,
+        "resamples": report.plan.resamples,
+        "seed": report.plan.seed,
         "rankings": [
             {
                 "letter": one.letter or None,
@@ -354,39 +385,25 @@ def _as_json(
                 "pages": one.pages,
                 "graded": int((~np.isnan(one.values)).sum()),
             }
-            for one in judged
+            for one in report.judged
         ],
-        "measures": [_measure_as_json(measured, judged) for measured in found.agreements],
+        "graders": [{"name": name, "graded": pages} for name, pages in report.graders.items()],
+        "measures": report.agreements,
         "worst": [
             {
                 "name": one.name,
                 "pages": [
                     {
-                        "url": grades.texts[int(found.rows[page.row])],
-                        "grade": float(found.grades[page.row]),
-                        "rank": float(ranks[page.row]),
+                        "url": grades.texts[rows[page.row]],
+                        "grade": float(values[rows[page.row]]),
+                        "rank": float(one.values[rows[page.row]]),
                         "position_by_grade": page.position_by_grade,
                         "position_by_rank": page.position_by_rank,
                     }
                     for page in worst
                 ],
             }
-            for one, ranks, worst in zip(judged, found.ranks, found.worst, strict=False)
+            for one, worst in zip(report.judged, report.worst, strict=False)
         ],
-        "notes": list(notes),
+        "notes": _notes(report),
     }
-
-
-def _measure_as_json(measured: MeasuredAgreement, judged: Sequence[_Judged]) -> dict[str, object]:
-    rows: list[dict[str, object]] = []
-    for one, agreement in zip(judged, measured.agreements, strict=True):
-        row: dict[str, object] = {"name": one.name, **agreement.estimate._asdict()}
-        if agreement.difference is not None:
-            estimate = agreement.difference.estimate
-            row["less_first"] = {
-                **estimate._asdict(),
-                "excludes_0": estimate.excludes_0,
-                "grades_needed": agreement.difference.grades_needed,
-            }
-        rows.append(row)
-    return {"measure": measured.measure, "top": measured.top, "rankings": rows}

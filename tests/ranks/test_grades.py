@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import runpy
 import sys
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ import scipy
 from opicflow.pipelines.ranks.graph.harmonic import hyperball
 from opicflow.pipelines.ranks.graph.store import StoredGraph
 from support.commands import command, output_of
+from support.paths import TOP
 
 PAGES = 60
 CHANCE = np.random.default_rng(1)
@@ -105,6 +108,45 @@ def test_the_table_shows_the_figures_of_json(files: dict[str, Path]) -> None:
     assert [page["url"] in out for one in found["worst"] for page in one["pages"]] == [True] * 4
     alone = output_of("compare", ranks, "--grades", files["grades"], "--worst", "0")
     assert "less" not in alone and "furthest" not in alone
+
+
+def test_graders_are_beside_the_rankings_and_their_median_is_compared_with_the_first(
+    files: dict[str, Path], tmp_path: Path
+) -> None:
+    grades = {name: np.clip(GRADES + CHANCE.integers(-1, 2, PAGES), 1, 4) for name in ("Ana", "Ben\x1b[31m", "Cleo")}
+    rows = [f"{url(page)},{given[page]},{who}\n" for who, given in grades.items() for page in range(PAGES)]
+    (tmp_path / "people.csv").write_text("url,grade,grader\n" + "".join(rows))
+    words = ("--grades", tmp_path / "people.csv", files["ranks"], "--top", "10", "--resamples", "60")
+    found, out = grade_json(*words), output_of("compare", *words)
+    assert found["graders"] == [{"name": who, "graded": PAGES} for who in grades]
+    assert f"60 pages graded from 1 to 4 by 3 graders; {found['grades']['good']} are good: 2.5 or more" in out
+    by_name = {one["measure"]: one for one in found["measures"]}
+    means = np.mean(list(grades.values()), axis=0)
+    assert by_name["spearman"]["rankings"][0]["value"] == pytest.approx(scipy.stats.spearmanr(means, NEAR).statistic)
+    of_others, of_all = by_name["same_grade"]["graders"][0], by_name["same_grade_of_all"]["graders"][0]
+    both = "      ".join(f"{one['value']:.3f} ({one['low']:.3f} to {one['high']:.3f})" for one in (of_others, of_all))
+    assert both in out and out.count("median grader") == 6 and "\x1b" not in out
+    less = by_name["spearman"]["median_grader"]["less_first"]
+    assert f"{less['value']:+.3f} ({less['low']:+.3f} to {less['high']:+.3f})" in out
+
+
+def test_the_example_has_grades_of_known_skill_and_the_command_finds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = runpy.run_path(str(TOP / "examples" / "make_grades.py"))
+    monkeypatch.setattr(sys, "argv", ["make_grades.py", str(tmp_path / "grades.csv")])
+    script["main"]()
+    assert (tmp_path / "grades.csv").read_bytes() == (TOP / "examples" / "grades.csv").read_bytes()
+    truth = script["true_grades"](Random(script["SEED"]))
+    (tmp_path / "truth.csv").write_text(
+        "url,importance\n" + "".join(f"{url},{grade}\n" for url, grade in truth.items())
+    )
+    found = grade_json("--grades", TOP / "examples" / "grades.csv", tmp_path / "truth.csv")
+    scores = next(one["graders"] for one in found["measures"] if one["measure"] == "same_grade")
+    assert [one["name"] for one in found["graders"]] == list(script["SKILLS"])
+    assert [
+        one["low"] <= skill <= one["high"] for one, skill in zip(scores, script["SKILLS"].values(), strict=True)
+    ] == [True] * 8
 
 
 @pytest.mark.slow

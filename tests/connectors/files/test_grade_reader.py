@@ -53,6 +53,27 @@ def test_several_grades_of_a_page_are_replaced_by_their_mean(tmp_path: Path) -> 
     assert found.written.tolist() == page_ids(found.texts).tolist()
 
 
+def test_the_mean_over_graders_and_the_grades_of_each_are_kept(tmp_path: Path) -> None:
+    data = b"site,grade,grader\na.example,1,Ana\nb.example,4,Ana\na.example,2,Ben\nb.example,4,Ben\na.example,4,Ana\n"
+    found = read(tmp_path / "g.csv", data + b"c.example,3, Ben \n")
+    assert (found.texts, found.values.tolist(), found.scale.tolist()) == (
+        ["a.example", "b.example", "c.example"],
+        [3, 4, 3],
+        [2, 3, 4],  # the last grade of each person counts
+    )
+    assert found.repeated == 1
+    assert [(who, dict(zip(rows.tolist(), grades.tolist(), strict=True))) for who, rows, grades in found.graders] == [
+        ("Ana", {0: 4, 1: 4}),
+        ("Ben", {0: 2, 1: 4, 2: 3}),
+    ]
+
+
+def test_graders_are_bounded(tmp_path: Path) -> None:
+    rows = "".join(f"a.example,1,who-{number}\n" for number in range(1001))
+    with pytest.raises(InputRefused, match="1,001 graders: give 1,000 at most, or no names"):
+        read(tmp_path / "g.csv", ("site,grade,grader\n" + rows).encode())
+
+
 def test_sites_are_taken_as_they_are_written(tmp_path: Path) -> None:
     found = read(tmp_path / "g.csv", b"site,grade\nexample.org,-1\nexample.net,2\n")
     assert found.texts == ["example.org", "example.net"]
@@ -73,6 +94,7 @@ def test_sites_are_taken_as_they_are_written(tmp_path: Path) -> None:
         (PLAIN + b"https://c.example/,3,4\n", "line 3: 3 columns, not 2"),
         (PLAIN + b"https://c.example/\n", "line 3: 1 columns, not 2"),
         (PLAIN + b" ,3\n", "line 3: no URL"),
+        (b"grader,url,grade\nme,https://a.example/,3\n ,https://a.example/,3\n", "line 3: no grader: write a name"),
         (b"https://a.example/;3\n", "line 1: 1 columns: write a URL and a grade"),
         (b"url,who,points\nhttps://a.example/,me,3\n", "line 1: 3 columns: write a URL and a grade, or name"),
         (PLAIN + b"\xe9,3\n", "line 3: not UTF-8"),

@@ -324,8 +324,9 @@ def ranks(draw: random.Random) -> bytes:
 
 def grades(draw: random.Random) -> bytes:
     """Return a file of grades."""
-    head = draw.choice(["", "url,grade\n"])
-    return (head + "".join(f"{url(draw)},{draw.randrange(5)}\n" for _ in range(draw.randrange(1, 6)))).encode()
+    head, ends = draw.choice([("", [""]), ("url,grade\n", [""]), ("site,grade,grader\n", [",Ana", ",Ben"])])
+    rows = (f"{url(draw)},{draw.randrange(5)}{draw.choice(ends)}\n" for _ in range(draw.randrange(1, 6)))
+    return (head + "".join(rows)).encode()
 
 
 def policy_values(draw: random.Random) -> Any:
