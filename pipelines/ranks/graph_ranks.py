@@ -30,6 +30,12 @@ from opicflow.pipelines.ranks.graph.trust import GOOD_SHARE, spam_mass
 from opicflow.schemas.arrays import Floats
 
 TRUST, DISTRUST, SPAM_MASS = "trust", "distrust", "spam-mass"
+_LINEAR: dict[str, RankKind] = {
+    "importance": "importance",
+    "interest": "interest",
+    "interest-mean": "interest-mean",
+    "interest-sum": "interest-sum",
+}
 _HOLDER_BYTES = 64 << 20
 _MOST_HOST_LINES = 10_000_000
 
@@ -41,8 +47,9 @@ Progress = Callable[[str, float, float], None]
 class RankSpec:
     """A rank to compute, written `KIND` or `KIND:OF`; with OF, the virtual page pays only some pages.
 
-    OF is the name of a category; `importance`: the importance that is computed first; or `@FILE`: a file of ranks, a
-    column as `@FILE#COLUMN`, or the hosts in a text file, one a line, with a weight or without.
+    OF is the name of a category; `importance`: the importance that is computed first; `importance:CATEGORY`: the same,
+    but of a category alone; or `@FILE`: a file of ranks, a column as `@FILE#COLUMN`, or the hosts in a text file, one a
+    line, with a weight or without.
     """
 
     kind: RankKind
@@ -58,7 +65,13 @@ class RankSpec:
         words = Path(self.of.partition("#")[0]).name.removesuffix(".gz") if self.of.startswith("@") else self.of
         words = words.removeprefix("@").rsplit(".", 1)[0] if self.of.startswith("@") else words
         of = re.sub(r"\W+", "_", words).strip("_").lower()
-        return f"{self.kind}_{of}" if of else self.kind
+        kind = self.kind.replace("-", "_")
+        return f"{kind}_{of}" if of else kind
+
+    @property
+    def is_by_importance(self) -> bool:
+        """Whether importance is computed first."""
+        return self.of.partition(":")[0] == "importance"
 
 
 def parse_ranks(text: str) -> tuple[RankSpec, ...]:
@@ -68,8 +81,8 @@ def parse_ranks(text: str) -> tuple[RankSpec, ...]:
         kind, _, of = word.partition(":")
         if kind in (HUBS, AUTHORITIES) and not of:
             found[HUBS] = RankSpec("hubs")
-        elif kind in ("importance", "interest"):
-            one = RankSpec("importance" if kind == "importance" else "interest", of)
+        elif kind in _LINEAR:
+            one = RankSpec(_LINEAR[kind], of)
             if found.setdefault(one.name, one) != one:
                 raise InputRefused(f"--ranks {word[:60]}: it has the name of another one, {one.name}: rename its file")
         elif kind in (TRUST, DISTRUST):
@@ -82,8 +95,9 @@ def parse_ranks(text: str) -> tuple[RankSpec, ...]:
             found[SPAM_MASS] = RankSpec("importance", called="spam_mass")
         else:
             raise InputRefused(
-                f"--ranks {word[:60]}: no such rank: give importance (PageRank), interest, hubs, authorities, "
-                "trust:@FILE, distrust:@FILE, spam-mass, or such as interest:xml; harmonic is --measure harmonic"
+                f"--ranks {word[:60]}: no such rank: give importance (PageRank), interest, interest-mean, "
+                "interest-sum, hubs, authorities, trust:@FILE, distrust:@FILE, spam-mass, or such as interest:xml; "
+                "harmonic is --measure harmonic"
             )
     if not found:
         raise InputRefused("--ranks: no rank: give at least importance")
@@ -121,12 +135,13 @@ class Ranker:
     def ranks(self) -> list[Rank]:
         """Compute all ranks. Returns them in the order of the request; authorities after hubs."""
         requested = [one for one in self.options.ranks if one.called != "spam_mass"]
-        on_others = [one for one in requested if one.of == "importance"]
+        on_others = [one for one in requested if one.is_by_importance]
         if on_others and RankSpec("importance") not in requested:
             raise InputRefused(f"{on_others[0].kind}:importance: it needs importance: add importance to --ranks")
-        for one in requested:
-            if one not in on_others and not one.of.startswith("@"):
-                self._paid(one)  # mistakes are refused before anything is computed
+        for one in requested:  # mistakes are refused before anything is computed
+            category = one.of.partition(":")[2] if one.is_by_importance else one.of
+            if category and not one.of.startswith("@"):
+                self._inside(one, category)
         for some in ([one for one in requested if one not in on_others], on_others):
             for group in self._groups(some):
                 for rank in self._solve(group, self.folder):
@@ -187,14 +202,19 @@ class Ranker:
     def _paid(self, requested: RankSpec) -> Floats | None:
         if not requested.of:
             return self._votes() if requested.kind == "importance" else None
-        if requested.of == "importance":
-            return np.array(self.found["importance"].values)
         if requested.of.startswith("@"):
             return self._of_file(requested.of[1:], f"{requested.kind}:{requested.of}")
-        if requested.of not in self.stored.categories:
+        if not requested.is_by_importance:
+            return self._inside(requested, requested.of)
+        importance, category = np.array(self.found["importance"].values), requested.of.partition(":")[2]
+        return importance * self._inside(requested, category) if category else importance
+
+    def _inside(self, requested: RankSpec, category: str) -> Floats:
+        """Return 1 for each page of a category, 0 for the others."""
+        if category not in self.stored.categories:
             known = ", ".join(self.stored.categories) or "none"
             raise InputRefused(f"{requested.kind}:{requested.of[:60]}: no such category: the graph has {known[:300]}")
-        inside = self.stored.page_categories == self.stored.categories.index(requested.of)
+        inside = self.stored.page_categories == self.stored.categories.index(category)
         if not inside.any():
             raise InputRefused(f"{requested.kind}:{requested.of[:60]}: no page of the graph is in this category")
         paid: Floats = inside.astype(np.float64)

@@ -100,6 +100,28 @@ def test_ranks_of_a_log_are_the_oracles(log: Path, tmp_path: Path) -> None:
     assert "ranks.csv, 5 pages" in done.out
 
 
+def test_interest_is_computed_as_printed_and_by_the_importance_of_a_category(log: Path, tmp_path: Path) -> None:
+    ranks = "importance,interest-mean:feed,interest-sum,interest:importance:html"
+    command("rank", log, "--ranks", ranks, "--out", tmp_path / "ranks.csv", "--tolerance", "1e-14", "--quiet")
+    found = columns(tmp_path / "ranks.csv")
+    assert list(found) == ["importance", "interest_mean_feed", "interest_sum", "interest_importance_html"]
+    html = {
+        url: value for url, value in exact().items() if url in PAGES and url not in KINDS
+    }  # the unread page is none
+    assert found["interest_importance_html"] == pytest.approx(exact(html, backward=True), abs=1e-12)
+    feed, unread = "https://a.example/feed.xml", "https://c.example/unread"
+    mean, both = found["interest_mean_feed"], found["interest_sum"]
+    kept = mean[feed] / 0.15  # the virtual page pays the feed alone: r (1 - c) is its value, as it links to nothing
+    assert mean[unread] == 0
+    for url, links in PAGES.items():
+        if links:
+            assert mean[url] == pytest.approx(kept * 0.85 * sum(mean[link] for link in links) / len(links), abs=1e-12)
+            received = sum(both[link] / max(1, len(PAGES.get(link, ()))) for link in links)
+            assert both[url] == pytest.approx(both[feed] / 0.03 * (0.85 * received + 0.03), abs=1e-12)
+    refused = command("rank", log, "--ranks", "importance,interest:importance:nope", "--quiet", code=2)
+    assert "interest:importance:nope: no such category: the graph has" in refused.err
+
+
 def test_a_log_with_other_names_of_fields_has_the_same_ranks(log: Path, tmp_path: Path) -> None:
     names = {"url": "page_url", "links": "found"}
     other = write(tmp_path / "x", [{names.get(key, key): value for key, value in event.items()} for event in events()])

@@ -18,6 +18,11 @@ pages dangle.
 Interest, on slices that are cut by targets: each slice pays its values, and every source collects. No source is
 complete before the last slice, so its order is always Jacobi's.
 
+*Interest as printed*: the thesis prints its inverse PageRank twice, and neither is that of the inverse graph. By the
+matrix M^out of 2.2, `"interest-mean"`, a page has the mean of the pages that it links to; by the loop of 2.3.1,
+`"interest-sum"`, each of these passes on its value divided by the number of its own links, to every page that links to
+it. Both are iterated by eq. 2.6 from the personalisation, whatever dangling pages do elsewhere.
+
 *Hubs and authorities* are Kleinberg's: a = K' h, h = K a, for both a slice is read twice while it is in memory.
 """
 
@@ -37,8 +42,9 @@ import xxhash
 from opicflow.pipelines.ranks.graph import scans
 from opicflow.pipelines.ranks.graph.store import GraphRefused, LinkBlock, StoredGraph, pieces
 from opicflow.schemas.arrays import Array, Floats, Ints
+from opicflow.schemas.event_columns import ORDINARY_WEIGHT
 
-RankKind = Literal["importance", "interest", "hubs"]
+RankKind = Literal["importance", "interest", "interest-mean", "interest-sum", "hubs"]
 """`hubs` are hubs and authorities: two ranks, found together."""
 
 State: TypeAlias = "dict[str, object]"
@@ -245,8 +251,8 @@ class _Linear(_Iteration):
     def __init__(
         self, graph: StoredGraph, wanted: RankRequest, settings: Settings, vectors: Vectors, state: State | None
     ) -> None:
-        self.sums = graph.out_weights if wanted.kind == "importance" else graph.in_weights
-        self.teleports = settings.dangling == "teleport"
+        self.sums = graph.in_weights if wanted.kind == "interest" else graph.out_weights
+        self.teleports = settings.dangling == "teleport" and wanted.kind in ("importance", "interest")
         self.scale = self.scale_next = 1.0
         self.total = self.held = 0.0
         self.in_order = settings.gauss_seidel and wanted.kind == "importance"  # each slice uses those before it
@@ -331,6 +337,40 @@ class _Interest(_Linear):
 
     def block(self, block: LinkBlock) -> None:
         scans.collect(*block.links, self.buffer, self.next[block.first : block.end])
+
+
+class _PrintedInterest(_Interest):
+    """The interest of thesis 2.2, `"interest-mean"`, or 2.3.1, `"interest-sum"`."""
+
+    @property
+    def is_mean(self) -> bool:
+        return self.wanted.kind == "interest-mean"
+
+    def begin_scan(self) -> None:
+        if self.is_mean:
+            self.next[:] = 0.0
+        else:
+            super().begin_scan()
+
+    def begin_slice(self, slice_: int) -> None:
+        _Iteration.begin_slice(self, slice_)
+        own, sums, factor = self._slice(self.now), self._slice(self.sums), self.settings.damping * self.scale
+        if self.is_mean:
+            np.multiply(own, factor, out=self.buffer[: len(own)])
+        else:  # a page without links, by which the thesis divides, counts as one with a single link
+            scans.shares_of(own, np.where(sums == 0, ORDINARY_WEIGHT, sums), factor, self.buffer)
+
+    def end_scan(self) -> None:
+        for first, end in pieces(self.graph.pages) if self.is_mean else ():
+            paid = np.empty(end - first)
+            scans.begin(self._paid(first, end), self.uniform, self.constant, paid)
+            self.next[first:end] = self.next[first:end] / np.maximum(self.sums[first:end], 1) + paid
+        super().end_scan()
+
+    @property
+    def ends_when_stuck(self) -> bool:
+        """Only near the precision of doubles: nothing bounds how fast these residuals fall."""
+        return self.residual <= _ROUNDINGS
 
 
 class _Hubs(_Iteration):
@@ -463,7 +503,7 @@ def _iteration_of(wanted: RankRequest) -> type[_Iteration]:
         return _Hubs
     if wanted.kind == "importance":
         return _Importance
-    return _Interest
+    return _Interest if wanted.kind == "interest" else _PrintedInterest
 
 
 def _scan(graph: StoredGraph, running: Sequence[_Iteration]) -> None:

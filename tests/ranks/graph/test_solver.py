@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from opicflow.pipelines.lab.web.webs import power_law_web
+from opicflow.pipelines.ranks.graph.comparison import kendall_tau
 from opicflow.pipelines.ranks.graph.csr import Graph
 from opicflow.pipelines.ranks.graph.oracle import pagerank
 from opicflow.pipelines.ranks.graph.solver import AUTHORITIES, HUBS, Rank, RankRequest, Settings, Vectors, solve
@@ -85,6 +87,56 @@ def test_every_order_gives_the_oracles_ranks(graphs, name, slice_pages, dangling
         del wanted[3], wanted[1]  # where v is 0 for some pages, which of several answers comes out depends on the start
     for rank, one in zip(solve(graphs(name, slice_pages), wanted, settings), wanted, strict=True):
         hold_it_against_the_oracle(graph, rank, one, settings)
+
+
+# the inverse PageRank as the thesis prints it
+
+
+def as_printed(graph: Graph, form: str, paid: np.ndarray, damping: float, iterations: int) -> np.ndarray:
+    """Return the interest of thesis 2.2 or 2.3.1 by its text: lists of links, the loop of 2.3.1, eq. 2.6 and 2.7."""
+    ends = np.cumsum(graph.out_degrees).tolist()
+    out = [graph.targets[begin:end].tolist() for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
+    personal = [share / sum(paid) for share in paid.tolist()]
+    source = list(personal)
+    for _ in range(iterations):
+        destination = [0.0] * graph.pages
+        for i in range(graph.pages):
+            for j in out[i]:
+                divisor = len(out[i]) if form == "interest-mean" else max(1, len(out[j]))
+                destination[i] += source[j] / divisor
+        destination = [damping * got + (1 - damping) * own for got, own in zip(destination, personal, strict=True)]
+        factor = 1 / sum(destination)  # r: the source sums to 1
+        source = [factor * one for one in destination]
+    return np.array(source)
+
+
+@pytest.mark.parametrize("form", ["interest-mean", "interest-sum"])
+@pytest.mark.parametrize("slice_pages", [17, None])
+def test_interest_as_printed_is_that_of_the_thesis(tmp_path: Path, form: Any, slice_pages: int | None) -> None:
+    web = power_law_web(200, seed=3, mean_links=4, dangling=0.2)
+    graph = stored(tmp_path / "g", web, slice_pages=slice_pages, buckets=2)
+    chance = np.random.default_rng(1)
+    for paid in (None, chance.random(200), (chance.random(200) < 0.1) * 1.0):
+        wanted = RankRequest("r", form, paid)
+        for damping in (0.5, 0.85):
+            (rank,) = solve(graph, [wanted], Settings(damping=damping, tolerance=TIGHT))
+            expected = as_printed(web, form, np.ones(200) if paid is None else paid, damping, 400)
+            assert rank.converged and rank.error is None
+            assert np.abs(rank.values - expected).sum() < 1e-9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("dangling", "mean", "loop"), [(0.0, (0.431, None), (0.375, 0.327)), (0.2, (0.411, 0.428), (0.381, 0.514))]
+)
+def test_how_far_the_printed_forms_are_from_interest(tmp_path: Path, dangling, mean, loop) -> None:
+    """The table of docs/guides/ranks.md: L1, and Kendall's tau; None: one form has one value for all pages."""
+    graph = stored(tmp_path / "g", power_law_web(10_000, seed=1, dangling=dangling))
+    kinds: tuple[Any, ...] = ("interest", "interest-mean", "interest-sum")
+    ours, *printed = solve(graph, [RankRequest(kind, kind) for kind in kinds], Settings())
+    for one, (apart, tau) in zip(printed, (mean, loop), strict=True):
+        assert float(np.abs(one.values - ours.values).sum()) == pytest.approx(apart, abs=6e-4)
+        assert kendall_tau(one.values, ours.values) == (tau and pytest.approx(tau, abs=6e-4))
 
 
 @pytest.mark.parametrize("damping", [0.0, 0.5, 0.99])
