@@ -116,6 +116,23 @@ class CrawlOrder:
 
 
 @dataclass(frozen=True)
+class PageChange:
+    """A change of a page to which somebody subscribed, as a visit found it."""
+
+    url: str
+    page: Hex64
+    time_ms: int
+    digest_before: str
+    digest: str
+    changes: int
+    importance: float
+    score: float
+    asked_by: str
+    shard: int
+    host: str = ""
+
+
+@dataclass(frozen=True)
 class Policy:
     """A policy: what holds from here on for a page, a host, a URL prefix, a category, or the whole crawl."""
 
@@ -145,6 +162,7 @@ class Policy:
     refresh_policy: str | None = None
     host_fetches_per_hour: float | None = None
     crawl_delay_seconds: float | None = None
+    notify: bool = False
 
 
 class PairTotal(NamedTuple):
@@ -181,7 +199,7 @@ class Audit:
     bytes: int = 0
 
 
-Record = CrawlEvent | Importance | SiteImportance | RefreshSchedule | CrawlOrder | Policy | Reject | Audit
+Record = CrawlEvent | Importance | SiteImportance | RefreshSchedule | CrawlOrder | PageChange | Policy | Reject | Audit
 
 R = TypeVar("R", bound=Record)
 

@@ -24,6 +24,7 @@ STREAMS = {
     "site-importance": "SiteImportance",
     "refresh-schedule": "RefreshSchedule",
     "crawl-orders": "CrawlOrder",
+    "page-changes": "PageChange",
     "rejects": "Reject",
     "audit": "Audit",
 }

@@ -45,6 +45,7 @@ class Names(NamedTuple):
     site_importance: str = "site-importance"
     refresh_schedule: str = "refresh-schedule"
     crawl_orders: str = "crawl-orders"
+    page_changes: str = "page-changes"
     policies: str = "policies"
     rejects: str = "rejects"
     audit: str = "audit"
@@ -139,6 +140,7 @@ def specs(
         TopicSpec(name.site_importance, result_partitions, "compact", "CreateTime"),
         TopicSpec(name.refresh_schedule, result_partitions, "compact", "CreateTime"),
         TopicSpec(name.crawl_orders, result_partitions, "delete", "LogAppendTime", retention_ms=7 * _DAY_MS),
+        TopicSpec(name.page_changes, result_partitions, "delete", "LogAppendTime", retention_ms=7 * _DAY_MS),
         TopicSpec(name.policies, 1, "delete", "CreateTime", as_many=True),
         TopicSpec(name.rejects, 3, "delete", "LogAppendTime", retention_ms=365 * _DAY_MS, most_bytes=rejects),
         TopicSpec(name.audit, 1, "delete", "LogAppendTime", retention_ms=365 * _DAY_MS),

@@ -195,13 +195,15 @@ class KernelItems(NamedTuple):
     url_bytes: Bytes
     fates: Bytes
     """The fate of each row, which kernels write."""
+    changed: Array
+    """Of rows that found a change: 1 + the digest before, and that after. Kernels write it; no rows if nobody asks."""
 
 
-def kernel_items(items: CrawlItems, fates: Bytes) -> KernelItems:
+def kernel_items(items: CrawlItems, fates: Bytes, changed: Array) -> KernelItems:
     """The columns for kernels. All are contiguous, aligned and writable, so that kernels are compiled once."""
-    plain = (for_kernel(getattr(items, name)) for name in KernelItems._fields[:-1])
+    plain = (for_kernel(getattr(items, name)) for name in KernelItems._fields[:-2])
     columns = (column.view(np.int64) if column.dtype == np.uint64 else column for column in plain)
-    return KernelItems._make((*columns, fates))
+    return KernelItems._make((*columns, fates, changed))
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ from opicflow.pipelines.ledger.shards.snapshot_checks import (
     state_problem,
     window_problem,
 )
-from opicflow.pipelines.refresh.policies import Policies
+from opicflow.pipelines.refresh.policies import Askers, Policies
 from opicflow.pipelines.refresh.strategies import SHARE_UNITS
 from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints, for_kernel
 from opicflow.schemas.pages import PageIds
@@ -119,6 +119,18 @@ _WRAP = 1 << 64
 _SETTLING = 0.1  # with a larger certificate scores move because residuals of other shards arrive
 _LEAST_SLIDE = 1 << 14  # words of remembered links that an entry moves at most, besides some for each of its links
 _EFFECTS = ("visits", "announcements", "sightings", "births", "duplicates", "late")
+
+
+class FoundChanges(NamedTuple):
+    """Changes of the content of pages, as visits found them, in the order of the log. 0 = a digest is not known."""
+
+    pages: Ids
+    time_ms: Ints
+    digest_before: Ints
+    digest: Ints
+
+
+NO_CHANGES: FoundChanges = FoundChanges(np.zeros(0, np.uint64), *(np.zeros(0, np.int64),) * 3)
 
 
 @dataclass(frozen=True)
@@ -142,6 +154,8 @@ class Applied:
     removed_urls: tuple[tuple[Ints, Bytes], ...] = field(default=(), compare=False)
     """For each group of `removed`: where their URLs start, and the URLs. Records on topics have URLs as keys."""
     fates: Bytes = field(default_factory=lambda: np.zeros(0, np.uint8), compare=False)
+    changes: FoundChanges = field(default_factory=lambda: NO_CHANGES, compare=False)
+    """All changes that visits of a crawl entry found, if a policy asks for those of any page."""
 
 
 class LedgerParts(NamedTuple):
@@ -191,6 +205,7 @@ class Ledger:
         self._room.book.modes[0].like_us = shards
         self._fates: Bytes = np.zeros(0, np.uint8)
         self._refused: list[tuple[Policy, str]] = []
+        self._changes: list[FoundChanges] = []
         self._adopt(new_state(shard, shards, self.page_ids))
         self._domains.begin()
 
@@ -248,6 +263,7 @@ class Ledger:
         before = self._effects()
         self._fates = np.zeros(0, np.uint8)
         self._refused = []
+        self._changes = []
         self._removal.begin()
         try:
             sealed = self._apply(entry)
@@ -265,6 +281,9 @@ class Ledger:
             removed=tuple(self._removal.removed),
             removed_urls=tuple(self._removal.removed_urls),
             fates=self._fates,
+            changes=FoundChanges(*map(np.concatenate, zip(*self._changes, strict=True)))
+            if self._changes
+            else NO_CHANGES,
         )
 
     def _effects(self) -> list[int]:
@@ -332,7 +351,8 @@ class Ledger:
 
     def _apply_rows(self, items: CrawlItems, fates: Bytes) -> list[tuple[int, TransfersEntry]]:
         sealed: list[tuple[int, TransfersEntry]] = []
-        rows = kernel_items(items, fates)
+        changed = np.zeros((len(items) if self._policies.has_subscriptions else 0, 2), np.int64)
+        rows = kernel_items(items, fates, changed)
         room = self._room
         most_links = int(np.diff(items.link_starts).max()) if len(items) else 0
         room.make_scratch(max(most_links, int(room.book.modes[0].longest)))
@@ -355,6 +375,9 @@ class Ledger:
         self._busy.note(items, fates)
         self._removal.note_gone(items)
         self._qualities.note(items, fates)
+        if len(found := np.flatnonzero(changed[:, 0])):
+            before, after = changed[found, 0] - 1, changed[found, 1]
+            self._changes.append(FoundChanges(items.page[found], items.time_ms[found], before, after))
         room.move_index(8 * (len(items) + len(items.link_pages)))
         return sealed
 
@@ -849,6 +872,17 @@ class Ledger:
     def urls(self, pages: Ids) -> tuple[Ints, Bytes]:
         """The starts of the URLs of pages, and the URLs, one after the other; empty where one is not known."""
         return self._reader.urls(pages)
+
+    def askers(self, pages: Ids) -> Askers:
+        """Return who subscribed to the changes of pages: nobody of pages that are not known."""
+        return self._policies.askers(pages)
+
+    def swept_estimates(self, pages: Ids) -> Estimates:
+        """Return the estimates of pages relative to the last sweep, as visited pages are published; 0 before the first.
+
+        They do not count as published.
+        """
+        return self._reader.estimate(pages, self._times.sweep_rate_sum)
 
     def has_url(self, pages: Ids) -> Bools:
         """Whether the URL of each page is known."""

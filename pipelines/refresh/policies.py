@@ -1,13 +1,14 @@
 """Policies in force for pages, hosts, URL prefixes, categories and the whole crawl, and their rules in columns.
 
-A policy may contain up to three kinds of statement:
+A policy may contain up to four kinds of statement:
 
 - a *standing rule*: change rate, interval, prohibition, factor, limits. It replaces the earlier rule of its target.
 - a *request*: fetch the pages now.
+- a *subscription*: publish a record when a visit finds that a page has changed. Each publisher has its own.
 - a *removal*: forget the pages.
 
-A policy without rule, request and removal withdraws the rule and the request of its target. A removal cannot be
-withdrawn: it ends when it expires.
+A policy without any of them withdraws the rule and the request of its target, and the subscription of its publisher. A
+removal cannot be withdrawn: it ends when it expires.
 
 Of all standing rules for a page the latest governs, whatever kind of target it has. The limits of a host are a standing
 rule for the host: a rule that holds nothing else does not govern the host's pages.
@@ -37,6 +38,8 @@ RULES_VERSION = 1
 """The version of the rules that this code can read."""
 MOST_IN_FORCE = 100_000
 MOST_FACTOR = 1e6
+MOST_ASKERS_CHARACTERS = 200
+"""The publishers that subscribed to a page are named in so many characters at most."""
 LONGEST_INTERVAL_SECONDS = 100 * 365.25 * 86400
 
 
@@ -76,8 +79,10 @@ _MOST_CATEGORIES = 256
 _CRAWL = "crawl"
 _Target = tuple[str, "str | int"]
 _STANDING, _REQUESTED, _FORGOTTEN = "standing", "asked", "forgotten"  # the names that snapshots use
-_Statement = tuple[str, str, "str | int"]
-"""The kind of a statement and its target: at most one of each is in force."""
+_SUBSCRIBED = "subscribed"
+_KINDS = (_STANDING, _REQUESTED, _FORGOTTEN, _SUBSCRIBED)
+_Statement = tuple[str, str, "str | int", str]
+"""The kind of a statement, its target, and the publisher of a subscription: at most one of each is in force."""
 
 
 # -- checks ------------------------------------------------------------------------------------------------------------
@@ -118,7 +123,7 @@ def _problems(policy: Policy, categories: int) -> Iterator[str]:
     published, expires = policy.published_at_ms, policy.expires_at_ms
     if published is not None and expires is not None and expires <= published:
         yield f"expires_at is {expires}, not after published_at, {published}: give a later time or none"
-    if policy.forget and (governs(policy) or policy.fetch_now or _limits_hosts(policy)):
+    if policy.forget and (governs(policy) or policy.fetch_now or policy.notify or _limits_hosts(policy)):
         yield "forget: a policy that forgets pages can state nothing else: omit the rest"
     if policy.drop and policy.fetch_now:
         yield "drop and fetch_now contradict each other: omit one"
@@ -154,7 +159,7 @@ def _is_host(name: str, scheme: str) -> bool:
 
 def _problems_of_scope(policy: Policy, target: str | None) -> Iterator[str]:
     if target is None:
-        for name in (*_ABOUT_PAGES, "refresh_forbidden", "fetch_now", "drop", "forget"):
+        for name in (*_ABOUT_PAGES, "refresh_forbidden", "fetch_now", "drop", "forget", "notify"):
             if getattr(policy, name) not in (None, False):
                 yield f"{name}: name the pages by a url, host, url_prefix or category: it cannot hold for all pages"
         given = [name for name in _ABOUT_THE_CRAWL if getattr(policy, name) is not None]
@@ -170,7 +175,7 @@ def _problems_of_scope(policy: Policy, target: str | None) -> Iterator[str]:
             if getattr(policy, name) is not None and target != "host":
                 yield f"{name} holds for a host or the whole crawl: omit {target}, or name the host"
     if target == "category":
-        for name in ("drop", "forget"):
+        for name in ("drop", "forget", "notify"):
             if getattr(policy, name):
                 yield f"{name}: name a url, host or url_prefix: it cannot hold for a whole category"
 
@@ -248,9 +253,10 @@ class Policies:
     def to_json(self) -> dict[str, Any]:
         """Return plain values that `from_json` reads; equal policies give equal values."""
         of_kind = {
-            kind: sorted(one.number for key, one in self._statements.items() if key[0] == kind)
-            for kind in (_STANDING, _REQUESTED, _FORGOTTEN)
+            kind: sorted(one.number for key, one in self._statements.items() if key[0] == kind) for kind in _KINDS
         }
+        if not of_kind[_SUBSCRIBED]:
+            del of_kind[_SUBSCRIBED]
         listed = [[one.number, one.second, policy_to_json(one.policy)] for one in self]
         return {"count": self.count, "publications": listed, **of_kind}
 
@@ -262,9 +268,9 @@ class Policies:
             for number, second, policy in values["publications"]
         }
         statements = {
-            (kind, *_target(by_number[number].policy)): by_number[number]
-            for kind in (_STANDING, _REQUESTED, _FORGOTTEN)
-            for number in values[kind]
+            _statement(kind, by_number[number].policy): by_number[number]
+            for kind in _KINDS
+            for number in values.get(kind, ())
         }
         return cls(statements, values["count"], page_ids)
 
@@ -297,6 +303,10 @@ class Policies:
             self.page_ids,
         )
 
+    @cached_property
+    def _subscriptions(self) -> _Subscriptions:
+        return _subscriptions_of([one.policy for one in self._of_kind(_SUBSCRIBED)], self.page_ids)
+
 
 class HostCaps(NamedTuple):
     """The limits of a host; None: it has no such limit of its own."""
@@ -317,7 +327,7 @@ def host_caps(policies: Policies) -> dict[bytes, HostCaps]:
 
 def default_host_caps(policies: Policies) -> HostCaps:
     """Return the limits of any other host."""
-    found = policies._statements.get((_STANDING, _CRAWL, ""))
+    found = policies._statements.get((_STANDING, _CRAWL, "", ""))
     return _caps_of(found.policy) if found else HostCaps()
 
 
@@ -338,6 +348,12 @@ def _target(policy: Policy) -> _Target:
     return _CRAWL, ""
 
 
+def _statement(kind: str, policy: Policy) -> _Statement:
+    """Return the key of a policy's statement of this kind."""
+    publisher = policy.publisher or ""
+    return kind, *_target(policy), publisher if kind == _SUBSCRIBED else ""
+
+
 def governs(policy: Policy) -> bool:
     """Whether a policy holds a standing rule for its pages."""
     return policy.refresh_forbidden or any(getattr(policy, name) is not None for name in _ABOUT_PAGES)
@@ -347,23 +363,23 @@ def _put(statements: dict[_Statement, NumberedPolicy], numbered: NumberedPolicy)
     policy = numbered.policy
     target = _target(policy)
     if policy.forget:
-        for key in [key for key in statements if key[0] != _FORGOTTEN and _is_within(key[1:], target)]:
+        for key in [key for key in statements if key[0] != _FORGOTTEN and _is_within(key[1:3], target)]:
             del statements[key]
         if target[0] != "url":  # the ledger keeps the ids of pages that are forgotten one by one
-            key = (_FORGOTTEN, *target)
+            key = _statement(_FORGOTTEN, policy)
             statements[key] = max(numbered, statements.get(key, numbered), key=_end_of)
         return
     forgotten = _forgotten_around(statements, target)
     if forgotten:
         raise PolicyRefused(f"{target[0]} is within what was forgotten ({forgotten}): name other pages")
     is_rule = governs(policy) or _limits_hosts(policy)
-    if is_rule:
-        statements[(_STANDING, *target)] = numbered
-    if policy.fetch_now:
-        statements[(_REQUESTED, *target)] = numbered
-    if not (is_rule or policy.fetch_now or policy.drop) and target[0] != _CRAWL:
-        statements.pop((_STANDING, *target), None)
-        statements.pop((_REQUESTED, *target), None)
+    stated = ((_STANDING, is_rule), (_REQUESTED, policy.fetch_now), (_SUBSCRIBED, policy.notify))
+    for kind, is_stated in stated:
+        if is_stated:
+            statements[_statement(kind, policy)] = numbered
+    if not (any(is_stated for _, is_stated in stated) or policy.drop) and target[0] != _CRAWL:
+        for kind, _ in stated:
+            statements.pop(_statement(kind, policy), None)
 
 
 def _end_of(one: NumberedPolicy) -> float:
@@ -387,14 +403,14 @@ def _forgotten_around(statements: Mapping[_Statement, NumberedPolicy], target: _
     """Return the forgotten host or prefix that a target is within, if there is one."""
     kind, name = target[0], str(target[1])
     if kind == "host":
-        return name if (_FORGOTTEN, "host", name) in statements else None
+        return name if (_FORGOTTEN, "host", name, "") in statements else None
     if kind not in ("url", "url_prefix"):
         return None
     name_of_host = host(name.encode()).decode()
-    if (_FORGOTTEN, "host", name_of_host) in statements:
+    if (_FORGOTTEN, "host", name_of_host, "") in statements:
         return name_of_host
     prefixes = (name[:end] for end in range(name.index("//") + 3 + len(name_of_host), len(name) + 1))
-    return next((one for one in prefixes if (_FORGOTTEN, "url_prefix", one) in statements), None)
+    return next((one for one in prefixes if (_FORGOTTEN, "url_prefix", one, "") in statements), None)
 
 
 # -- columns -----------------------------------------------------------------------------------------------------------
@@ -462,6 +478,43 @@ def directives(policies: Policies, urls: Bytes, url_start: Ints, pages: Ids, cat
     )
 
 
+class Askers(NamedTuple):
+    """Who subscribed to the changes of pages: for each page the row of `names`; row 0 is nobody."""
+
+    rows: Ints
+    names: list[str]
+    """The publishers of each group of subscriptions, in alphabetical order with commas, cut off if they are long."""
+
+
+def askers(policies: Policies, urls: Bytes, url_start: Ints, pages: Ids) -> Askers:
+    """Return who subscribed to the changes of pages, by their ids and by URLs as those of `directives`."""
+    index = policies._subscriptions
+    by_page, by_prefix = np.zeros(len(pages), np.int64), np.zeros(len(pages), np.int64)
+    _resolve(
+        index.rows,
+        index.prefixes,
+        np.require(urls, np.uint8, ["C", "A", "W"]),
+        np.require(url_start, np.int64, ["C", "A", "W"]),
+        np.require(pages, np.uint64, ["C", "A", "W"]),
+        np.zeros(len(pages), np.uint8),
+        by_page,
+        by_prefix,
+    )
+    groups, rows = np.unique(np.column_stack((by_page, by_prefix)), axis=0, return_inverse=True)
+    names = [""]
+    row_of = np.zeros(len(groups), np.int64)
+    for group, (page, prefix) in enumerate(groups.tolist()):
+        if page or prefix:
+            row_of[group] = len(names)
+            names.append(_named(index.publishers[page] | index.publishers[prefix]))
+    return Askers(row_of[rows.reshape(-1)], names)
+
+
+def has_subscriptions(policies: Policies) -> bool:
+    """Whether anybody subscribed to the changes of any page."""
+    return len(policies._subscriptions.publishers) > 1
+
+
 def prefixes_of(policies: Iterable[Policy]) -> Prefixes:
     """Return the URL prefixes of the hosts and prefixes that these policies name; other policies are ignored."""
     return _sorted_prefixes({text for policy in policies for text in _prefixes(policy)})[0]
@@ -509,6 +562,53 @@ class _PolicyIndex(NamedTuple):
     prefixes: Prefixes
     rules: Directives
     """The rule of each governing policy, and the second of each requesting one, in order; row 0: no rule."""
+
+
+class _Subscriptions(NamedTuple):
+    """For pages and prefixes the rows of their groups of publishers, in the columns of `_IndexRows` 0 and 1."""
+
+    rows: _IndexRows
+    prefixes: Prefixes
+    publishers: list[frozenset[str]]
+    """The publishers of each group; row 0 has none."""
+
+
+def _subscriptions_of(policies: list[Policy], page_ids: PageIds) -> _Subscriptions:
+    """Return the index of subscriptions: of a prefix those of all prefixes that it begins with, too."""
+    of_page: dict[int, frozenset[str]] = {}
+    of_text: dict[bytes, frozenset[str]] = {}
+    for policy in policies:
+        publisher = frozenset((policy.publisher or "",))
+        if policy.url is not None:
+            page = page_ids.of(policy.url)
+            of_page[page] = of_page.get(page, frozenset()) | publisher
+        for text in _prefixes(policy):
+            of_text[text] = of_text.get(text, frozenset()) | publisher
+    rows: dict[frozenset[str], int] = {frozenset(): 0}
+    prefixes, texts = _sorted_prefixes(of_text)
+    groups: list[frozenset[str]] = []
+    for text, parent in zip(texts, prefixes.parent.tolist(), strict=True):  # parents come first
+        groups.append(of_text[text] | (groups[parent] if parent >= 0 else frozenset()))
+    pages = sorted(of_page)
+
+    def column(groups: Iterable[frozenset[str]], at: int) -> Ints:
+        numbers = [rows.setdefault(group, len(rows)) for group in groups]
+        found = np.zeros((len(numbers), 2), np.int64)
+        found[:, at] = numbers
+        return found
+
+    index = _IndexRows(
+        np.array(pages, np.uint64),
+        column((of_page[page] for page in pages), 0),
+        column(groups, 1),
+        np.zeros((256, 2), np.int64),
+    )
+    return _Subscriptions(index, prefixes, list(rows))
+
+
+def _named(publishers: Iterable[str]) -> str:
+    names = ", ".join(sorted(filter(None, publishers)))
+    return names if len(names) <= MOST_ASKERS_CHARACTERS else f"{names[: MOST_ASKERS_CHARACTERS - 1]}…"
 
 
 def _index_of(standing: list[NumberedPolicy], requesting: list[NumberedPolicy], page_ids: PageIds) -> _PolicyIndex:

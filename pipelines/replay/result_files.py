@@ -26,6 +26,7 @@ from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.whole_file import remove_leftovers, sync_folder, synced_file, whole_file
 from opicflow.pipelines.replay.state import FolderInUse
 from opicflow.pipelines.results.files import (
+    CHANGES,
     FORMATS,
     IMPORTANCE,
     ORDERS,
@@ -64,6 +65,7 @@ _SITES = _Records("site-importance", SITES, (outputs.FINAL_SITES,))
 _PUBLICATIONS = (
     _Records("publications", IMPORTANCE, (outputs.IMPORTANCE,)),
     _Records("refresh-publications", SCHEDULES, (outputs.SCHEDULE,)),
+    _Records("page-changes", CHANGES, (outputs.CHANGES,)),
 )
 _REJECTS, _TOMBSTONES = "rejects", "tombstones"
 _SUMMARY = "summary"

@@ -19,6 +19,7 @@ from opicflow.connectors.files.avro_writer import AvroWriter
 from opicflow.connectors.files.divided_files import divided_file, paths_of
 from opicflow.connectors.files.whole_file import synced_file, whole_file
 from opicflow.pipelines.results.record_columns import (
+    change_columns,
     importance_columns,
     order_columns,
     pages_of,
@@ -36,7 +37,7 @@ _ROWS_AT_ONCE = 1 << 16
 _LINES_AT_ONCE = 1 << 13
 _FEW_ROWS = 1 << 11
 """Their lines of JSON take a few milliseconds. The import of Arrow takes 70 ms, and 36 MB."""
-_OF_FEW_TEXTS = {"host", "by", "reason", "source"}
+_OF_FEW_TEXTS = {"host", "by", "reason", "source", "asked_by"}
 """Columns of texts that many rows have in common, besides those of the words of an enum."""
 
 
@@ -62,6 +63,7 @@ class ResultKind(NamedTuple):
 IMPORTANCE = ResultKind("Importance", lambda part: importance_columns(pages_of(part)))
 SCHEDULES = ResultKind("RefreshSchedule", lambda part: schedule_columns(pages_of(part)))
 ORDERS = ResultKind("CrawlOrder", lambda part: order_columns(pages_of(part)))
+CHANGES = ResultKind("PageChange", lambda part: change_columns(pages_of(part)))
 SITES = ResultKind("SiteImportance", lambda part: site_columns(pages_of(part)))
 
 

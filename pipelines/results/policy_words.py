@@ -42,6 +42,8 @@ def _phrases(policy: Policy, verb: str) -> Iterator[str]:
         yield f"{verb} not fetched again"
     if policy.refresh_interval_seconds is not None:
         yield f"{verb} fetched every {span_in_words(policy.refresh_interval_seconds, one='')}"
+    if policy.notify:
+        yield f"{verb} published when {'it has' if verb == 'is' else 'they have'} changed"
     if policy.drop:
         yield f"{verb} removed"
     if policy.forget:

@@ -134,6 +134,32 @@ def order_columns(pages: Pages) -> Columns:
     }
 
 
+def change_columns(pages: Pages) -> Columns:
+    """Return the columns of `PageChange` records."""
+    c, rows = pages.columns, len(pages.texts)
+    names = Texts.joined(c["asker_bytes"], c["asker_lengths"])
+    askers = Texts(names.text, names.starts[c["asked_by"]], names.lengths[c["asked_by"]])
+    return {
+        "url": pages.texts,
+        "page": _page_words(c["pages"]),
+        "time": np.clip(c["time_ms"], *_DATES_MS),
+        "digest_before": _digests(c["digest_before"]),
+        "digest": _digests(c["digest"]),
+        "changes": c["changes"],
+        "importance": c["importance"],
+        "score": c["score"],
+        "asked_by": askers,
+        "shard": np.full(rows, pages.moment["shard"]),
+        "host": hosts_of(pages.texts),
+    }
+
+
+def _digests(folded: Ints) -> Texts:
+    """Return digests of 32 bits as 8 hexadecimal digits; empty where they are not known."""
+    digits = np.frombuffer(folded.astype(">u4").tobytes().hex().encode("ascii"), np.uint8)
+    return Texts(digits, 8 * np.arange(len(folded)), np.where(folded != 0, 8, 0))
+
+
 def importance_columns(pages: Pages) -> Columns:
     """Return the columns of `Importance` records."""
     c, at, rows = pages.columns, pages.moment, len(pages.texts)

@@ -23,6 +23,7 @@ from opicflow.connectors.kafka.sink import SendingDoFn
 from opicflow.pipelines.results.part_files import Parts
 from opicflow.pipelines.results.record_columns import (
     Pages,
+    change_columns,
     hosts_of,
     importance_columns,
     order_columns,
@@ -35,6 +36,7 @@ from opicflow.pipelines.stages.metrics import count
 from opicflow.pipelines.stages.outputs import (
     APPLIED,
     AUDIT,
+    CHANGES,
     FINAL_IMPORTANCE,
     FINAL_ORDERS,
     FINAL_SCHEDULE,
@@ -101,6 +103,7 @@ def send_results(to: Destination, work: Path, audit: dict[str, object]) -> list[
         sender.send_sites(Parts(work, FINAL_SITES), Parts(work, TOMBSTONES))
         for kind in (ORDERS, FINAL_ORDERS):
             sender.send_pages(ORDERS, Parts(work, kind), order_columns)
+        sender.send_pages(CHANGES, Parts(work, CHANGES), change_columns)
         for lines in Parts(work, REJECTS):
             sender.send_rejects(lines)
         key = f"{audit['shard']}".encode()
@@ -172,6 +175,7 @@ _COLUMNS_OF: dict[str, Callable[[Pages], Columns]] = {
     IMPORTANCE: importance_columns,
     SCHEDULE: schedule_columns,
     ORDERS: order_columns,
+    CHANGES: change_columns,
 }
 
 _NO_PAIRS: dict[str, object] = {"sent_to": [], "received_from": []}

@@ -39,9 +39,9 @@ from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.ledger.errors import EntryUnknown
 from opicflow.pipelines.stages.log_head import LogHead, StoredSizes, digest_of_value
 from opicflow.pipelines.stages.log_settings import LogRefused, Origin, Placement
-from opicflow.pipelines.stages.mover_pace import TRUE_WITHIN, MoverPace
 from opicflow.pipelines.stages.outputs import (
     AUDIT,
+    CHANGES,
     FINGERPRINT,
     IMPORTANCE,
     ORDERS,
@@ -52,9 +52,11 @@ from opicflow.pipelines.stages.outputs import (
     TRANSFERS,
     Output,
 )
+from opicflow.pipelines.stages.publication_pace import TRUE_WITHIN, ChangePace, DueChange, MoverPace
 from opicflow.pipelines.stages.publish import (
     audit_values,
     idle_cash,
+    pack_changes,
     pack_estimates,
     pack_tombstones,
     publish_plan,
@@ -119,6 +121,7 @@ class _Notes:
     movers: MoverPace = field(default_factory=MoverPace)
     unpublished: list[int] = field(default_factory=list)
     """Visited pages that wait until there are so many that they are published."""
+    changes: ChangePace = field(default_factory=ChangePace)
 
 
 class LedgerKeeper:
@@ -191,6 +194,7 @@ class LedgerKeeper:
             visits_at_plan=visits,
             visits_at_sites=visits,
             removed_from_sites=keeper._sites_here(before),
+            changes=keeper._changes_here(before),
             output_ms=max(one._notes.output_ms for one in before),
         )
         return keeper
@@ -202,6 +206,14 @@ class LedgerKeeper:
         sites = sorted({site for one in before for site in one._notes.removed_from_sites})
         owners = ranges.of(page_ids.of_all([f"http://{site}/" for site in sites])).tolist()
         return [site for site, owner in zip(sites, owners, strict=True) if owner == self.shard]
+
+    def _changes_here(self, before: Iterable[LedgerKeeper]) -> ChangePace:
+        """Return the pace of changes of the pages that belong to this shard."""
+        assert self.origin is not None
+        last = {key: change for one in before for key, change in sorted(one._notes.changes.last.items())}
+        owners = self.origin.ranges.of(np.array([int(key, 16) for key in last], np.uint64)).tolist()
+        here = zip(last.items(), owners, strict=True)
+        return ChangePace({key: change for (key, change), owner in here if owner == self.shard})
 
     @staticmethod
     def origin_in(first_chunk: bytes) -> Origin | None:
@@ -311,6 +323,7 @@ class LedgerKeeper:
         yield from self._send(applied)
         if isinstance(entry, CrawlEntry):
             yield from self._publish_visited(entry, applied)
+            yield from self._publish_changes(applied)
         return applied
 
     def _latest_ms(self, entry_ms: int) -> int:
@@ -456,6 +469,22 @@ class LedgerKeeper:
         if published is not None:
             yield Output(IMPORTANCE, published)
 
+    def _publish_changes(self, applied: Applied) -> Iterator[Output]:
+        """Publish the changes of pages with subscriptions that visits have found, unless they have to wait."""
+        assert self.ledger is not None
+        found = applied.changes
+        if len(found.pages) == 0 or self.is_quiet:
+            return
+        has_askers = self.ledger.askers(found.pages).rows > 0
+        rows = zip(*(column[has_askers].tolist() for column in found), strict=True)
+        yield from self._send_changes(self._notes.changes.take(DueChange(*row) for row in rows))
+
+    def _send_changes(self, due: list[DueChange]) -> Iterator[Output]:
+        assert self.ledger is not None
+        packed = pack_changes(self.ledger, due) if due else None
+        if packed is not None:
+            yield Output(CHANGES, packed)
+
     @property
     def visits_to_publication(self) -> int | None:
         """After how many visits pages are published next; None: they are not."""
@@ -467,6 +496,7 @@ class LedgerKeeper:
         assert ledger is not None and origin is not None
         second = ledger.tick_second
         if not self.is_quiet and ledger.pages:
+            yield from self._send_changes(notes.changes.tick(second))
             notes.movers.tick(second, ledger.visits, ledger.pages, origin.records_per_visit)
             if notes.movers.is_due:
                 yield from self._publish_movers()

@@ -83,7 +83,7 @@ class Origin:
     ranges: ShardRanges
     rules: Rules = field(default_factory=Rules)
     records_per_visit: float = 2.0
-    """The number of movers that a visit allows (mover_pace.py)."""
+    """The number of movers that a visit allows (publication_pace.py)."""
     least_move: float = 0.1
     """How far a page must move to be published again while there are visits, as a share of what was published."""
     audit_seconds: int = 10

@@ -7,6 +7,8 @@ from typing import NamedTuple
 IMPORTANCE, SCHEDULE, ORDERS, TOMBSTONES = "importance", "refresh-schedule", "crawl-orders", "tombstones"
 """Published while the log is applied."""
 SITES = "site-importance"
+CHANGES = "page-changes"
+"""Changes of pages to which somebody subscribed."""
 AUDIT, REJECTS, TRANSFERS, FINGERPRINT = "audit", "rejects", "transfers", "fingerprint"
 APPLIED = "applied"
 """Not sent: up to which record of its log a ledger has given all of its outputs."""

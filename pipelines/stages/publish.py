@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple, TypedDict
 
@@ -11,6 +11,8 @@ import numpy as np
 
 from opicflow.pipelines.ledger import Applied, Balance, Estimates, Ledger, Outcome, Plan, Settled
 from opicflow.pipelines.ledger.plan.survey import DISCOVERY
+from opicflow.pipelines.stages.outputs import CHANGES
+from opicflow.pipelines.stages.publication_pace import DueChange
 from opicflow.pipelines.stages.route import copy_urls
 from opicflow.schemas.arrays import Array, Bytes, Floats, Ids, Ints
 from opicflow.schemas.columns import pack, unpack
@@ -148,6 +150,34 @@ def pack_tombstones(ledger: Ledger, applied: Applied) -> bytes:
         "url_bytes": np.concatenate([urls for _, urls in applied.removed_urls]),
     }
     return pack("tombstones", {"second": max(ledger.tick_second, 0)}, columns)
+
+
+def pack_changes(ledger: Ledger, due: Sequence[DueChange]) -> bytes | None:
+    """Pack those of the changes whose pages have subscriptions, with URLs, importance and who subscribed.
+
+    None if no page has: a page that was removed has none.
+    """
+    pages = np.array([change.page for change in due], np.uint64)
+    askers = ledger.askers(pages)
+    rows = np.flatnonzero((askers.rows > 0) & ledger.has_url(pages))
+    if not len(rows):
+        return None
+    estimates = ledger.swept_estimates(pages[rows])
+    used, of_row = np.unique(askers.rows[rows], return_inverse=True)
+    names = [askers.names[row].encode() for row in used.tolist()]
+    columns: dict[str, Array] = {
+        "pages": pages[rows],
+        **{
+            name: np.array([getattr(due[row], name) for row in rows.tolist()], np.int64)
+            for name in ("time_ms", "digest_before", "digest", "changes")
+        },
+        "importance": estimates.importance,
+        "score": estimates.score,
+        "asked_by": of_row.reshape(-1),
+        "asker_lengths": np.array(list(map(len, names)), np.int64),
+        "asker_bytes": np.frombuffer(b"".join(names), np.uint8),
+    }
+    return _pack_rows(ledger, CHANGES, columns, max(ledger.tick_second, 0))
 
 
 def publish_visited(ledger: Ledger, visited: Ids) -> bytes | None:

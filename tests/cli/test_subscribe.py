@@ -25,7 +25,7 @@ from opicflow.pipelines.cli.main import parse
 from opicflow.schemas.crawl_events import Reason, Reject
 from opicflow.schemas.framing import confluent_prefix, encode_behind, encode_single_object
 from opicflow.schemas.pages import page_id
-from opicflow.schemas.records import Audit, CrawlOrder, Importance, RefreshSchedule, to_avro
+from opicflow.schemas.records import Audit, CrawlOrder, Importance, PageChange, RefreshSchedule, to_avro
 from support.commands import CommandResult, command, create_topics
 from support.services import LocalKafka
 
@@ -161,6 +161,12 @@ def test_rejects_are_json_lines_with_their_bytes_as_text_or_base64(cluster: Clus
             CrawlOrder("https://a.example/", 1, NOON_MS, "REFRESH", 0.5, None, None, 0.5, 1, None, None, 0, NOON_MS),
             "  why        not before            priority  page\n"
             "  REFRESH    2026-05-01T12:00:00Z       0.5  https://a.example/\n",
+        ),
+        (
+            "changes",
+            PageChange("https://a.example/", 1, NOON_MS, "", "0000002a", 2, 0.125, 2.5, "al\x1b", 0, "a.example"),
+            "  time                 changes      score  asked by          page\n"
+            "  2026-05-01T12:00:00Z       2       2.50  al\\x1b            https://a.example/\n",
         ),
         (
             "rejects",

@@ -58,7 +58,8 @@ def test_every_command_has_the_options_and_takes_the_values(command: str) -> Non
     while words:
         name = words.pop(0)
         if not name.startswith("-"):
-            assert positional is None or name in positional.choices, name
+            read = positional.type if positional is not None and positional.type is not None else str
+            assert positional is None or read(name) in positional.choices, name  # type: ignore[operator]
             continue
         action = parser._option_string_actions[name]
         if action.nargs == 0 or not words:

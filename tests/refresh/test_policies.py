@@ -16,12 +16,15 @@ from hypothesis import strategies as st
 
 from opicflow.pipelines.refresh import policies as module
 from opicflow.pipelines.refresh.policies import (
+    MOST_ASKERS_CHARACTERS,
     HostCaps,
     NumberedPolicy,
     Policies,
+    askers,
     check,
     default_host_caps,
     directives,
+    has_subscriptions,
     host_caps,
     matches,
     matches_ragged,
@@ -62,6 +65,9 @@ statements = st.one_of(
     st.just({"refresh_forbidden": True}),
     st.just({"fetch_now": True}),
     standing.map(lambda rule: rule | {"fetch_now": True}),
+    st.sampled_from([None, "al", "zoe"]).map(lambda name: {"notify": True, "publisher": name}),
+    st.just({"notify": True, "fetch_now": True, "publisher": "al"}),
+    st.just({"publisher": "al"}),
     st.just({"drop": True}),
     st.just({"forget": True}),
     st.just({}),
@@ -183,7 +189,9 @@ class Reference:
             if later.forget and self.is_part(policy, later):
                 return False
             if self.target(later) == self.target(policy):
-                nothing = not (self.is_rule(later) or later.fetch_now or later.drop or later.forget)
+                nothing = not (self.is_rule(later) or later.fetch_now or later.notify or later.drop or later.forget)
+                if is_such(Policy(notify=True)) and (later.publisher or "") != (policy.publisher or ""):
+                    continue
                 if is_such(later) or (nothing and any(self.target(later))) or (nothing and later.category == 0):
                     return False
         return True
@@ -236,6 +244,15 @@ class Reference:
             rule.longest_interval_seconds or 0.0,
         )
         return (*values, second, number)
+
+    def asked_by(self, page: Page) -> str | None:
+        """Return the publishers that subscribed to the page; None = nobody."""
+        asking = [
+            policy.publisher or ""
+            for at, (policy, _, _) in enumerate(self.log)
+            if self.is_about(policy, page) and self.holds(at, lambda one: one.notify)
+        ]
+        return ", ".join(sorted(set(filter(None, asking)))) if asking else None
 
     def caps(self) -> tuple[dict[bytes, HostCaps], HostCaps]:
         found = {
@@ -299,6 +316,18 @@ def test_columns_equal_a_loop_over_all_policies(log: list[Policy | int], rows: l
     text, starts = arena_of(rows)
     forgotten = [row.known and reference.is_forgotten(row.url) for row in rows]
     assert matches(policies.forgotten, text, starts).tolist() == forgotten
+
+
+@given(logs, pages)
+def test_subscribers_equal_a_loop_over_all_policies(log: list[Policy | int], rows: list[Page]) -> None:
+    policies, reference = play(log)
+    text, starts = arena_of(rows)
+    found = askers(policies, text, starts, np.array([page_id(row.url) for row in rows], np.uint64))
+    assert found.names[0] == ""
+    named = [found.names[row] if row else None for row in found.rows.tolist()]
+    assert named == [reference.asked_by(row) for row in rows]
+    holding = [at for at in range(len(reference.log)) if reference.holds(at, lambda one: one.notify)]
+    assert has_subscriptions(policies) == bool(holding)
 
 
 @given(logs, pages)
@@ -573,6 +602,9 @@ def test_possible_policies_are_accepted(fields: dict[str, Any]) -> None:
         ({"forget": True}, "forget: name the pages"),
         ({"category": 0, "drop": True}, "drop: name a url, host or url_prefix"),
         ({"category": 0, "forget": True}, "forget: name a url, host or url_prefix"),
+        ({"notify": True}, "notify: name the pages"),
+        ({"category": 0, "notify": True}, "notify: name a url, host or url_prefix"),
+        ({"url": URL, "forget": True, "notify": True}, "forget: a policy that forgets pages"),
         ({}, "it names no pages, and no setting of the whole crawl"),
         ({"damping": 0.5, "expires_at_ms": 9}, "expires_at: damping holds until another policy sets it"),
         ({"url": URL, "damping": 0.5}, "damping is a setting of the whole crawl: omit url"),
@@ -717,3 +749,21 @@ def test_any_line_is_read_or_refused(line: bytes) -> None:
         policies_of([line, b'{"category":' + line + b"}"], "x")
     except PolicyRefused as refusal:
         assert "\n" not in str(refusal)
+
+
+def test_each_publisher_subscribes_and_withdraws_alone_and_the_names_are_bounded() -> None:
+    host = {"host": "example.org"}
+    both = after(Policy(**host, notify=True, publisher="zoe"), Policy(**host, notify=True, publisher="al"))
+
+    def asking(policies: Policies) -> str:
+        text, starts = arena_of([PAGE])
+        found = askers(policies, text, starts, np.array([page_id(PAGE.url)], np.uint64))
+        return found.names[found.rows[0]]
+
+    assert asking(both) == "al, zoe"
+    assert asking(both.add(Policy(**host, publisher="zoe"), 0)) == "al"
+    assert asking(both.add(Policy(**host, importance_factor=2.0), 0)) == "al, zoe", "a rule withdraws nothing"
+    assert not has_subscriptions(both.add(Policy(**host, forget=True), 0))
+    many = after(*(Policy(**host, notify=True, publisher=f"reader {number:03}") for number in range(100)))
+    assert asking(many).startswith("reader 000, reader 001, ") and asking(many).endswith("…")
+    assert len(asking(many)) == MOST_ASKERS_CHARACTERS

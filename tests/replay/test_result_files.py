@@ -177,6 +177,7 @@ def test_files_are_returned_in_their_order_and_have_no_names_before_the_end(
         "site-importance.jsonl",
         "publications.jsonl",
         "refresh-publications.jsonl",
+        "page-changes.jsonl",
         "rejects.jsonl",
         "tombstones.jsonl",
     ]

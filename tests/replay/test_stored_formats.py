@@ -10,7 +10,7 @@ STORED = (
     b'econd":-1,"sent_to":[],"received_from":[],"removed_from_sites":[],"visits_at_sites":0,"sites_second"'
     b':-1,"sites":0,"clocks_differ":false,"refused":{},"output_ms":0,"movers":{"tick_second":-1,"visits":0'
     b',"ticks_without_visits":0,"elapsed":1,"allowance":0.0,"compared_second":-1,"is_going_on":false,"off"'
-    b':0},"unpublished":[]}],{"tally":{},"rejects":{},"samples":[],"refused_policies":[]},{"next_sample_vi'
+    b':0},"unpublished":[],"changes":{"last":{}}}],{"tally":{},"rejects":{},"samples":[],"refused_policies":[]},{"next_sample_vi'
     b'sits":1,"next_moment_visits":0,"policies_chain":"","has_ordered":false},[]]'
 )
 

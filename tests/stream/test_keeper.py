@@ -26,12 +26,12 @@ from opicflow.pipelines.ledger import (
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.ledger.entries import transfer_digest
 from opicflow.pipelines.results.record_columns import reject_columns
-from opicflow.pipelines.stages import ledger_keeper, mover_pace
+from opicflow.pipelines.stages import ledger_keeper, publication_pace
 from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper, request_fingerprint, request_republication
 from opicflow.pipelines.stages.log_head import LogHead
 from opicflow.pipelines.stages.log_settings import LogRefused, Origin
-from opicflow.pipelines.stages.mover_pace import TRUE_WITHIN
 from opicflow.pipelines.stages.outputs import AUDIT, IMPORTANCE, ORDERS, REJECTS, SCHEDULE, SITES, TRANSFERS, Output
+from opicflow.pipelines.stages.publication_pace import TRUE_WITHIN
 from opicflow.pipelines.stages.publish import rows_in
 from opicflow.pipelines.stages.rules import Rules
 from opicflow.schemas.columns import pack, plain_rows, unpack
@@ -627,7 +627,7 @@ def test_pages_that_moved_are_published_every_ten_seconds_while_there_are_visits
 
 
 def test_at_rest_pages_that_moved_are_published_some_at_a_tick_until_all_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mover_pace, "MOVERS_A_SECOND", 2)
+    monkeypatch.setattr(publication_pace, "MOVERS_A_SECOND", 2)
     published, keeper = movers_of(seconds=70, visits_until=5)
     assert set(published.values()) <= {1, 2} and keeper.gauges()["pages_off"] == 0
     assert keeper.ledger is not None
@@ -636,7 +636,7 @@ def test_at_rest_pages_that_moved_are_published_some_at_a_tick_until_all_are(mon
 
 def test_what_was_published_before_is_published_again_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also while there are visits that allow no movers."""
-    monkeypatch.setattr(mover_pace, "MOVERS_A_SECOND", 3)
+    monkeypatch.setattr(publication_pace, "MOVERS_A_SECOND", 3)
     published, keeper = movers_of(seconds=40, visits_until=40, request_at=20, records_per_visit=0.0)
     assert keeper.ledger is not None and keeper.ledger.pages == 12
     assert [published.get(second, 0) for second in range(11, 23)] == [*[0] * 9, 3, 3, 3]

@@ -22,7 +22,7 @@ from opicflow.pipelines.ledger.shards.cuts import Cuts
 from opicflow.pipelines.results.topic_writer import SendOutputs
 from opicflow.pipelines.stages import ledger_keeper
 from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper
-from opicflow.pipelines.stages.mover_pace import MoverPace
+from opicflow.pipelines.stages.publication_pace import MoverPace
 from opicflow.pipelines.stages.shard import Sharder
 from opicflow.pipelines.stream import ledgers, trim
 from opicflow.pipelines.stream.ledgers import JournalInLog, KeepLogLedger

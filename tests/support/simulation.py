@@ -42,7 +42,7 @@ from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.results.record_columns import reject_columns
 from opicflow.pipelines.results.topic_writer import Destination, SendOutputs
-from opicflow.pipelines.stages import mover_pace
+from opicflow.pipelines.stages import publication_pace
 from opicflow.pipelines.stages import shard as sharding
 from opicflow.pipelines.stages.keepers import Keepers
 from opicflow.pipelines.stages.ledger_keeper import (
@@ -395,7 +395,7 @@ class Simulation:
             patch.setattr(source, "_MOST_RECORDS", 15)
             patch.setattr(sharding, "MOST_OFFSETS_BEHIND", 5)
             patch.setattr(routers, "_SEEN_FOR_EVENTS", 25)
-            patch.setattr(mover_pace, "MOVERS_A_SECOND", 2)
+            patch.setattr(publication_pace, "MOVERS_A_SECOND", 2)
             patch.setattr(routers, "Seen", lambda: Seen(bits=6))
             patch.setattr(routers, "Sharder", lambda *given: Sharder(*given, self.most_entry_bytes))
             patch.setattr(ledgers, "writer_of", lambda store, run: self._writers()[run])

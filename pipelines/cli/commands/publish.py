@@ -69,6 +69,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     statement.add_argument("--crawl-now", action="store_true", help="fetch them now, once")
     statement.add_argument("--never", action="store_true", help="do not fetch them again")
     statement.add_argument("--every", type=span_seconds, metavar="SPAN", help="fetch them so often: 30min, 6h, 2d, 1w")
+    statement.add_argument("--notify", action="store_true", help="publish when they have changed (page-changes)")
     statement.add_argument("--drop", action="store_true", help="remove them, once; links may add them again")
     statement.add_argument("--forget", action="store_true", help="remove them, and do not add them again")
     statement.add_argument(
@@ -251,6 +252,7 @@ _STATEMENTS = {
     "crawl_now": "fetch_now",
     "never": "refresh_forbidden",
     "every": "refresh_interval_seconds",
+    "notify": "notify",
     "drop": "drop",
     "forget": "forget",
 }

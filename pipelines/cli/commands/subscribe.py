@@ -25,12 +25,14 @@ EXAMPLES = """examples:
   opicflow subscribe importance --brokers localhost:9092 --follow          the top pages, live
   opicflow subscribe importance --brokers localhost:9092 --url https://example.org/
   opicflow subscribe crawl-orders --brokers localhost:9092 --follow | my-fetcher
+  opicflow subscribe changes --brokers localhost:9092 --follow             pages with a policy --notify
 """
 PRINTS_AS_IT_GOES = True
 
 _SECONDS_BETWEEN_TABLES = 1.0
-_BY_PAGE = ("importance", "refresh-schedule")
-"""Streams of which the newest record of a page counts, in the partition of its page id."""
+_BY_PAGE = ("importance", "refresh-schedule", "page-changes")
+"""Streams whose records of a page are in the partition of its URL."""
+_SHORT_NAMES = {"changes": "page-changes"}
 
 
 class _Table(NamedTuple):
@@ -43,7 +45,13 @@ class _Table(NamedTuple):
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.add_argument("stream", choices=list(_TABLES), metavar="TOPIC", help=f"one of {', '.join(_TABLES)}")
+    parser.add_argument(
+        "stream",
+        type=lambda word: _SHORT_NAMES.get(word, word),
+        choices=list(_TABLES),
+        metavar="TOPIC",
+        help=f"one of {', '.join(_TABLES)}, or changes for short",
+    )
     parser.add_argument("--url", metavar="URL", help="records of this page only")
     parser.add_argument("--min-score", type=float, metavar="S", help="only pages from this score (1 = average)")
     parser.add_argument("--top", type=whole, metavar="N", help="the first N pages by their newest records")
@@ -266,6 +274,16 @@ _TABLES = {
             date_or_never(order.not_before_ms),
             f"{order.priority:.3g}",
             printable(order.url),
+        ),
+    ),
+    "page-changes": _Table(
+        (Column("time", -20), Column("changes", 7), Column("score", 10), Column("asked by", -16), Column("page")),
+        lambda change: (
+            date_or_never(change.time_ms),
+            f"{change.changes:,}",
+            f"{change.score:.2f}",
+            printable(change.asked_by),
+            printable(change.url),
         ),
     ),
     "rejects": _Table(

@@ -17,8 +17,10 @@ from opicflow.pipelines.ledger.pages.index import FULLEST, find, guess, guess_ea
 from opicflow.pipelines.ledger.pages.layout import FAILED, GONE, NOWHERE, P_CERTIFIED, REDIRECTED, Book, Scratch, Table
 from opicflow.pipelines.ledger.pages.links import guess_slots, has_room_for_links, most_words
 from opicflow.pipelines.ledger.pages.observations import (
+    NO_CHANGE,
     announce_change,
     brings_links,
+    folded_digest,
     forget_times_after,
     has_room_for_refreshing,
     observe,
@@ -205,7 +207,9 @@ def visit(table: Table, book: Book, scratch: Scratch, items: KernelItems, i: Int
             items.fates[i] = _LATE
     late = items.fates[i] == _LATE
     content_ms = table.refresh[table.refresh_row[slot]].content_ms
-    observe(table, book, slot, outcome, time_ms, items.digest[i], items.modified_ms[i], late)
+    before = observe(table, book, slot, outcome, time_ms, items.digest[i], items.modified_ms[i], late)
+    if before != NO_CHANGE and items.changed.shape[0] != 0:
+        items.changed[i, 0], items.changed[i, 1] = 1 + before, folded_digest(items.digest[i])
     refresh = table.refresh[table.refresh_row[slot]]
     if time_ms != 0:
         keep_visit(book, visit_key(page, time_ms))

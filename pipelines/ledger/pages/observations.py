@@ -47,6 +47,8 @@ BELIEVED = 1
 """Dates are believed up to this mistrust."""
 WAS_GONE = np.uint8(32)
 """A note of a page: the last visit found it gone, and its failures count how many visits in a row did."""
+NO_CHANGE = np.int64(-1)
+"""What `observe` returns if the content is as before, or is not compared."""
 MOST_SHARE = 65536.0
 """The limit of a page's share: the sum of all fits into 64 bits."""
 
@@ -168,16 +170,25 @@ def forget_times_after(row: Any, latest_ms: Int) -> Int:
     return max(row.links_ms, row.content_ms)
 
 
+@inlined_kernel
+def folded_digest(digest: Int) -> Int:
+    """Return the digest that a page keeps of its content, 32 bits; 0 = not known."""
+    return (digest ^ (digest >> 32)) & 0xFFFFFFFF
+
+
 @lean_kernel
 def observe(
     table: Table, book: Book, slot: Int, outcome: Int, time_ms: Int, digest: Int, modified_ms: Int, late: bool
-) -> None:
-    """Update the refresh row of a page for a visit."""
+) -> Int:
+    """Update the refresh row of a page for a visit.
+
+    Returns the digest of the content before, if the visit has found that the content has changed since; else -1.
+    """
     row = table.refresh[own_row(table, book, slot)]
     if not late:
         row.ordered = 0
     if outcome == BUSY:  # the host was busy: no information about the page
-        return
+        return NO_CHANGE
     second = time_ms // 1000
     is_newer = row.content_ms < time_ms and second <= _LAST_SECOND
     is_later = is_newer and row.checked < second
@@ -196,7 +207,7 @@ def observe(
             forget_content(row, time_ms)
             if is_later and (not was_gone or row.checked == 0):
                 row.checked = second  # gone from now on
-        return
+        return NO_CHANGE
     if not late:
         row.failures = 0
         row.notes &= ~WAS_GONE
@@ -206,16 +217,16 @@ def observe(
     seen_before = row.checked != 0
     if is_later:
         row.checked = second
-    folded = (digest ^ (digest >> 32)) & 0xFFFFFFFF
+    folded = folded_digest(digest)
     dated: Int = min(max(modified_ms // 1000, 0), _LAST_SECOND) if outcome != UNCHANGED else np.int64(0)
     if outcome == REDIRECTED:
         if is_newer:
             forget_content(row, time_ms)
-        return
+        return NO_CHANGE
     if not is_later:
         if is_newer and outcome != UNCHANGED:
             keep_content(row, time_ms, folded, dated)
-        return
+        return NO_CHANGE
     is_counted = row.share > 0 and (row.notes & RATE_SET) == 0
     before = rate_now(book, row) if is_counted else 0.0
 
@@ -240,6 +251,8 @@ def observe(
         compared = True
         changed = dated != row.modified
 
+    is_dated_since = is_believed and not compared and dated > second - length
+    found = np.int64(row.digest) if seen_before and (changed or is_dated_since) else NO_CHANGE
     if compared and seen_before:
         if was_announced or changed:
             expected = rate_now(book, row) * np.float64(length) / 86_400
@@ -261,6 +274,7 @@ def observe(
         set_share(table, book, slot, np.float64(row.share) * (rate_now(book, row) / before) ** power)
     if outcome != UNCHANGED:
         keep_content(row, time_ms, folded, dated)
+    return found
 
 
 @lean_kernel

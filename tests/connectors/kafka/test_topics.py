@@ -218,7 +218,7 @@ def test_topics_are_created_once_and_have_no_findings(kafka: LocalKafka, topic_p
     subjects = SchemaRegistry(RegistryAccess(kafka.registry)).subjects()
     assert {f"{name}-value" for name in names(topic_prefix) if name != ledger} <= set(subjects)
     assert partitions_of_topic(connection, ledger) == first
-    assert output_of("topics", "check", *cluster) == "all 9 topics are as they should be\n"
+    assert output_of("topics", "check", *cluster) == "all 10 topics are as they should be\n"
     code, out, _ = command("topics", "check", *cluster, "--shards", 4, "--json")
     assert code == 2
     (found,) = json.loads(out)["findings"]
@@ -227,7 +227,7 @@ def test_topics_are_created_once_and_have_no_findings(kafka: LocalKafka, topic_p
     for one in (other, ("--ledger", "page-ledger-6")):
         assert f"{topic_prefix}page-ledger-6: topic is missing" in command("topics", "check", *cluster, *one).out
     assert output_of("topics", "create", *cluster, *other, "--shards", 6).count("created") == 1
-    assert output_of("topics", "check", *cluster, *other, "--shards", 6) == "all 9 topics are as they should be\n"
+    assert output_of("topics", "check", *cluster, *other, "--shards", 6) == "all 10 topics are as they should be\n"
     with connection.admin() as admin:
         admin.delete_topics([ledger])
     (spec,) = (spec for spec in specs(topic_prefix) if spec.name == ledger)
@@ -287,7 +287,7 @@ def test_a_hosted_cluster_gets_the_settings_that_it_allows_and_no_others(
     code, _, err = command("topics", "create", *cluster)
     assert code == 2 and len(err.splitlines()) == 1 and "in a hosted cluster give --hosted" in err
     assert output_of("topics", "create", *cluster, "--hosted").count("created") == len(Names())
-    assert output_of("topics", "check", *cluster, "--hosted") == "all 9 topics are as they should be\n"
+    assert output_of("topics", "check", *cluster, "--hosted") == "all 10 topics are as they should be\n"
     code, out, _ = command("topics", "check", *cluster)
     assert code == 2 and "crawl-events: max.message.bytes is 7340032, should be 34603008" in out
 

@@ -1,14 +1,19 @@
-"""The pace of movers: when the pages that moved are published, and how many at a tick. No ledger in here.
+"""The pace of publications: of movers, and of changes to which somebody subscribed. No ledger in here.
 
 A *mover* is a page whose newest record is no longer true: its importance or its score has moved. All pages are compared
 with their newest records every ten seconds. While there are visits, an *allowance* limits the movers: it grows with
 visits and with time, and is never more than all pages. At rest nothing limits them but the number at a tick, so a
 minute later every newest record is true (docs/decisions/log-entries.md).
+
+A change is published at once, unless the page had such a record less than a minute before: then it waits, together with
+those that come meanwhile, until a later change or a tick a minute after that record.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from opicflow.schemas.plain_values import Natural
 
@@ -26,6 +31,8 @@ LEAST_SHARE = 32
 """At least one in so many pages, even if that is more: so that large ledgers end within a minute, too."""
 _REFILL_SECONDS = 3_600
 """In this time the allowance grows by all pages."""
+LEAST_MS_BETWEEN_CHANGES = 60_000
+"""Between two records of changes of a page, by the times of visits and of ticks."""
 
 
 @dataclass
@@ -82,3 +89,59 @@ class MoverPace:
 
     def _at_once(self, pages: int) -> int:
         return max(MOVERS_A_SECOND, pages // LEAST_SHARE) * self.elapsed
+
+
+class DueChange(NamedTuple):
+    """A change of a page, or several as one: the digests before the first and after the last, and the last's time."""
+
+    page: int
+    time_ms: int
+    digest_before: int
+    digest: int
+    changes: int = 1
+
+
+class _LastChange(NamedTuple):
+    """When the next record of a page may be published, and the changes that wait for that; 0 = none."""
+
+    next_ms: Natural
+    changes: Natural = 0
+    time_ms: Natural = 0
+    digest_before: Natural = 0
+    digest: Natural = 0
+
+
+@dataclass
+class ChangePace:
+    """A pure function of the changes and ticks of a log. It keeps the pages that had a record in the last minute."""
+
+    last: dict[str, _LastChange] = field(default_factory=dict)
+    """By the digits of the page id."""
+
+    def take(self, changes: Iterable[DueChange]) -> list[DueChange]:
+        """Note changes in the order of the log. Returns those that are due, each with the ones that waited for it."""
+        due = []
+        for change in changes:
+            key = f"{change.page:016x}"
+            last = self.last.get(key, _LastChange(0))
+            before = last.digest_before if last.changes else change.digest_before
+            together = change._replace(digest_before=before, changes=last.changes + 1)
+            if change.time_ms < last.next_ms:
+                self.last[key] = _LastChange(last.next_ms, last.changes + 1, change.time_ms, before, change.digest)
+            else:
+                self.last[key] = _LastChange(change.time_ms + LEAST_MS_BETWEEN_CHANGES)
+                due.append(together)
+        return due
+
+    def tick(self, second: int) -> list[DueChange]:
+        """Return the changes that have waited for long enough at a tick, by page id."""
+        due = []
+        for key, last in sorted(self.last.items()):
+            if last.next_ms > 1000 * second:
+                continue
+            if last.changes:
+                due.append(DueChange(int(key, 16), last.time_ms, last.digest_before, last.digest, last.changes))
+                self.last[key] = _LastChange(1000 * second + LEAST_MS_BETWEEN_CHANGES)
+            else:
+                del self.last[key]
+        return due

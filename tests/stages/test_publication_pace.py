@@ -1,14 +1,25 @@
-"""The pace of movers: limited while there are visits, quick at rest, and a function of ticks and visits alone."""
+"""The pace of publications: movers are limited while there are visits, changes to one a minute for each page."""
 
 from __future__ import annotations
 
+import json
 import random
+from collections import defaultdict
 from dataclasses import asdict, replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from opicflow.pipelines.stages import mover_pace
-from opicflow.pipelines.stages.mover_pace import COMPARE_SECONDS, TICKS_TO_REST, MoverPace
+from opicflow.pipelines.stages import publication_pace
+from opicflow.pipelines.stages.publication_pace import (
+    COMPARE_SECONDS,
+    LEAST_MS_BETWEEN_CHANGES,
+    TICKS_TO_REST,
+    ChangePace,
+    DueChange,
+    MoverPace,
+)
 from opicflow.schemas.plain_values import read_plain
 
 A_MINUTE = 60
@@ -84,7 +95,7 @@ def test_pages_are_compared_every_ten_seconds_while_few_move() -> None:
 
 
 def test_a_tick_that_publishes_all_it_may_is_followed_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mover_pace, "MOVERS_A_SECOND", 10)
+    monkeypatch.setattr(publication_pace, "MOVERS_A_SECOND", 10)
     pace = MoverPace(allowance=25.0)
     assert [publish(pace, second, 0, 100, 1000) for second in range(100, 104)] == [10, 10, 5, 0]
 
@@ -119,3 +130,49 @@ def test_a_pace_that_was_stored_goes_on_alike() -> None:
         assert publish(one, second, visits, 90_000, movers) == publish(other, second, visits, 90_000, movers)
         assert other == one
     assert TICKS_TO_REST > 1 and one.allowance > 0
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from([7, 8]), st.sampled_from([1, 20_000, 59_999, 60_000, 200_000])),
+        st.sampled_from([1, 30, 60, 90]),  # seconds to a tick
+    ),
+    max_size=40,
+)
+
+
+@given(steps)
+def test_a_page_has_a_record_a_minute_at_most_and_no_change_is_lost(log: list[tuple[int, int] | int]) -> None:
+    """Also when the pace is restored from its stored values before every step."""
+    pace, now_ms = ChangePace(), 1_000_000
+    found: dict[int, list[int]] = defaultdict(lambda: [0])
+    published: dict[int, list[DueChange]] = defaultdict(list)
+    moments: dict[int, list[int]] = defaultdict(list)
+
+    def publish_due(due: list[DueChange], at_ms: int) -> None:
+        for one in due:
+            published[one.page].append(one)
+            moments[one.page].append(at_ms)
+
+    for step in log:
+        pace = read_plain(ChangePace, json.loads(json.dumps(asdict(pace))))
+        if isinstance(step, int):
+            now_ms = (now_ms // 1000 + step) * 1000
+            publish_due(pace.tick(now_ms // 1000), now_ms)
+        else:
+            page, later_ms = step
+            now_ms += later_ms
+            found[page].append(len(found[page]))
+            change = DueChange(page, now_ms, found[page][-2], found[page][-1])
+            publish_due(pace.take([change]), now_ms)
+    last_ms = now_ms + LEAST_MS_BETWEEN_CHANGES + 1000
+    publish_due(pace.tick(last_ms // 1000), last_ms)
+    for page, digests in found.items():
+        records = published[page]
+        assert sum(one.changes for one in records) == len(digests) - 1
+        assert [one.digest_before for one in records] == [0, *(one.digest for one in records[:-1])]
+        assert records[-1].digest == digests[-1]
+        gaps = [later - earlier for earlier, later in zip(moments[page], moments[page][1:], strict=False)]
+        assert all(gap >= LEAST_MS_BETWEEN_CHANGES for gap in gaps)
+    pace.tick(last_ms // 1000 + 61)
+    assert pace == ChangePace(), "it forgets the pages of earlier minutes"
