@@ -1,6 +1,7 @@
 """Compute what a cluster of several machines holds, and what limits it, from the figures of the other groups.
 
-`python -m benchmarks.machines` prints the table of docs/guides/operations.md. It measures nothing: each figure is
+`python -m benchmarks.machines` prints the first table of docs/guides/operations.md, with `--web 2000000000` the second
+one: what a web of so many pages takes, beside the claim of paper 002. It measures nothing: each figure is
 that of a group of benchmarks, from `--figures` (build/bench.json) if it is there, or else the one below, which the
 document named beside it has. No cluster of so many machines was run.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -74,6 +76,31 @@ class Figures:
             "events_of_large_shard": "shard.events_of_10000000",
         }
         return replace(cls(), **{name: found[figure] for name, figure in names.items() if figure in found})
+
+
+@dataclass(frozen=True)
+class PageBytes:
+    """The bytes of memory that a page takes in a ledger, in the mean, room to grow included.
+
+    Measured with a million pages of which 40 % were read, as in the crawl of paper 002, with ten links each:
+    tests/project/test_benchmarks.py counts them again.
+    """
+
+    columns: float
+    """Columns and index, without the recent visits by which duplicates are known: 17 MB a shard."""
+    links: float
+    url: float = 55.0
+    """A URL of 53 bytes."""
+
+    @property
+    def total(self) -> float:
+        return self.columns + self.links + self.url
+
+
+PAGE_BYTES = {"interpolation": PageBytes(140.4, 0.0), "certified": PageBytes(168.9, 17.8)}
+PAPER_BYTES, PAPER_MACHINES = 8.0, 4
+"""Paper 002, 4.3: two thousand million pages on four machines with 4 GB each."""
+READ_SHARE = 0.4
 
 
 @dataclass(frozen=True)
@@ -181,6 +208,44 @@ def table(capacities: Sequence[Capacity]) -> list[str]:
     return [head, rule, *(f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items())]
 
 
+def web_table(pages: int, machine: Machine, figures: Figures) -> list[str]:
+    """Return in Markdown what a web of so many pages takes."""
+    sizes = PAGE_BYTES.values()
+    visits = READ_SHARE * pages / VISIT_DAYS
+
+    def gigabytes(count: float) -> str:
+        return f"{_rounded(count / 1e9)} GB"
+
+    of_ledgers = machine.memory_gb * 1e9 * LEDGERS_SHARE
+    log_bytes = visits * (figures.crawl_bytes + figures.message_bytes)
+    rows: dict[str, list[str]] = {
+        "memory a page: columns and index": [
+            f"{PAPER_BYTES:g} bytes",
+            *(f"{one.columns:.0f} bytes" for one in sizes),
+        ],
+        "… remembered links": ["not kept", *(f"{one.links:.0f} bytes" if one.links else "not kept" for one in sizes)],
+        "… URL": ["on disk", *(f"{one.url:.0f} bytes" for one in sizes)],
+        "memory in all": [gigabytes(pages * PAPER_BYTES), *(gigabytes(pages * one.total) for one in sizes)],
+        "… of it URLs and links": ["-", *(gigabytes(pages * (one.url + one.links)) for one in sizes)],
+        f"machines of {machine.memory_gb:g} GB, of which ledgers fill half": [
+            f"{PAPER_MACHINES} of 4 GB",
+            *(f"{math.ceil(pages * one.total / of_ledgers)}" for one in sizes),
+        ],
+        f"shards of {MOST_PAGES_PER_SHARD / 1e6:g} million pages": [
+            "-",
+            *([f"{math.ceil(pages / MOST_PAGES_PER_SHARD)}"] * len(sizes)),
+        ],
+        f"visits a second, each page that is read once in {VISIT_DAYS} days": [
+            "-",
+            *([_rounded(visits / 86_400)] * len(sizes)),
+        ],
+        "disk: crawl-events a day": ["-", *([gigabytes(visits * figures.event_bytes)] * len(sizes))],
+        "disk: page-ledger a day": ["-", *([gigabytes(log_bytes)] * len(sizes))],
+    }
+    head = f"| | paper 002 | {' | '.join(f'`{name}`' for name in PAGE_BYTES)} |"
+    return [head, "|---" * 4 + "|", *(f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items())]
+
+
 def _rounded(value: float) -> str:
     """Return a number with two digits that count: the figures are not better than that."""
     return "-" if value == float("inf") else f"{float(f'{value:.2g}'):,.0f}"
@@ -190,6 +255,7 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.machines", description="what several machines hold")
     parser.add_argument("--machines", type=int, nargs="+", default=list(MACHINES), metavar="N", help="%(default)s")
+    parser.add_argument("--web", type=int, metavar="PAGES", help="what a web of so many pages takes instead")
     parser.add_argument("--figures", type=Path, help="figures of `make bench`, instead of the documented ones")
     for field in fields(Machine):
         parser.add_argument(f"--{field.name.replace('_', '-')}", type=type(field.default), default=field.default)
@@ -197,6 +263,9 @@ def main() -> None:
     found = json.loads(chosen.figures.read_text(encoding="utf-8")) if chosen.figures else []
     figures = Figures.of({one["name"]: one["value"] for one in found})
     machine = Machine(**{field.name: getattr(chosen, field.name) for field in fields(Machine)})
+    if chosen.web:
+        print("\n".join(web_table(chosen.web, machine, figures)))
+        return
     print("\n".join(table([capacity(number, machine, figures) for number in chosen.machines])))
 
 

@@ -8,8 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from benchmarks.machines import PAGE_BYTES, READ_SHARE
+from opicflow.pipelines.lab.web.crawl import announcements, visits
+from opicflow.pipelines.lab.web.webs import page_ids, power_law_web
+from opicflow.pipelines.ledger import Ledger, LedgerConfig
+from opicflow.pipelines.ledger.config import HISTORIES
 from support.paths import TOP
 
 WITHOUT_SERVICES = [
@@ -148,6 +154,26 @@ def test_the_guide_has_the_table_of_several_machines() -> None:
     done = run("-m", "benchmarks.machines")
     assert done.returncode == 0, done.stderr
     assert done.stdout in (TOP / "docs" / "guides" / "operations.md").read_text(encoding="utf-8")
+
+
+def test_the_guide_has_the_table_of_the_web_of_the_paper() -> None:
+    done = run("-m", "benchmarks.machines", "--web", "2000000000")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout in (TOP / "docs" / "guides" / "operations.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", PAGE_BYTES)
+def test_a_page_takes_the_memory_that_the_table_says(name: str) -> None:
+    """Columns of 40,000 pages, of which 40 % were read. A smaller web has more room to grow, and fewer links each."""
+    pages, of_urls = 40_000, {"urls", "url_end", "recent", "links", "announced"}
+    web, ids = power_law_web(pages, 1), page_ids(pages, 1)
+    ledger = Ledger(LedgerConfig(history=HISTORIES[name](), remembered_visits=1 << 10))
+    ledger.apply(announcements(ids))
+    ledger.apply(visits(web, ids, np.arange(int(READ_SHARE * pages)), pages))
+    room = ledger._room
+    columns = {**room.table._asdict(), **room.book._asdict()}
+    taken = sum(column.nbytes for name, column in columns.items() if name not in of_urls) / pages
+    assert taken == pytest.approx(PAGE_BYTES[name].columns, rel=0.12)
 
 
 def test_more_machines_hold_more_until_the_slots_of_a_job_are_used_up(tmp_path: Path) -> None:
