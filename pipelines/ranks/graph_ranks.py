@@ -16,6 +16,7 @@ from opicflow.connectors.files.rank_reader import read_ranks
 from opicflow.pipelines.ranks.graph.hosts import weights_of_hosts
 from opicflow.pipelines.ranks.graph.solver import (
     AUTHORITIES,
+    EIGENVECTORS,
     HUBS,
     Rank,
     RankKind,
@@ -62,6 +63,8 @@ class RankSpec:
         """The name of its column."""
         if self.called:
             return self.called
+        if not self.of:
+            return self.kind.replace("-", "_")
         words = Path(self.of.partition("#")[0]).name.removesuffix(".gz") if self.of.startswith("@") else self.of
         words = words.removeprefix("@").rsplit(".", 1)[0] if self.of.startswith("@") else words
         of = re.sub(r"\W+", "_", words).strip("_").lower()
@@ -81,6 +84,9 @@ def parse_ranks(text: str) -> tuple[RankSpec, ...]:
         kind, _, of = word.partition(":")
         if kind in (HUBS, AUTHORITIES) and not of:
             found[HUBS] = RankSpec("hubs")
+        elif word in EIGENVECTORS:
+            one = RankSpec("eigenvector" if word == "eigenvector" else "eigenvector-loops")
+            found[one.name] = one
         elif kind in _LINEAR:
             one = RankSpec(_LINEAR[kind], of)
             if found.setdefault(one.name, one) != one:
@@ -96,8 +102,8 @@ def parse_ranks(text: str) -> tuple[RankSpec, ...]:
         else:
             raise InputRefused(
                 f"--ranks {word[:60]}: no such rank: give importance (PageRank), interest, interest-mean, "
-                "interest-sum, hubs, authorities, trust:@FILE, distrust:@FILE, spam-mass, or such as interest:xml; "
-                "harmonic is --measure harmonic"
+                "interest-sum, hubs, authorities, eigenvector, eigenvector-loops, trust:@FILE, distrust:@FILE, "
+                "spam-mass, or such as interest:xml; harmonic is --measure harmonic"
             )
     if not found:
         raise InputRefused("--ranks: no rank: give at least importance")

@@ -59,9 +59,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default="importance",
         metavar="LIST",
         help="with commas: importance, interest (also as the thesis prints it: interest-mean, interest-sum), hubs, "
-        "authorities; personal with a colon: interest:xml (a category), importance:@FILE (ranks by page, #COLUMN; or a "
-        ".txt of hosts), interest:importance, interest:importance:xml; trust:@FILE, distrust:@FILE, spam-mass "
-        "(%(default)s)",
+        "authorities, eigenvector, eigenvector-loops; personal with a colon: interest:xml (a category), "
+        "importance:@FILE (ranks by page, #COLUMN; or a .txt of hosts), interest:importance, "
+        "interest:importance:xml; trust:@FILE, distrust:@FILE, spam-mass (%(default)s)",
     )
     parser.add_argument(
         "--good-share",

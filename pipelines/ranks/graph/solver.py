@@ -24,6 +24,10 @@ matrix M^out of 2.2, `"interest-mean"`, a page has the mean of the pages that it
 it. Both are iterated by eq. 2.6 from the personalisation, whatever dangling pages do elsewhere.
 
 *Hubs and authorities* are Kleinberg's: a = K' h, h = K a, for both a slice is read twice while it is in memory.
+
+*Eigenvectors* have no small edges (paper 002, 1): a page gets the whole value of every page that points to it, x = L' x
+scaled to a sum of 1, or x = (L' + I) x, as if every page pointed to itself as well (`eigenvector-loops`). Where
+iterations reach them, and where not: docs/decisions/ranks.md.
 """
 
 from __future__ import annotations
@@ -44,16 +48,20 @@ from opicflow.pipelines.ranks.graph.store import GraphRefused, LinkBlock, Stored
 from opicflow.schemas.arrays import Array, Floats, Ints
 from opicflow.schemas.event_columns import ORDINARY_WEIGHT
 
-RankKind = Literal["importance", "interest", "interest-mean", "interest-sum", "hubs"]
+RankKind = Literal[
+    "importance", "interest", "interest-mean", "interest-sum", "hubs", "eigenvector", "eigenvector-loops"
+]
 """`hubs` are hubs and authorities: two ranks, found together."""
 
 State: TypeAlias = "dict[str, object]"
 """Everything that an interrupted rank continues from, but its vectors: plain values."""
 
 HUBS, AUTHORITIES = "hubs", "authorities"
+EIGENVECTORS = ("eigenvector", "eigenvector-loops")
 _NOTHING = np.empty(0)
 _STATE = "ranks.json"
 _ROUNDINGS = 1e-12
+_ORDINARY_WEIGHT = 1024.0
 _MOST_FRUITLESS_SWEEPS = 20
 """After so many sweeps without a smaller residual, the rest is rounding."""
 
@@ -98,7 +106,7 @@ class Rank:
     """The rank of every page; the values sum to 1.
 
     `residual` is |f(x) - x| in L1, or a bound for it. `error` bounds the distance from the true rank in L1; it is None
-    with `"normalise"` and for hubs and authorities, which have no such bound.
+    with `"normalise"`, and for ranks without small edges, which have no such bound.
     """
 
     name: str
@@ -373,7 +381,58 @@ class _PrintedInterest(_Interest):
         return self.residual <= _ROUNDINGS
 
 
-class _Hubs(_Iteration):
+class _WithoutSmallEdges(_Iteration):
+    """Whole values move along links, and the vector is scaled to a sum of 1 after every scan."""
+
+    def __init__(
+        self, graph: StoredGraph, wanted: RankRequest, settings: Settings, vectors: Vectors, state: State | None
+    ) -> None:
+        super().__init__(graph, wanted, settings, vectors, state)
+        if graph.links == 0:
+            raise GraphRefused(f"{graph.path}: it has no links, and without links no {wanted.name}")
+        if state is None:
+            start = wanted.start
+            self.now[:] = self.uniform if start is None else _distribution(f"{wanted.name}: start", start)
+
+    def end_scan(self) -> None:
+        self.iterations += 1
+        if not self.next.max() > 0.0:
+            raise GraphRefused(
+                f"{self.wanted.name}: nothing is left after {self.iterations} steps, because no links lead in a "
+                "circle: request eigenvector-loops or importance"
+            )
+        _normalise(self.next)
+        self.residual = sum(
+            float(np.abs(self.next[first:end] - self.now[first:end]).sum()) for first, end in pieces(self.graph.pages)
+        )
+        self.done = self.residual <= self.settings.tolerance
+        self.side = 1 - self.side
+
+    @property
+    def ends_when_stuck(self) -> bool:
+        """Only near the precision of doubles: where one part of a graph slowly outgrows another, residuals rise."""
+        return self.residual <= _ROUNDINGS
+
+    def ranks(self) -> list[Rank]:
+        return [Rank(self.wanted.name, self.now, self.residual, None, self.iterations, self.done)]
+
+
+class _Eigenvector(_WithoutSmallEdges):
+    """Pages get the values of all pages that point to them, with loops also their own."""
+
+    def begin_slice(self, slice_: int) -> None:
+        super().begin_slice(slice_)
+        own = self._slice(self.now) if self.wanted.kind == "eigenvector-loops" else 0.0
+        self.buffer[: self.end - self.first] = own
+
+    def block(self, block: LinkBlock) -> None:
+        scans.give(*block.links, self.now[block.first : block.end], self.buffer)
+
+    def end_slice(self) -> None:
+        self.next[self.first : self.end] = self.buffer[: self.end - self.first]
+
+
+class _Hubs(_WithoutSmallEdges):
     """Hubs and authorities."""
 
     reads_twice = True
@@ -383,10 +442,6 @@ class _Hubs(_Iteration):
     ) -> None:
         super().__init__(graph, wanted, settings, vectors, state)
         self.authorities = vectors(f"{wanted.name}-authorities", state is not None)
-        if graph.links == 0:
-            raise GraphRefused(f"{graph.path}: it has no links: there are no hubs and authorities")
-        if state is None:
-            self.now[:] = self.uniform if wanted.start is None else _distribution("hubs: start", wanted.start)
 
     def _vectors(self) -> list[Floats]:
         return [self.now] if self.goes_on else [self.now, self.authorities]  # every scan computes all authorities again
@@ -403,24 +458,10 @@ class _Hubs(_Iteration):
 
     def begin_second(self) -> None:
         self.authorities[self.first : self.end] = self.buffer[: self.end - self.first]
-        self.buffer /= 1024.0
+        self.buffer /= _ORDINARY_WEIGHT
 
     def block_again(self, block: LinkBlock) -> None:
         scans.collect(*block.links, self.buffer, self.next[block.first : block.end])
-
-    def end_scan(self) -> None:
-        self.iterations += 1
-        _normalise(self.next)
-        self.residual = sum(
-            float(np.abs(self.next[first:end] - self.now[first:end]).sum()) for first, end in pieces(self.graph.pages)
-        )
-        self.done = self.residual <= self.settings.tolerance
-        self.side = 1 - self.side
-
-    @property
-    def ends_when_stuck(self) -> bool:
-        """Only near the precision of doubles: where one part of a graph slowly outgrows another, residuals rise."""
-        return self.residual <= _ROUNDINGS
 
     def finish(self) -> None:
         super().finish()
@@ -501,6 +542,8 @@ def solve(
 def _iteration_of(wanted: RankRequest) -> type[_Iteration]:
     if wanted.kind == "hubs":
         return _Hubs
+    if wanted.kind in EIGENVECTORS:
+        return _Eigenvector
     if wanted.kind == "importance":
         return _Importance
     return _Interest if wanted.kind == "interest" else _PrintedInterest
