@@ -39,23 +39,35 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "name",
         nargs="+",
         choices=[
-            *("all", "fig2", "fig3", "fig4", "fig5", "fig6", "growing", "moved", "trouble", "stated", "trends"),
+            *(
+                "all",
+                "fig2",
+                "fig3",
+                "fig4",
+                "fig5",
+                "fig6",
+                "growing",
+                "moved",
+                "trouble",
+                "stated",
+                "trends",
+                "updates",
+            ),
             *("discovery", "manipulation", "sites", "loop", "loop-refresh"),
             *("table1", "table2", "influence", "community"),
         ],
         help="a figure of the paper, or growing webs, links that move, pages that cannot be read, what estimates "
-        "state, trends; which unread page first: discovery; what link farms and traps gain: manipulation; ranks of "
-        "sites: sites; the closed loop beside other crawlers: loop; a year of refreshing in it; "
-        "of communities: sites, topics, the influence of one "
-        "page, round by round",
+        "state, trends, updates of ranks; which unread page first: discovery; what link farms and traps gain: "
+        "manipulation; ranks of sites: sites; the closed loop beside other crawlers: loop; a year of refreshing in it; "
+        "of communities: sites, topics, the influence of one page, round by round",
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="for the report, plots and data")
     parser.add_argument(
         "--pages",
         type=whole,
         metavar="N",
-        help="of each web (100000; discovery, manipulation and sites 10000, loop 20000, loop-refresh 1000, communities "
-        "300000)",
+        help="of each web (100000; updates, discovery, manipulation and sites 10000, loop 20000, loop-refresh 1000, "
+        "communities 300000)",
     )
     parser.add_argument(
         "--runs",

@@ -62,6 +62,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "manipulation_orders": {"scheme": "trap", "size": 50, "setting": "learnt (the default)", "moment": "late"},
     "stated": {"order": "greedy", "history": "default"},
     "trends": {"web": "growing", "order": "random", "pages": 60},
+    "updated": {"share": 0.01, "pages": 300},
     "loop_refresh": {"scheduler": "oracle", "percent": 5.0, "days": 60},
     "site_growth": {"web": "archive", "times": 10},
     "site_ledger": {"web": "archive", "history": "certified"},
