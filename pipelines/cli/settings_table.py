@@ -60,7 +60,12 @@ STATE = {
     "state": Setting("DIR", "the folder of a replay's state", Path, is_path=True),
 }
 LEDGER = {
-    "history": Setting("NAME", "certified (the default), interpolation, all, …", field="ledger.history"),
+    "history": Setting(
+        "NAME",
+        "certified (the default), interpolation, all, fixed, improved-fixed, variable, …; what they remember: --set "
+        "window-turns=T, window-days=DAYS, measures=K, min-measures=N",
+        field="ledger.history",
+    ),
     "remember-links": Setting("", "keep the links of pages, at 5 bytes a link", flag, "ledger.remember_links"),
     "max-pages": Setting("N", "remove the poorest unread pages beyond so many", whole, "ledger.max_pages"),
     "max-unread-per-domain": Setting(
@@ -68,6 +73,10 @@ LEDGER = {
     ),
     "window-turns": Setting("T", "of the histories with a window (8)", number, "ledger.window_turns"),
     "window-days": Setting("DAYS", "the window in days of event time", number, "ledger.window_days"),
+    "measures": Setting("K", "of the history variable: the last K measures of a page (8)", whole, "ledger.measures"),
+    "min-measures": Setting(
+        "N", "of the history improved-fixed: at least N measures of a page (3)", whole, "ledger.min_measures"
+    ),
     "damping": Setting("D", "the share of cash that follows links (0.85)", number, "ledger.damping"),
     "max-unread-per-host": Setting(
         "N", "remove the poorest unread pages of a host beyond so many", whole, "ledger.max_unread_per_host"
@@ -105,7 +114,20 @@ RULES = {
 REFRESH = {
     "bandwidth": Setting("N", "fetches a day (as many as the crawl made)", number, "refresh.bandwidth_per_day"),
     "refresh-strategy": Setting(
-        "NAME", "thesis, freshness, harmonic, importance, greedy or uniform", field="refresh.strategy"
+        "NAME",
+        "thesis (its cost by --set alpha=A), freshness, harmonic, importance, greedy or uniform",
+        field="refresh.strategy",
+    ),
+    "alpha": Setting(
+        "A",
+        "of the thesis' cost of an old copy: its importance, times (change rate times age) to the power A (0.95)",
+        number,
+        "refresh.alpha",
+    ),
+    "rates": Setting(
+        "NAME",
+        "how change rates are estimated: likelihood (the default), existence (without dates), thesis (by its formulas)",
+        field="refresh.estimator",
     ),
     "cycle": Setting("HOURS", "the time between two sets of orders (24; a stream: 1)", number, "refresh.cycle_hours"),
     "discovery-share": Setting("S", "of the bandwidth, for unread pages (0.25)", number, "refresh.discovery_share"),

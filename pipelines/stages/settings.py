@@ -19,6 +19,8 @@ class LedgerOptions:
     history: str | None = None
     window_turns: float | None = None
     window_days: float | None = None
+    measures: int | None = None
+    min_measures: int | None = None
     damping: float | None = None
     remember_links: bool | None = None
     refresh: dict[str, Any] = field(default_factory=dict)
@@ -38,13 +40,14 @@ class LedgerOptions:
                 history = HISTORIES[self.history]()
         if None not in (self.window_turns, self.window_days):
             raise ConfigRefused("window-turns, window-days: a history has one window: omit one")
-        for name in ("window_turns", "window_days"):
+        for name in ("window_turns", "window_days", "measures", "min_measures"):
             value = getattr(self, name)
             if value is not None:
                 if name not in {field.name for field in fields(history)}:
+                    others = (other for other, kind in HISTORIES.items() if name in {one.name for one in fields(kind)})
                     raise ConfigRefused(
                         f"{name.replace('_', '-')}: the history {history_name(history)} has no window of that kind: "
-                        "omit it"
+                        f"omit it, or give --history {', '.join(others)}"
                     )
                 history = replace(history, **{name: value})
         names = ("damping", "remember_links", "max_pages", "max_unread_per_host")

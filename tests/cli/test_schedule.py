@@ -12,19 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from opicflow.pipelines.ledger import ConfigRefused
+from opicflow.pipelines.ledger import ConfigRefused, ImprovedFixed, Variable
 from opicflow.pipelines.refresh.strategies import STRATEGIES
-from opicflow.pipelines.replay.state import StateRefused
+from opicflow.pipelines.replay.state import StateRefused, read_ledger
 from opicflow.pipelines.stages.rules import Categories, Rules
 from opicflow.pipelines.stages.settings import CashFocus, LedgerOptions
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.policy_json import policies_of, policy_to_json
 from opicflow.schemas.published_schemas import schema
 from opicflow.schemas.records import CrawlOrder, Policy, RefreshSchedule, from_avro
-from support.commands import CommandResult, command
+from support.commands import CommandResult, command, output_of
 from support.logs import FIRST_MS, adds_up, json_line, records_of, run, state_files, url
 
 DAY_MS = 86_400_000
@@ -100,6 +101,50 @@ def test_a_replay_writes_both_streams_in_every_format(log: Path, tmp_path: Path)
                 assert written == [from_avro(record, values) for values in plain[stream]]
             else:
                 assert pq.read_table(path).column("url").to_pylist() == [values["url"] for values in plain[stream]]
+
+
+def test_the_parameters_of_the_papers_are_given_on_the_command_line(log: Path, tmp_path: Path) -> None:
+    state, words = tmp_path / "state", ["--bandwidth", "8", "--refresh-strategy", "thesis"]
+    for name in ("alpha=2", "rates=existence", "domain-refreshing=1e12", "measures=5"):
+        words += ["--set", name]
+    output_of("replay", log, "--out", tmp_path / "out", "--state", state, "--history", "variable", *words, "--quiet")
+    config = read_ledger(state)[0].config
+    assert (config.history, config.refresh.estimator, config.refresh.alpha) == (Variable(5), "existence", 2)
+    read = [one for one in schedule_of(tmp_path / "out").values() if one["decided_by"] == "BUDGET"]
+    inside = [one for one in read if 86_401 < one["interval_seconds"] < 365 * 86_400 - 1]  # the bounds of intervals
+    shares = np.array([(one["importance"] * one["changes_per_day"] ** 2) ** (1 / 3) for one in inside])
+    each_day = np.array([86_400 / one["interval_seconds"] for one in inside])
+    assert len(read) == READ and len(inside) > READ - 5
+    assert each_day / each_day.sum() == pytest.approx(shares / shares.sum(), rel=1e-6)
+    output_of("replay", log, "--state", tmp_path / "b", "--history", "improved-fixed", "--quiet")
+    assert read_ledger(tmp_path / "b")[0].config.history == ImprovedFixed()
+    words = ["--history", "improved-fixed", "--set", "window-turns=4", "--set", "min-measures=2"]
+    output_of("replay", log, "--state", tmp_path / "c", *words, "--quiet")
+    assert read_ledger(tmp_path / "c")[0].config.history == ImprovedFixed(4.0, min_measures=2)
+
+
+def test_change_rates_are_those_of_the_thesis_on_request(tmp_path: Path) -> None:
+    """Formula 4.2, with the date of the first visit: C / Σl, by its text; a length is kept to 1.7 %."""
+    day, begin = 86_400, 1_780_272_000
+    seen, changed = (
+        [begin + 3 * day * visit for visit in range(8)],
+        [-20_000, *(5_000 * visit for visit in range(1, 8))],
+    )
+    dates = [begin + changed[0], *(at - ago for at, ago in zip(seen[1:], changed[1:], strict=True))]
+    dates[3] = dates[2]  # no change in this interval
+    events = [
+        {"url": url(0), "status": 200, "fetched_at": 1000 * at, "digest": f"{date:x}", "last_modified": 1000 * date}
+        for at, date in zip(seen, dates, strict=True)
+    ]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    rates = {}
+    for name in ("thesis", "likelihood"):
+        output_of("replay", tmp_path / "log.jsonl", "--out", tmp_path / name, "--set", f"rates={name}", "--quiet")
+        rates[name] = schedule_of(tmp_path / name)[url(0)]
+    lengths = [at - date for number, (at, date) in enumerate(zip(seen, dates, strict=True)) if number != 3]
+    assert rates["thesis"]["changes_known_from"] == "LAST_MODIFIED"
+    assert rates["thesis"]["changes_per_day"] == pytest.approx(len(lengths) / (sum(lengths) / day), rel=0.02)
+    assert rates["likelihood"]["changes_per_day"] < rates["thesis"]["changes_per_day"] / 2
 
 
 def test_the_plan_keeps_the_bandwidth_and_follows_change_and_importance(log: Path, tmp_path: Path) -> None:

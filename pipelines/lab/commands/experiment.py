@@ -26,7 +26,9 @@ EXAMPLES = """examples:
   opicflow experiment loop-refresh --out build/loop --bandwidths 5 --days 120        a shorter year
   opicflow experiment table1 community --out build/mine --edges links.tsv.gz           communities of your own web
 
-Measurements are kept in DIR/parts: the same pages and seeds are not measured twice.
+Measurements are kept in DIR/parts: the same pages and seeds are not measured twice. Experiments use the parameters of
+the papers. To try others (the measures of a window, alpha, how change rates are estimated), use opicflow simulate and
+replay: docs/guides/simulate.md has a table.
 """
 LEAST_PAGES = 1_000
 LEAST_DAYS, MOST_DAYS = 14, 3_650

@@ -24,6 +24,10 @@ EXAMPLES = """examples:
   opicflow simulate --out crawl.avro                   100,000 visits of a web of 10,000 pages
   opicflow simulate --out crawl.jsonl.gz --web hosts --strategy greedy --announce 10 --not-modified 0.5
   opicflow simulate --out crawl.avro --edges links.tsv --visits 1000000 --ranks exact.csv
+then, with a parameter of the papers (a table of all: docs/guides/simulate.md), compared with exact importance:
+  opicflow replay crawl.avro --history variable --set measures=16 --out results
+  opicflow replay crawl.avro --refresh-strategy thesis --set alpha=2 --set rates=thesis --out results
+  opicflow compare results exact.csv
 """
 
 _ENDINGS = (".jsonl", ".jsonl.gz", ".avro")
