@@ -21,6 +21,8 @@ _URL_NAMES = ("url", "page", "site", "host", "domain")
 _GRADE_NAME, _GRADER_NAME = "grade", "grader"
 _MOST_GRADERS = 1000
 _MOST_SHOWN = 60
+_DIGITS = 9
+"""After the point, of means: those that differ by the order of their grades only are equal."""
 
 
 class Grader(NamedTuple):
@@ -78,7 +80,7 @@ def read_grades(name: str) -> Grades:
         page_ids(numbers),
         page_ids(texts.values()),
         list(texts.values()),
-        np.bincount(rows, values) / np.bincount(rows),
+        np.round(np.bincount(rows, values) / np.bincount(rows), _DIGITS),
         np.unique(values),
         line - len(given if graders else numbers),
         tuple(Grader(who, rows[by_name[who]], values[by_name[who]]) for who in graders),

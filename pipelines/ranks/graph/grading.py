@@ -25,6 +25,7 @@ _NORMAL_95 = 1.959964
 _FEWEST_DEFINED = 0.5
 _FEWEST_PAGES = 3
 _EQUAL_WITHIN = 1e-9
+_DIGITS = 9
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,7 @@ def _graders(pages: GradedPages) -> Iterator[_Grader]:
         shared = counts[rows] > 1.0
         rows, grades = rows[shared], grades[shared]
         given = np.searchsorted(pages.scale, grades)
-        others, means = (sums[rows] - grades) / (counts[rows] - 1.0), pages.means[rows]
+        others, means = np.round((sums[rows] - grades) / (counts[rows] - 1.0), _DIGITS), pages.means[rows]
         yield _Grader(
             rows, *(GradedSample(by, grades, nearest_grades(pages.scale, by), given) for by in (others, means))
         )

@@ -68,6 +68,15 @@ def test_the_mean_over_graders_and_the_grades_of_each_are_kept(tmp_path: Path) -
     ]
 
 
+def test_means_do_not_depend_on_the_order_of_grades(tmp_path: Path) -> None:
+    rows = [
+        f"{page},{grade}"
+        for page, some in (("a", "123"), ("b", "321"), ("c", "231"))
+        for grade in map("0.{}".format, some)
+    ]
+    assert len(set(read(tmp_path / "g.csv", "\n".join(["site,grade", *rows]).encode()).values.tolist())) == 1
+
+
 def test_graders_are_bounded(tmp_path: Path) -> None:
     rows = "".join(f"a.example,1,who-{number}\n" for number in range(1001))
     with pytest.raises(InputRefused, match="1,001 graders: give 1,000 at most, or no names"):
