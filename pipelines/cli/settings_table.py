@@ -62,8 +62,8 @@ STATE = {
 LEDGER = {
     "history": Setting(
         "NAME",
-        "certified (the default), interpolation, all, fixed, improved-fixed, variable, …; what they remember: --set "
-        "window-turns=T, window-days=DAYS, measures=K, min-measures=N",
+        "certified (the default), interpolation, all, fixed, improved-fixed, variable, …; windows by --set measures=K, "
+        "window-turns=T and others",
         field="ledger.history",
     ),
     "remember-links": Setting("", "keep the links of pages, at 5 bytes a link", flag, "ledger.remember_links"),
