@@ -300,7 +300,9 @@ def submit_stream(
     return submit(replace(job, started_with=shown), stream, savepoint)
 
 
-def print_json(options: argparse.Namespace, values: Mapping[str, object]) -> None:
-    """Print these values as JSON, if --json is given."""
+def print_answer(options: argparse.Namespace, values: Mapping[str, object], *lines: str) -> None:
+    """Print these values as JSON if --json is given, and these lines otherwise."""
     if options.json:
         print(json.dumps(values, indent=2))
+    else:
+        print_lines(*lines)

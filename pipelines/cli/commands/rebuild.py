@@ -14,12 +14,12 @@ from opicflow.pipelines.cli.stream_options import (
     for_new_logs,
     ledger_topic_of,
     new_ledger_topic_of,
-    print_json,
+    print_answer,
     requested_origin,
     snapshots_of,
     submit_stream,
 )
-from opicflow.pipelines.cli.text import counted, print_lines
+from opicflow.pipelines.cli.text import counted
 from opicflow.pipelines.cli.values import whole
 
 EXAMPLES = """examples:
@@ -78,17 +78,14 @@ def run(options: argparse.Namespace) -> int:
         raise KafkaRefused(f"{topic}: this topic exists: name a new one with --to-ledger")
     job = replace(job, name=options.name or f"{JOB_NAME}-{topic}")
     running = submit_stream(options, job, topic, origin, snapshots)
-    print_json(options, {"job": running.id, "name": running.name, "ledger": topic, "shards": options.shards})
-    if not options.json:
-        print_lines(
-            f"rebuilding: job {running.name!r} ({running.id}) builds {counted(options.shards, 'ledger')} in {topic}"
-        )
-        if chosen:
-            print_lines(f"boundaries: {chosen}")
-        print_lines(
-            f"it publishes nothing until it reaches the present end of crawl-events: "
-            f"{counted(sum(ends.values()), 'event')}"
-        )
-        later = f"opicflow stream … --ledger {topic} --name {job.name}"
-        print_lines(f"then: opicflow stream stop (the old one); later: {later}")
+    later = f"opicflow stream … --ledger {topic} --name {job.name}"
+    print_answer(
+        options,
+        {"job": running.id, "name": running.name, "ledger": topic, "shards": options.shards},
+        f"rebuilding: job {running.name!r} ({running.id}) builds {counted(options.shards, 'ledger')} in {topic}",
+        *([f"boundaries: {chosen}"] if chosen else []),
+        "it publishes nothing until it reaches the present end of crawl-events: "
+        f"{counted(sum(ends.values()), 'event')}",
+        f"then: opicflow stream stop (the old one); later: {later}",
+    )
     return 0

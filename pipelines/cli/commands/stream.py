@@ -24,7 +24,7 @@ from opicflow.pipelines.cli.stream_options import (
     flink_job_of,
     ledger_topic_of,
     new_ledger_topic_of,
-    print_json,
+    print_answer,
     requested_origin,
     shards_of,
     snapshots_of,
@@ -65,7 +65,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "action",
         nargs="?",
         default="start",
-        choices=["start", "status", "stop", "cancel", "upgrade", "republish", "trim", "reshard"],
+        choices=list(_ACTIONS),
         help="%(default)s; status = its state; stop = with a savepoint; cancel = end a job that fails again and again, "
         "without a savepoint; upgrade = stop, and continue with this version; republish = publish the importance of "
         "all pages again; trim = delete what the logs hold before the oldest snapshots; reshard = stop, and continue "
@@ -85,17 +85,7 @@ def run(options: argparse.Namespace) -> int:
     """Start the stream, or show its state, stop it, upgrade it."""
     if options.action not in ("start", "republish", "trim"):
         check_action(options)
-    actions = {
-        "start": _start,
-        "status": _status,
-        "stop": _stop,
-        "cancel": _cancel,
-        "upgrade": _upgrade,
-        "republish": _republish,
-        "trim": _trim,
-        "reshard": _reshard,
-    }
-    return actions[options.action](options)
+    return _ACTIONS[options.action](options)
 
 
 def _start(options: argparse.Namespace) -> int:
@@ -108,12 +98,15 @@ def _start(options: argparse.Namespace) -> int:
     connection = connection_of(options)
     check_free(job)
     ready = _prepare(options, connection)
-    running = _submit(options, job, ready, savepoint_path(job, options.from_savepoint))
-    if not options.json:
-        print_lines(f"the stream runs: job {running.name!r} ({running.id})")
-        where = {"brokers": options.brokers, "properties": options.properties, "flink-master": job.flink_master}
-        see = _command("status", {**where, "name": options.name})
-        print_lines(f"see: {see}, or http://{job.flink_master}")
+    where = {"brokers": options.brokers, "properties": options.properties, "flink-master": job.flink_master}
+    see = _command("status", {**where, "name": options.name})
+    _submit(
+        options,
+        job,
+        ready,
+        savepoint_path(job, options.from_savepoint),
+        lambda running: (f"the stream runs: job {running}", f"see: {see}, or http://{job.flink_master}"),
+    )
     return 0
 
 
@@ -133,9 +126,11 @@ def _run_here(options: argparse.Namespace) -> int:
         snapshots = ready.snapshots or snapshots_in(state)
         origin = begin_logs(connection_of(options), ready.topic, ready.origin, snapshots)
         config = replace(stream_config(options, "here", ready.topic, origin), snapshots=snapshots)
-        print_json(options, {"ledger": ready.topic, "shards": origin.shards, "state": str(state)})
-        if not options.json:
-            print_lines(f"the stream runs in this process, with {counted(origin.shards, 'shard')}; Ctrl-C ends it")
+        print_answer(
+            options,
+            {"ledger": ready.topic, "shards": origin.shards, "state": str(state)},
+            f"the stream runs in this process, with {counted(origin.shards, 'shard')}; Ctrl-C ends it",
+        )
         sys.stdout.flush()
         stop = _stop_on_signals()
         run_stream(config, state, lambda line: print_lines(f"opicflow: {line}", file=sys.stderr), stop)
@@ -180,13 +175,11 @@ def _upgrade(options: argparse.Namespace) -> int:
     path = job.cluster.stop(old.id, savepoint_folder(job))
     print_lines(f"stopped, with a savepoint: {path}", file=sys.stderr, flush=True)
     try:
-        running = _submit(options, job, ready, path)
+        _submit(options, job, ready, path, lambda running: (f"the stream continues: job {running}, from {path}",))
     except BaseException:
         again = _command("", {**started_with(options), "from-savepoint": path})
         print_lines(f"opicflow: the stream is stopped; continue with: {again}", file=sys.stderr)
         raise
-    if not options.json:
-        print_lines(f"the stream continues: job {running.name!r} ({running.id}), from {path}")
     return 0
 
 
@@ -198,10 +191,8 @@ def _stop(options: argparse.Namespace) -> int:
     given, place = _start_again(options, job, running)
     path = job.cluster.stop(running.id, savepoint_folder(replace(job, checkpoints=place)) if place else None)
     again = _command("", {**given, "from-savepoint": path})
-    print_json(options, {"job": running.id, "name": running.name, "savepoint": path, "continue": again})
-    if not options.json:
-        print_lines(f"stopped, with a savepoint: {path}")
-        print_lines(f"continue with: {again}")
+    values = {"job": running.id, "name": running.name, "savepoint": path, "continue": again}
+    print_answer(options, values, f"stopped, with a savepoint: {path}", f"continue with: {again}")
     return 0
 
 
@@ -214,13 +205,14 @@ def _cancel(options: argparse.Namespace) -> int:
     newest = checkpoints.retained[0].path if checkpoints.retained else checkpoints.restored_path
     job.cluster.cancel(running.id)
     again = _command("", {**given, "from-savepoint": newest})
-    print_json(options, {"job": running.id, "name": running.name, "checkpoint": newest or None, "continue": again})
-    if not options.json:
-        print_lines(f"canceled, without a savepoint: job {running.name!r} ({running.id}); no event is lost")
-        print_lines("remove the cause first (opicflow stream status has shown it)")
-        if newest:
-            print_lines("if its state is the cause, omit --from-savepoint: the logs are read again, which takes longer")
-        print_lines(f"continue with: {again}")
+    lines = [
+        f"canceled, without a savepoint: job {running.name!r} ({running.id}); no event is lost",
+        "remove the cause first (opicflow stream status has shown it)",
+    ]
+    if newest:
+        lines.append("if its state is the cause, omit --from-savepoint: the logs are read again, which takes longer")
+    values = {"job": running.id, "name": running.name, "checkpoint": newest or None, "continue": again}
+    print_answer(options, values, *lines, f"continue with: {again}")
     return 0
 
 
@@ -298,14 +290,18 @@ def _prepare(options: argparse.Namespace, connection: Connection) -> _Ready:
     return _Ready(topic, kept or requested or default_origin(shards), snapshots)
 
 
-def _submit(options: argparse.Namespace, job: FlinkJob, ready: _Ready, savepoint: str | None) -> Job:
+def _submit(
+    options: argparse.Namespace,
+    job: FlinkJob,
+    ready: _Ready,
+    savepoint: str | None,
+    lines_about: Callable[[str], Sequence[str]],
+) -> None:
+    """Submit the stream, and print the job. `lines_about` gets its name and its id in words."""
     running = submit_stream(options, job, ready.topic, ready.origin, ready.snapshots, savepoint)
     shards = ready.origin.shards
-    print_json(
-        options,
-        {"job": running.id, "name": running.name, "ledger": ready.topic, "shards": shards, "savepoint": savepoint},
-    )
-    return running
+    values = {"job": running.id, "name": running.name, "ledger": ready.topic, "shards": shards, "savepoint": savepoint}
+    print_answer(options, values, *lines_about(f"{running.name!r} ({running.id})"))
 
 
 def _difference(requested: Origin, kept: Origin) -> str:
@@ -324,12 +320,12 @@ def _republish(options: argparse.Namespace) -> int:
 
     topic = ledger_topic_of(options)
     shards = republish(connection_of(options), topic, snapshots_of(options))
-    print_json(options, {"ledger": topic, "shards": shards})
-    if not options.json:
-        print_lines(
-            f"{topic}: {counted(shards, 'shard')} will publish the importance of all pages again, within a minute: "
-            "pages off of opicflow stream status falls to 0"
-        )
+    print_answer(
+        options,
+        {"ledger": topic, "shards": shards},
+        f"{topic}: {counted(shards, 'shard')} will publish the importance of all pages again, within a minute: "
+        "pages off of opicflow stream status falls to 0",
+    )
     return 0
 
 
@@ -344,11 +340,12 @@ def _trim(options: argparse.Namespace) -> int:
     connection, topic = connection_of(options), ledger_topic_of(options)
     trims = find_trims(connection, topic, snapshots)
     trim(connection, topic, trims)
-    print_json(options, {"ledger": topic, "shards": [{**one._asdict(), "deleted": one.deleted} for one in trims]})
-    if not options.json:
-        for one in trims:
-            print_lines(f"{topic}, partition {one.shard}: begins at offset {one.keep_from:,} of {one.end:,}")
-        print_lines(f"deleted {sum(one.deleted for one in trims):,} entries that are older than the oldest snapshots")
+    print_answer(
+        options,
+        {"ledger": topic, "shards": [{**one._asdict(), "deleted": one.deleted} for one in trims]},
+        *(f"{topic}, partition {one.shard}: begins at offset {one.keep_from:,} of {one.end:,}" for one in trims),
+        f"deleted {sum(one.deleted for one in trims):,} entries that are older than the oldest snapshots",
+    )
     return 0
 
 
@@ -379,9 +376,8 @@ def _reshard(options: argparse.Namespace) -> int:
             kept = _check_ledger(options, job, running[0])
         resharding.check(bool(running))
     elif running:
-        print_json(options, {"job": running[0].id, "name": running[0].name, "ledger": to_topic})
-        if not options.json:
-            print_lines(f"the stream runs on the new logs already: from now on give --ledger {to_topic}")
+        values = {"job": running[0].id, "name": running[0].name, "ledger": to_topic}
+        print_answer(options, values, f"the stream runs on the new logs already: from now on give --ledger {to_topic}")
         return 0
     if running:
         check_place(job, max(vertex.parallelism for vertex in job.cluster.details(running[0].id).vertices))
@@ -401,14 +397,10 @@ def _reshard(options: argparse.Namespace) -> int:
             raise
     options.ledger = to_topic
     print_lines(f"the new logs are complete: from now on give --ledger {to_topic}", file=sys.stderr, flush=True)
-    started = _submit(options, job, _prepare(options, connection), None)
-    if not options.json:
-        print_lines(
-            f"the stream continues: job {started.name!r} ({started.id}), "
-            f"with {counted(options.shards, 'shard')} in {to_topic}"
-        )
-        if pages:
-            print_lines(f"{counted(sum(pages), 'page')}: {', '.join(f'{one:,}' for one in pages)}")
+    among = [f"{counted(sum(pages), 'page')}: {', '.join(f'{one:,}' for one in pages)}"] if pages else []
+    new = f"with {counted(options.shards, 'shard')} in {to_topic}"
+    ready = _prepare(options, connection)
+    _submit(options, job, ready, None, lambda running: (f"the stream continues: job {running}, {new}", *among))
     return 0
 
 
@@ -423,9 +415,7 @@ def _status(options: argparse.Namespace) -> int:
     problem, logs = _logs_on_brokers(options, started)
     details, checkpoints = job.cluster.details(found.id), job.cluster.checkpoints(found.id)
     status = StreamStatus(details, checkpoints, metrics, problem, logs)
-    print_json(options, status.values())
-    if not options.json:
-        print_lines(*status.lines(with_table=options.shard_table))
+    print_answer(options, status.values(), *status.lines(with_table=options.shard_table))
     if not status.details.runs:
         raise FlinkRefused("some tasks do not run: see the trouble above, and the cluster's page")
     if status.broker_problem:
@@ -457,3 +447,15 @@ def _logs_on_brokers(
         return "", [one for topic in read for one in resolve(connection_of(options), topic)]
     except KafkaRefused as problem:
         return str(problem), None
+
+
+_ACTIONS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "start": _start,
+    "status": _status,
+    "stop": _stop,
+    "cancel": _cancel,
+    "upgrade": _upgrade,
+    "republish": _republish,
+    "trim": _trim,
+    "reshard": _reshard,
+}
