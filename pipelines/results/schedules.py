@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from opicflow.connectors.files.csv_cells import csv_text
 from opicflow.connectors.files.whole_file import whole_file
 from opicflow.pipelines.ledger import Ledger, Plan, RefreshConfig
 from opicflow.pipelines.ledger.plan.schedule import cost_of
@@ -100,13 +99,11 @@ def export(path: Path, ledger: Ledger, plan: Plan) -> int:
     with whole_file(path) as file:
         as_csv = path.suffix.lower() == ".csv"
         if as_csv:
-            file.write((",".join(_FIELDS) + "\r\n").encode())
+            file.write(csv_text([_FIELDS]).encode())
         for first in range(0, len(rows), _ROWS_AT_ONCE):
             values = _values(ledger, plan, rows[first : first + _ROWS_AT_ONCE])
             if as_csv:
-                text = io.StringIO()
-                csv.writer(text).writerows(values)
-                file.write(text.getvalue().encode())
+                file.write(csv_text(values).encode())
             else:
                 lines = (dict(zip(_FIELDS, row, strict=True)) for row in values)
                 file.write(b"".join(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE) for line in lines))

@@ -284,28 +284,27 @@ def _who(fault: Fault) -> str:
     return f"shard {fault.shard} -> shard {fault.other}, cut {fault.cut}"
 
 
+_FAULTS = {
+    Law.BALANCE: "{units} {more} were minted than are held, sent and not received",
+    Law.MINTED: "the minted cash is not a whole number of pages, by {units}",
+    Law.SENT: "its pairs sealed {units} more than it has sent",
+    Law.RECEIVED: "its pairs counted {units} more than it has received",
+    Law.UNSENT: "{units} more were received than were sent",
+    Law.PAIR: "{units} {more} were received than were sent",
+    Law.TWICE: "shard {by} contradicts itself, {units} {more} than it reported before",
+    Law.FALLS: "the counts of shard {by} fell by {units}",
+}
+_FAULTS_OF_DIGESTS = {
+    Law.PAIR: "other transfers of the same sum came",
+    Law.TWICE: "shard {by} contradicts itself, another digest than it reported before",
+}
+"""The words where no cash is missing."""
+
+
 def _what(fault: Fault) -> str:
-    units = counted(abs(fault.units), "unit")
+    words = _FAULTS[fault.law] if fault.units else _FAULTS_OF_DIGESTS.get(fault.law, _FAULTS[fault.law])
     more = "more" if fault.units > 0 else "less"
-    if fault.law is Law.BALANCE:
-        return f"{units} {more} were minted than are held, sent and not received"
-    if fault.law is Law.MINTED:
-        return f"the minted cash is not a whole number of pages, by {units}"
-    if fault.law is Law.SENT:
-        return f"its pairs sealed {units} more than it has sent"
-    if fault.law is Law.RECEIVED:
-        return f"its pairs counted {units} more than it has received"
-    if fault.law is Law.UNSENT:
-        return f"{units} more were received than were sent"
-    if fault.law is Law.PAIR:
-        return f"{units} {more} were received than were sent" if fault.units else "other transfers of the same sum came"
-    if fault.law is Law.TWICE:
-        difference = (
-            f"{units} {more} than it reported before" if fault.units else "another digest than it reported before"
-        )
-        return f"shard {fault.by} contradicts itself, {difference}"
-    assert fault.law is Law.FALLS
-    return f"the counts of shard {fault.by} fell by {units}"
+    return words.format(units=counted(abs(fault.units), "unit"), more=more, by=fault.by)
 
 
 def _named(names: list[str], count: int) -> str:
