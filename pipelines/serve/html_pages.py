@@ -45,21 +45,8 @@ class HtmlPages:
 
     def pages(self, request: Request) -> Response:
         view, wanted = self._source.view(), filter_of(request.query_params)
-        first, count = window(request.query_params, PAGE_ROWS)
-        found = view.table.listed(wanted, first, count)
-        before, after = _neighbours(request, first, count, found.total)
         heading = "Pages" if wanted == Filter() else f"Pages: {_in_words(wanted, view)}"
-        return page_answer(
-            "pages.html",
-            view=view,
-            heading=heading,
-            found=found,
-            is_url=False,
-            filters=asdict(wanted),
-            records=records_of(view, found.rows),
-            before=before,
-            after=after,
-        )
+        return _listed(request, view, wanted, heading, is_url=False, filters=asdict(wanted))
 
     def page(self, request: Request) -> Response:
         view = self._source.view()
@@ -154,24 +141,22 @@ class HtmlPages:
             return RedirectResponse(f"/page/{int(view.table.ids[row]):016x}", HTTPStatus.SEE_OTHER)
         if isinstance(self._source, LiveSource) and "://" in words and "*" not in words:
             raise not_kept(self._source, words)
-        first, count = window(request.query_params, PAGE_ROWS)
-        found = view.table.listed(Filter(pattern=words), first, count)
-        before, after = _neighbours(request, first, count, found.total)
-        return page_answer(
-            "pages.html",
-            view=view,
-            heading=f"Found: {words}",
-            query=words[:4000],
-            found=found,
-            is_url="://" in words and "*" not in words,
-            filters=None,
-            records=records_of(view, found.rows),
-            before=before,
-            after=after,
-        )
+        is_url = "://" in words and "*" not in words
+        wanted, heading = Filter(pattern=words), f"Found: {words}"
+        return _listed(request, view, wanted, heading, is_url=is_url, filters=None, query=words[:4000])
 
     def api(self, request: Request) -> Response:
         return page_answer("api.html", endpoints=ENDPOINTS)
+
+
+def _listed(request: Request, view: View, wanted: Filter, heading: str, **values: object) -> Response:
+    """Return the part of a list of pages that a request asks for."""
+    first, count = window(request.query_params, PAGE_ROWS)
+    found = view.table.listed(wanted, first, count)
+    before, after = _neighbours(request, first, count, found.total)
+    records = records_of(view, found.rows)
+    more = {"records": records, "before": before, "after": after}
+    return page_answer("pages.html", HTTPStatus.OK, view=view, heading=heading, found=found, **values, **more)
 
 
 def _factor(one: dict[str, Any]) -> float | None:

@@ -33,22 +33,21 @@ class Endpoint(NamedTuple):
     """An address for programs: its result, and its parameters with their meaning."""
 
     path: str
-    example: str
     summary: str
     parameters: tuple[tuple[str, str], ...] = ()
+    example: str = ""
+    """Parameters for an example."""
 
 
 _N = (("n", f"how many rows, at most {MOST_ROWS}"), ("first", "omit so many rows"))
+_ONE = (("url", "its URL; it need not be canonical"), ("id", "or its page id"))
 ENDPOINTS = (
-    Endpoint("/api/health", "/api/health", "the light for the books, and the checks behind it"),
+    Endpoint("/api/health", "the light for the books, and the checks behind it"),
     Endpoint(
-        "/api/summary",
-        "/api/summary",
-        "counts of events and pages, the plan, options, notes; of a stream how many records are unread",
+        "/api/summary", "counts of events and pages, the plan, options, notes; of a stream how many records are unread"
     ),
     Endpoint(
         "/api/top",
-        "/api/top?n=10",
         "pages, the most important first; risers and fallers by how fast",
         (
             *_N,
@@ -57,38 +56,32 @@ ENDPOINTS = (
             ("pattern", "a piece of the URL; with *, a pattern for the whole URL"),
             *((name, "1: only such pages") for name in ("read", "unread", "gone", "rising", "falling", "overdue")),
         ),
+        "?n=10",
     ),
     Endpoint(
         "/api/page",
-        "/api/page?url=",
         "a page: importance, who pays it, visits, change rate, next fetch, history, policies that hold for it",
-        (("url", "its URL; it need not be canonical"), ("id", "or its page id")),
+        _ONE,
+        "?url=",
     ),
-    Endpoint(
-        "/api/why",
-        "/api/why?url=",
-        "why a page is where it is; reads the ledger",
-        (("url", "its URL"), ("id", "or its page id")),
-    ),
-    Endpoint("/api/movers", "/api/movers", "the pages that rise and fall fastest among the first thousand"),
+    Endpoint("/api/why", "why a page is where it is; reads the ledger", _ONE, "?url="),
+    Endpoint("/api/movers", "the pages that rise and fall fastest among the first thousand"),
     Endpoint(
         "/api/changes",
-        "/api/changes?n=10",
         "two times of the crawl compared: pages that have risen and fallen, new ones, and gone ones",
         (
             ("since", "a time in ms; the last kept time up to it is compared (a day before the end)"),
             ("until", "the same (the end)"),
             ("n", f"how many pages of each list, at most {MOST_ROWS}"),
         ),
+        "?n=10",
     ),
-    Endpoint("/api/hosts", "/api/hosts?n=10", "hosts, the most important first", _N),
-    Endpoint("/api/domains", "/api/domains?n=10", "registrable domains, the most important first", _N),
-    Endpoint(
-        "/api/orders", "/api/orders?n=10", "the fetches that are ordered, in their order, and how long they wait", _N
-    ),
-    Endpoint("/api/rejects", "/api/rejects", "events that could not be used: by reason, with examples"),
-    Endpoint("/api/history", "/api/history", "how the crawl went: pages known and read, idle cash, the first pages"),
-    Endpoint("/api/find", "/api/find?q=docs", "hosts and pages that fit what somebody types", (("q", "the words"),)),
+    Endpoint("/api/hosts", "hosts, the most important first", _N, "?n=10"),
+    Endpoint("/api/domains", "registrable domains, the most important first", _N, "?n=10"),
+    Endpoint("/api/orders", "the fetches that are ordered, in their order, and how long they wait", _N, "?n=10"),
+    Endpoint("/api/rejects", "events that could not be used: by reason, with examples"),
+    Endpoint("/api/history", "how the crawl went: pages known and read, idle cash, the first pages"),
+    Endpoint("/api/find", "hosts and pages that fit what somebody types", (("q", "the words"),), "?q=docs"),
 )
 
 
