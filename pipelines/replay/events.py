@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -21,26 +21,11 @@ from opicflow.connectors.files.jsonl import decode_jsonl
 from opicflow.connectors.runs import close_run
 from opicflow.pipelines.ledger import CrawlEntry, CrawlItems, LogPosition
 from opicflow.pipelines.replay.segment_steps import ReplaySettings
-from opicflow.pipelines.results.record_columns import (
-    importance_columns,
-    order_columns,
-    pages_of,
-    reject_columns,
-    schedule_columns,
-)
+from opicflow.pipelines.results.record_columns import RESULTS, reject_columns
 from opicflow.pipelines.stages.decoded_batch import DecodedBatch, RoutedBatch, urls_of
 from opicflow.pipelines.stages.keep_ledger import JournalInState, KeepLedger
-from opicflow.pipelines.stages.outputs import (
-    FINAL_IMPORTANCE,
-    FINAL_ORDERS,
-    FINAL_SCHEDULE,
-    IMPORTANCE,
-    ORDERS,
-    REJECTS,
-    SCHEDULE,
-    Output,
-)
-from opicflow.schemas.columns import Columns, plain_rows
+from opicflow.pipelines.stages.outputs import REJECTS, Output
+from opicflow.schemas.columns import plain_rows
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.urls import Canonicaliser
 
@@ -144,14 +129,6 @@ class KeepEvents(KeepLedger):
         close_run(self._run)
 
 
-_COLUMNS: dict[str, Callable[[bytes], Columns]] = {
-    **dict.fromkeys((IMPORTANCE, FINAL_IMPORTANCE), lambda data: importance_columns(pages_of(data))),
-    **dict.fromkeys((SCHEDULE, FINAL_SCHEDULE), lambda data: schedule_columns(pages_of(data))),
-    **dict.fromkeys((ORDERS, FINAL_ORDERS), lambda data: order_columns(pages_of(data))),
-    REJECTS: reject_columns,
-}
-
-
 class PublishRecords(beam.DoFn):
     """Yields the records of outputs of some kinds as dicts, with the fields of the published schemas."""
 
@@ -161,4 +138,5 @@ class PublishRecords(beam.DoFn):
     def process(self, element: Output) -> Iterator[dict[str, Any]]:
         """Yield the records of one output, if it is of these kinds."""
         if element.kind in self._kinds:
-            yield from plain_rows(_COLUMNS[element.kind](element.data))
+            columns_of = reject_columns if element.kind == REJECTS else RESULTS[element.kind].columns_of
+            yield from plain_rows(columns_of(element.data))

@@ -26,19 +26,14 @@ from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.whole_file import remove_leftovers, sync_folder, synced_file, whole_file
 from opicflow.pipelines.replay.state import FolderInUse
 from opicflow.pipelines.results.files import (
-    CHANGES,
     FORMATS,
-    IMPORTANCE,
-    ORDERS,
-    SCHEDULES,
-    SITES,
-    ResultKind,
     load_arrow,
     write_rejects,
     write_tombstones,
     written_result,
 )
 from opicflow.pipelines.results.part_files import ArrivingParts, Stopped, arriving_parts
+from opicflow.pipelines.results.record_columns import RESULTS
 from opicflow.pipelines.stages import outputs
 from opicflow.schemas.pages import KEY_BYTES, PageIds
 
@@ -49,23 +44,22 @@ _TEMPORARY = "opicflow-replay-"
 
 
 class _Records(NamedTuple):
-    """Records in a file, or several: its name, and the parts that it is made of."""
+    """Records in a file, or several: its name, and the kinds of the outputs that it is made of."""
 
     name: str
-    kind: ResultKind
-    parts: tuple[str, ...]
+    kinds: tuple[str, ...]
 
 
 _ALWAYS = (
-    _Records("importance", IMPORTANCE, (outputs.FINAL_IMPORTANCE,)),
-    _Records("refresh-schedule", SCHEDULES, (outputs.FINAL_SCHEDULE,)),
-    _Records("crawl-orders", ORDERS, (outputs.ORDERS, outputs.FINAL_ORDERS)),
+    _Records("importance", (outputs.FINAL_IMPORTANCE,)),
+    _Records("refresh-schedule", (outputs.FINAL_SCHEDULE,)),
+    _Records("crawl-orders", (outputs.ORDERS, outputs.FINAL_ORDERS)),
 )
-_SITES = _Records("site-importance", SITES, (outputs.FINAL_SITES,))
+_SITES = _Records("site-importance", (outputs.FINAL_SITES,))
 _PUBLICATIONS = (
-    _Records("publications", IMPORTANCE, (outputs.IMPORTANCE,)),
-    _Records("refresh-publications", SCHEDULES, (outputs.SCHEDULE,)),
-    _Records("page-changes", CHANGES, (outputs.CHANGES,)),
+    _Records("publications", (outputs.IMPORTANCE,)),
+    _Records("refresh-publications", (outputs.SCHEDULE,)),
+    _Records("page-changes", (outputs.CHANGES,)),
 )
 _REJECTS, _TOMBSTONES = "rejects", "tombstones"
 _SUMMARY = "summary"
@@ -276,10 +270,10 @@ def _writers(out: Path, arriving: ArrivingParts, kinds: FileKinds) -> Iterator[C
     results = [*_ALWAYS, *([_SITES] if kinds.sites else []), *(_PUBLICATIONS if kinds.publications else [])]
 
     def write_records(records: _Records) -> _Written:
-        name, packed = records.name, partial(arriving.read, *records.parts)
+        name, kind, packed = records.name, RESULTS[records.kinds[0]], partial(arriving.read, *records.kinds)
         with ExitStack() as names:
             names.enter_context(path_in_errors(out / f"{name}.{kinds.format}"))
-            paths = names.enter_context(written_result(out, name, kinds.format, records.kind, packed, kinds.parts))
+            paths = names.enter_context(written_result(out, name, kinds.format, kind, packed, kinds.parts))
             return _Written(name, paths, names.pop_all())
 
     for records in results:

@@ -11,23 +11,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, NamedTuple, Protocol
+from typing import BinaryIO, Protocol
 
 import orjson
 
 from opicflow.connectors.files.avro_writer import AvroWriter
 from opicflow.connectors.files.divided_files import divided_file, paths_of
 from opicflow.connectors.files.whole_file import synced_file, whole_file
-from opicflow.pipelines.results.record_columns import (
-    change_columns,
-    importance_columns,
-    order_columns,
-    pages_of,
-    reject_columns,
-    schedule_columns,
-    site_columns,
-    tombstone_columns,
-)
+from opicflow.pipelines.results.record_columns import ResultKind, pages_of, reject_columns, tombstone_columns
 from opicflow.schemas.columns import Columns, plain_rows, row_count, row_slice
 from opicflow.schemas.published_schemas import Schema, schema
 
@@ -51,20 +42,6 @@ def json_lines(columns: Columns) -> bytes:
     from opicflow.pipelines.results.arrow_lines import many_lines
 
     return many_lines(columns)
-
-
-class ResultKind(NamedTuple):
-    """Records that a replay writes: their published schema, and the function that makes columns of a packed part."""
-
-    schema: str
-    columns_of: Callable[[bytes], Columns]
-
-
-IMPORTANCE = ResultKind("Importance", lambda part: importance_columns(pages_of(part)))
-SCHEDULES = ResultKind("RefreshSchedule", lambda part: schedule_columns(pages_of(part)))
-ORDERS = ResultKind("CrawlOrder", lambda part: order_columns(pages_of(part)))
-CHANGES = ResultKind("PageChange", lambda part: change_columns(pages_of(part)))
-SITES = ResultKind("SiteImportance", lambda part: site_columns(pages_of(part)))
 
 
 @contextmanager

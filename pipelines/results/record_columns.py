@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -18,6 +18,17 @@ import orjson
 from opicflow.pipelines.ledger import Outcome, RemovalReason
 from opicflow.pipelines.ledger.plan.crawl_orders import BY, WHY
 from opicflow.pipelines.ledger.plan.survey import DECIDED_BY, KNOWN_FROM
+from opicflow.pipelines.stages.outputs import (
+    CHANGES,
+    FINAL_IMPORTANCE,
+    FINAL_ORDERS,
+    FINAL_SCHEDULE,
+    FINAL_SITES,
+    IMPORTANCE,
+    ORDERS,
+    SCHEDULE,
+    SITES,
+)
 from opicflow.schemas.arrays import Array, Ints
 from opicflow.schemas.columns import Columns, NumberedWords, Packed, Texts, WithNulls, unpack
 from opicflow.schemas.dates import FIRST_SECOND, LAST_SECOND, time_ms
@@ -186,6 +197,27 @@ def importance_columns(pages: Pages) -> Columns:
         "settled": WithNulls.same(at.get("settled"), rows, np.bool_),
         "window_importance": c["window_importance"],
     }
+
+
+class ResultKind(NamedTuple):
+    """Records of results: their published schema, and the function that makes columns of pages."""
+
+    schema: str
+    columns_of_pages: Callable[[Pages], Columns]
+
+    def columns_of(self, part: bytes) -> Columns:
+        """Return the columns of a part that was published."""
+        return self.columns_of_pages(pages_of(part))
+
+
+RESULTS: dict[str, ResultKind] = {
+    **dict.fromkeys((IMPORTANCE, FINAL_IMPORTANCE), ResultKind("Importance", importance_columns)),
+    **dict.fromkeys((SCHEDULE, FINAL_SCHEDULE), ResultKind("RefreshSchedule", schedule_columns)),
+    **dict.fromkeys((ORDERS, FINAL_ORDERS), ResultKind("CrawlOrder", order_columns)),
+    CHANGES: ResultKind("PageChange", change_columns),
+    **dict.fromkeys((SITES, FINAL_SITES), ResultKind("SiteImportance", site_columns)),
+}
+"""The outputs that are packed pages or sites, by their kinds."""
 
 
 def _page_words(pages: Array) -> Texts:

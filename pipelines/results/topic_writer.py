@@ -21,17 +21,7 @@ from opicflow.connectors.kafka.publisher import Publisher, partitions_of
 from opicflow.connectors.kafka.record_reader import STREAMS
 from opicflow.connectors.kafka.sink import SendingDoFn
 from opicflow.pipelines.results.part_files import Parts
-from opicflow.pipelines.results.record_columns import (
-    Pages,
-    change_columns,
-    hosts_of,
-    importance_columns,
-    order_columns,
-    pages_of,
-    reject_columns,
-    schedule_columns,
-    site_columns,
-)
+from opicflow.pipelines.results.record_columns import RESULTS, hosts_of, pages_of, reject_columns, site_columns
 from opicflow.pipelines.stages.metrics import count
 from opicflow.pipelines.stages.outputs import (
     APPLIED,
@@ -93,17 +83,14 @@ def send_results(to: Destination, work: Path, audit: dict[str, object]) -> list[
     """
     with Publisher(to.connection, connect_seconds=_PATIENCE_SECONDS) as publisher:
         sender = _Sender(to, publisher)
-        for topic, at_the_end, columns_of in (
-            (IMPORTANCE, FINAL_IMPORTANCE, importance_columns),
-            (SCHEDULE, FINAL_SCHEDULE, schedule_columns),
-        ):
-            sender.send_pages(topic, Parts(work, topic), columns_of)
+        for topic, at_the_end in ((IMPORTANCE, FINAL_IMPORTANCE), (SCHEDULE, FINAL_SCHEDULE)):
+            sender.send_pages(topic, Parts(work, topic))
             sender.bury(topic, Parts(work, TOMBSTONES))
-            sender.send_pages(topic, Parts(work, at_the_end), columns_of)
+            sender.send_pages(topic, Parts(work, at_the_end))
         sender.send_sites(Parts(work, FINAL_SITES), Parts(work, TOMBSTONES))
         for kind in (ORDERS, FINAL_ORDERS):
-            sender.send_pages(ORDERS, Parts(work, kind), order_columns)
-        sender.send_pages(CHANGES, Parts(work, CHANGES), change_columns)
+            sender.send_pages(ORDERS, Parts(work, kind))
+        sender.send_pages(CHANGES, Parts(work, CHANGES))
         for lines in Parts(work, REJECTS):
             sender.send_rejects(lines)
         key = f"{audit['shard']}".encode()
@@ -116,7 +103,7 @@ def send_importance(to: Destination, parts: Iterable[bytes]) -> int:
     """Send parts of importance alone. Returns how many records."""
     with Publisher(to.connection) as publisher:
         sender = _Sender(to, publisher)
-        sender.send_pages(IMPORTANCE, parts, importance_columns)
+        sender.send_pages(IMPORTANCE, parts)
         publisher.flush()
     return sum(sent.records for sent in sender.sent())
 
@@ -155,10 +142,10 @@ class SendOutputs(SendingDoFn):
         if kind == TRANSFERS:
             if not publisher.send(self._ledger_topic, None, data, output.to_shard):
                 raise KafkaRefused(f"{self._ledger_topic}: takes no {len(data)} bytes: raise its max.message.bytes")
-        elif kind in _COLUMNS_OF:
-            sender.send_pages(kind, [data], _COLUMNS_OF[kind])
         elif kind == SITES:
             sender.send_sites([data])
+        elif kind in RESULTS:
+            sender.send_pages(kind, [data])
         elif kind == TOMBSTONES:
             sender.bury(IMPORTANCE, [data])
             sender.bury(SCHEDULE, [data])
@@ -170,13 +157,6 @@ class SendOutputs(SendingDoFn):
             sender.send_rejects(data, f"{self._ledger_topic}/")
         count(f"sent_{kind.replace('-', '_')}", sender.sent_now())
 
-
-_COLUMNS_OF: dict[str, Callable[[Pages], Columns]] = {
-    IMPORTANCE: importance_columns,
-    SCHEDULE: schedule_columns,
-    ORDERS: order_columns,
-    CHANGES: change_columns,
-}
 
 _NO_PAIRS: dict[str, object] = {"sent_to": [], "received_from": []}
 """A replay has one shard."""
@@ -205,10 +185,10 @@ class _Sender:
             self._framers[topic] = Framer(self._to.connection, self._to.prefix + topic, STREAMS[topic])
         return self._framers[topic]
 
-    def send_pages(self, topic: str, parts: Iterable[bytes], columns_of: Callable[[Pages], Columns]) -> None:
+    def send_pages(self, topic: str, parts: Iterable[bytes]) -> None:
         for part in parts:
             pages = pages_of(part)
-            columns = columns_of(pages)
+            columns = RESULTS[topic].columns_of_pages(pages)
             self.send(topic, hosts_of(pages.texts) if topic == ORDERS else pages.texts, pages.texts, columns)
 
     def send_sites(self, parts: Iterable[bytes], removed_pages: Iterable[bytes] = ()) -> None:

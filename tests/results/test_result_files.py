@@ -26,12 +26,13 @@ from opicflow.connectors.files.rank_reader import read_ranks
 from opicflow.pipelines.results import files
 from opicflow.pipelines.results.arrow_columns import text_array
 from opicflow.pipelines.results.arrow_lines import many_lines
-from opicflow.pipelines.results.files import IMPORTANCE, json_lines, stream_result, written_result
-from opicflow.pipelines.results.record_columns import hosts_of
+from opicflow.pipelines.results.files import json_lines, stream_result, written_result
+from opicflow.pipelines.results.record_columns import RESULTS, hosts_of
 from opicflow.schemas.columns import Columns, NumberedWords, Texts, WithNulls, pack, plain_rows
 from opicflow.schemas.published_schemas import schema
 
 FORMATS = ["jsonl", "avro", "parquet"]
+IMPORTANCE = RESULTS["importance"]
 MOMENT = {
     "pages": 70_000,
     "clock": 2.5,
@@ -313,12 +314,13 @@ def test_ranks_of_a_folder_with_parts_are_those_of_the_whole_file(format_: str, 
 MOST_BYTES_OF_STREAMS = """
 import os, sys
 from pathlib import Path
-from opicflow.pipelines.results.files import IMPORTANCE, stream_result
+from opicflow.pipelines.results.files import stream_result
+from opicflow.pipelines.results.record_columns import RESULTS
 
 part = Path(sys.argv[1]).read_bytes()
 for parts in (4, 16):
     with open(os.devnull, "wb") as file:
-        stream_result(file, sys.argv[2], IMPORTANCE, [part] * parts)
+        stream_result(file, sys.argv[2], RESULTS["importance"], [part] * parts)
     (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
     print(1024 * int(line.split()[1]))
 """

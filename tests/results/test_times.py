@@ -23,8 +23,10 @@ from opicflow.pipelines.results import files
 from opicflow.pipelines.results.exports.export_job import ExportJob
 from opicflow.pipelines.results.exports.result_rows import _ROW_TYPES, COLUMN_TYPES, KINDS, Rows, rows_of_files
 from opicflow.pipelines.results.exports.targets import TARGETS
-from opicflow.pipelines.results.files import FORMATS, ResultKind, stream_result, write_tombstones
+from opicflow.pipelines.results.files import FORMATS, stream_result, write_tombstones
+from opicflow.pipelines.results.record_columns import RESULTS
 from opicflow.pipelines.results.schedules import export
+from opicflow.pipelines.stages.outputs import FINAL, IMPORTANCE, ORDERS, SCHEDULE, SITES
 from opicflow.pipelines.stages.publish import (
     pack_estimates,
     pack_orders,
@@ -37,7 +39,7 @@ from support.thorough import thorough
 from support.written_crawls import DAY, T0, Crawl, with_refresh
 
 PAIRS = [(name, kind) for name, target in TARGETS.items() for kind in target.writers]
-RESULTS = {name: value for name, value in vars(files).items() if isinstance(value, ResultKind)}
+KINDS_OF_RECORDS = [kind for kind in RESULTS if kind not in FINAL]
 FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 YEAR_33715 = 1_001_780_000_000  # the longest interval of a plan that there was
 
@@ -85,10 +87,10 @@ def parts() -> dict[str, bytes]:
     published = crawl.ledger.publish_movers(10**6, 0.0).estimates
     assert len(published.pages) and len(plan.orders.rows)
     return {
-        "IMPORTANCE": pack_estimates(crawl.ledger, published),
-        "SCHEDULES": pack_schedules(crawl.ledger, plan, plan.publish),
-        "ORDERS": pack_orders(crawl.ledger, plan),
-        "SITES": pack_sites(crawl.ledger, plan, "host"),
+        IMPORTANCE: pack_estimates(crawl.ledger, published),
+        SCHEDULE: pack_schedules(crawl.ledger, plan, plan.publish),
+        ORDERS: pack_orders(crawl.ledger, plan),
+        SITES: pack_sites(crawl.ledger, plan, "host"),
     }
 
 
@@ -128,7 +130,7 @@ def numbers_of_times(format_: str, name: str, data: bytes) -> Iterator[int]:
 
 
 def test_there_is_a_part_of_each_kind_of_results() -> None:
-    assert parts().keys() == RESULTS.keys()
+    assert [*parts()] == KINDS_OF_RECORDS
     for name, part in parts().items():
         packed = unpack(part)
         assert any(map(is_time, [*packed.columns, *packed.values])), name
@@ -136,7 +138,7 @@ def test_there_is_a_part_of_each_kind_of_results() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("format_", FORMATS)
-@pytest.mark.parametrize("name", RESULTS)
+@pytest.mark.parametrize("name", KINDS_OF_RECORDS)
 @given(second=seconds)
 @settings(max_examples=thorough(20, 500))
 def test_results_are_written_and_read_whatever_their_times_are(name: str, format_: str, second: int) -> None:

@@ -248,12 +248,14 @@ def _check_outputs(options: argparse.Namespace) -> None:
 
 def _stream_importance(parts: Sequence[bytes], format_: str) -> None:
     """Write importance to standard output. A reader that ends early, such as head, is no error."""
-    from opicflow.pipelines.results.files import IMPORTANCE, stream_result
+    from opicflow.pipelines.results.files import stream_result
+    from opicflow.pipelines.results.record_columns import RESULTS
+    from opicflow.pipelines.stages.outputs import IMPORTANCE
 
     assert sys.__stdout__ is not None
     try:
         with open(os.dup(sys.__stdout__.fileno()), "wb") as file, interrupted_after(lambda: "a part was printed"):
-            stream_result(file, format_, IMPORTANCE, parts)
+            stream_result(file, format_, RESULTS[IMPORTANCE], parts)
     except BrokenPipeError:
         pass
     except OSError as problem:

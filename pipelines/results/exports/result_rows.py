@@ -13,17 +13,16 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from opicflow.connectors.files.divided_files import found_paths
+from opicflow.connectors.files.divided_files import files_of_result
 from opicflow.connectors.files.line_blocks import LineBlock, json_objects, pieces_of, whole_lines
 from opicflow.connectors.files.opening import STDIN, InputRefused, expand, open_bytes
 from opicflow.pipelines.results.plain_times import avro_records, plain_values
-from opicflow.pipelines.results.record_columns import importance_columns, order_columns, pages_of, schedule_columns
-from opicflow.schemas.columns import Columns, plain_rows, row_count, row_slice
+from opicflow.pipelines.results.record_columns import RESULTS
+from opicflow.schemas.columns import plain_rows, row_count, row_slice
 from opicflow.schemas.errors import in_one_line
 from opicflow.schemas.records import CrawlOrder, Importance, RefreshSchedule
 
 _ROWS_AT_ONCE = 1 << 13
-_FORMATS = ("jsonl", "avro", "parquet")
 _DAMAGED = (pa.ArrowException, OSError, ValueError, KeyError)  # KeyError: two columns of one name
 
 
@@ -73,11 +72,6 @@ KINDS = tuple(_ROW_TYPES)
 _RECORDS: dict[str, type[Any]] = {"importance": Importance, "schedule": RefreshSchedule, "orders": CrawlOrder}
 _FILTERED_BY = {"orders": ("ordered_at", "expires_at")}
 """Columns that are read in any case."""
-_COLUMNS_OF: dict[str, Callable[[bytes], Columns]] = {
-    "importance": lambda part: importance_columns(pages_of(part)),
-    "schedule": lambda part: schedule_columns(pages_of(part)),
-    "orders": lambda part: order_columns(pages_of(part)),
-}
 
 
 class ColumnType(NamedTuple):
@@ -174,7 +168,7 @@ def _is_open(order: Any, now_ms: int) -> bool:
 
 def rows_of_parts(kind: str, parts: Iterable[bytes], now_ms: int | None = None, chosen: tuple[str, ...] = ()) -> Rows:
     """Return the rows of packed parts, as the answers of a state are."""
-    columns_of, row_type = _COLUMNS_OF[kind], _row_type(kind, chosen)
+    columns_of, row_type = RESULTS[_FILE_NAMES[kind]].columns_of, _row_type(kind, chosen)
 
     def read() -> Iterator[list[Any]]:
         for part in parts:
@@ -212,13 +206,7 @@ def _files_of(kind: str, name: str) -> list[str]:
         raise InputRefused("standard input: results are read twice: name a file")
     if not Path(name).is_dir():
         return expand([name])
-    wanted = _FILE_NAMES[kind]
-    found = [paths for ending in _FORMATS if (paths := found_paths(Path(name), wanted, ending))]
-    if not found:
-        raise InputRefused(f"{name}: no file {wanted} in this folder: name one that replay --out wrote, or a file")
-    if len(found) > 1:
-        raise InputRefused(f"{name}: {' and '.join(paths[0].name for paths in found)} are in it: name one file")
-    return [str(path) for path in found[0]]
+    return files_of_result(Path(name), _FILE_NAMES[kind])
 
 
 def _read(name: str, kind: str, row_type: Any) -> Iterator[list[Any]]:
