@@ -409,8 +409,6 @@ def _print_result(result: ReplayResult, best: Sequence[bytes], most: int) -> Non
         f"{counted(summary['late'], 'visit')} came late"
     )
     if "certificate" in summary:
-        from opicflow.pipelines.cli.text import certified_in_words
-
         print_lines(f"importance is {certified_in_words(summary['certificate'])}")
     else:
         print_lines(

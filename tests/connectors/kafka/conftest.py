@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -19,3 +20,15 @@ def topics(kafka: LocalKafka, topic_prefix: str) -> Iterator[Topics]:
         made = Topics(Connection(kafka.brokers), admin, topic_prefix)
         yield made
         made.delete(*made.names)
+
+
+@pytest.fixture
+def properties(tmp_path: Path) -> Callable[[str], str]:
+    """Return a function that writes a properties file and returns its path."""
+
+    def write(text: str) -> str:
+        path = tmp_path / "client.properties"
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    return write

@@ -64,18 +64,6 @@ def test_a_login_without_encryption_to_another_machine_is_warned_of_once(
 LOGIN = "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\nsasl.username=alice\n"
 
 
-@pytest.fixture
-def properties(tmp_path: Path) -> Callable[[str], str]:
-    """Return a function that writes a properties file and returns its path."""
-
-    def write(text: str) -> str:
-        path = tmp_path / "client.properties"
-        path.write_text(text, encoding="utf-8")
-        return str(path)
-
-    return write
-
-
 def escaped(text: str, name: bool = False) -> str:
     """Return text as a name or value of a properties file, with all escapes that may be needed."""
     plain = "".join(

@@ -126,21 +126,11 @@ def of_librdkafka(url: str) -> str:
     )
 
 
-@pytest.fixture
-def written(tmp_path: Path) -> Callable[[str], str]:
-    def write(text: str) -> str:
-        path = tmp_path / "client.properties"
-        path.write_text(text, encoding="utf-8")
-        return str(path)
-
-    return write
-
-
 @pytest.mark.parametrize("text", [of_java, of_kafka_4, of_librdkafka])
 def test_tokens_are_requested_with_the_names_of_every_client(
-    server: TokenServer, written: Callable[[str], str], text: Callable[[str], str]
+    server: TokenServer, properties: Callable[[str], str], text: Callable[[str], str]
 ) -> None:
-    settings = Properties.read(written(text(server.url))).client_settings()
+    settings = Properties.read(properties(text(server.url))).client_settings()
     provider = settings["sasl_oauth_token_provider"]
     assert settings["sasl_mechanism"] == "OAUTHBEARER"
     assert provider.token() == unsecured_token(CLIENT, 1) and provider.extensions() == {"logicalCluster": "lkc-1"}
@@ -149,12 +139,12 @@ def test_tokens_are_requested_with_the_names_of_every_client(
 
 
 def test_a_token_is_shared_by_all_clients_and_renewed_before_it_ends(
-    server: TokenServer, written: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+    server: TokenServer, properties: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.life_seconds = 100
     now = [1000.0]
     monkeypatch.setattr(tokens.time, "monotonic", lambda: now[0])
-    path = written(of_java(server.url))
+    path = properties(of_java(server.url))
     providers = [Properties.read(path).client_settings()["sasl_oauth_token_provider"] for _ in range(3)]
     assert {provider.token() for provider in providers} == {unsecured_token(CLIENT, 1)}
     now[0] += 79
@@ -174,10 +164,10 @@ def test_a_token_is_shared_by_all_clients_and_renewed_before_it_ends(
     ],
 )
 def test_what_the_token_server_refuses_is_one_line_without_a_secret(
-    server: TokenServer, written: Callable[[str], str], answer: tuple[int, bytes], message: str
+    server: TokenServer, properties: Callable[[str], str], answer: tuple[int, bytes], message: str
 ) -> None:
     server.answer = answer
-    connection = Connection("127.0.0.1:1", written(of_java(server.url)))
+    connection = Connection("127.0.0.1:1", properties(of_java(server.url)))
     with pytest.raises(KafkaRefused) as refused:
         connection.consumer()
     words = str(refused.value)
@@ -199,9 +189,11 @@ def test_what_the_token_server_refuses_is_one_line_without_a_secret(
         ),
     ],
 )
-def test_a_setting_that_cannot_work_is_refused_by_name(written: Callable[[str], str], text: str, message: str) -> None:
+def test_a_setting_that_cannot_work_is_refused_by_name(
+    properties: Callable[[str], str], text: str, message: str
+) -> None:
     with pytest.raises(KafkaRefused) as refused:
-        Properties.read(written(text)).client_settings()
+        Properties.read(properties(text)).client_settings()
     assert message in str(refused.value) and "hu" not in str(refused.value)
 
 
@@ -226,9 +218,9 @@ def no_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatc
 
 
 def test_a_login_at_msk_is_signed_with_the_credentials_of_the_environment(
-    no_aws: pytest.MonkeyPatch, written: Callable[[str], str]
+    no_aws: pytest.MonkeyPatch, properties: Callable[[str], str]
 ) -> None:
-    path = written(MSK)
+    path = properties(MSK)
     with pytest.raises(KafkaRefused, match="no credentials of AWS are found: set AWS_ACCESS_KEY_ID and AWS_SECRET"):
         Properties.read(path).client_settings()
     no_aws.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
@@ -244,10 +236,10 @@ def test_a_login_at_msk_is_signed_with_the_credentials_of_the_environment(
     assert "hush" not in json.dumps(message)
 
 
-def test_without_botocore_the_extra_is_named(no_aws: pytest.MonkeyPatch, written: Callable[[str], str]) -> None:
+def test_without_botocore_the_extra_is_named(no_aws: pytest.MonkeyPatch, properties: Callable[[str], str]) -> None:
     no_aws.setitem(sys.modules, "botocore.session", None)
     with pytest.raises(KafkaRefused, match=r"AWS_MSK_IAM needs botocore: pip install 'opicflow\[msk\]'"):
-        Properties.read(written(MSK)).client_settings()
+        Properties.read(properties(MSK)).client_settings()
 
 
 # -- a broker that accepts tokens --------------------------------------------------------------------------------------
@@ -271,12 +263,12 @@ def token_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka
 
 @pytest.mark.slow  # it starts a broker of its own
 def test_a_broker_accepts_the_token_and_refuses_another_one_in_one_line(
-    token_kafka: LocalKafka, server: TokenServer, written: Callable[[str], str]
+    token_kafka: LocalKafka, server: TokenServer, properties: Callable[[str], str]
 ) -> None:
     secured = token_kafka.secured
     tls = f"ssl.truststore.type=PEM\nssl.truststore.location={secured.ca}\n"
     text = of_java(server.url).replace("SASL_PLAINTEXT", "SASL_SSL").replace('extension_logicalCluster="lkc-1"', "")
-    connection = Connection(secured.brokers, written(text + tls))
+    connection = Connection(secured.brokers, properties(text + tls))
     made = make(connection, specs("tokens-", 1, 1, 1))
     assert len(made.new) == 9 and len(server.requests) == 1
     client_tokens.cache_clear()
