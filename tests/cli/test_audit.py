@@ -22,7 +22,7 @@ from opicflow.pipelines.cli.commands import audit as cli_audit
 from opicflow.pipelines.ledger import UNITS_PER_PAGE
 from opicflow.schemas.framing import encode_single_object
 from opicflow.schemas.records import Audit, PairTotal, to_avro
-from support.commands import CommandResult, command, create_topics, output_of
+from support.commands import CommandResult, command, create_topics, output_of, refusal
 from support.services import LocalKafka
 
 BROKERS = ("--brokers", "127.0.0.1:1")
@@ -419,9 +419,7 @@ def test_broken_records_on_a_broker_are_reported_and_the_rest_is_audited(kafka: 
 
 def test_an_empty_or_missing_topic_is_refused(kafka: LocalKafka, topic_prefix: str) -> None:
     where = ("--brokers", kafka.brokers, "--prefix", topic_prefix)
-    result = command("audit", *where)
-    assert (result.code, result.out) == (2, "")
-    assert f"there is no topic {topic_prefix}audit" in result.err
+    assert f"there is no topic {topic_prefix}audit" in refusal("audit", *where)
     assert command("audit", *sent(kafka, topic_prefix)) == CommandResult(
         2,
         "",

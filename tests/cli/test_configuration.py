@@ -12,7 +12,7 @@ from opicflow.pipelines.cli.configuration import Configuration, ConfigurationRef
 from opicflow.pipelines.cli.main import parse
 from opicflow.pipelines.cli.settings_table import OPTIONS, SETTINGS, dest_of
 from opicflow.pipelines.cli.values import flag, named_number, not_negative, number, positive, whole
-from support.commands import CommandResult, command, output_of
+from support.commands import CommandResult, command, output_of, refusal
 
 
 @pytest.fixture(autouse=True)
@@ -94,17 +94,14 @@ def test_without_a_file_and_variables_the_defaults_apply() -> None:
 )
 def test_an_unusable_file_gives_one_line_of_error(folder: Path, text: str, message: str) -> None:
     write(folder / "opicflow.toml", text)
-    result = command("config")
-    assert (result.code, result.out) == (2, "")
-    assert result.err.count("\n") == 1 and result.err.startswith("opicflow: opicflow.toml") and message in result.err
-    assert "hush" not in result.err
+    error = refusal("config")
+    assert error.startswith("opicflow: opicflow.toml") and message in error
+    assert "hush" not in error
 
 
 def test_a_named_file_must_exist() -> None:
-    result = command("--config", "missing.toml", "config")
-    assert result.code == 2 and result.err == (
-        "opicflow: missing.toml: cannot be read (No such file or directory): name another file\n"
-    )
+    error = refusal("--config", "missing.toml", "config")
+    assert error == "opicflow: missing.toml: cannot be read (No such file or directory): name another file\n"
 
 
 def test_a_secret_in_a_variable_is_refused_and_not_shown() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from opicflow.pipelines.cli.commands import GROUPS
 from opicflow.pipelines.cli.parser import build_parser, command_module
-from support.commands import command, output_of
+from support.commands import command, output_of, refusal
 from support.paths import TOP
 
 COMMANDS = [name for group in GROUPS for name in group.commands]
@@ -120,9 +120,7 @@ def test_a_wrong_word_gives_one_line_with_a_suggestion(
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_nul_character_in_an_argument_gives_one_line(name: str) -> None:
     for arguments in ([name, "a\0b"], [name, "--state", "a\0b"], ["--config", "a\0b", name]):
-        result = command(*arguments)
-        assert (result.code, result.out) == (2, "")
-        assert result.err == "opicflow: argument 'a\\x00b': it contains a NUL character: correct it\n"
+        assert refusal(*arguments) == "opicflow: argument 'a\\x00b': it contains a NUL character: correct it\n"
 
 
 def options_of(parser: argparse.ArgumentParser, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -144,8 +142,7 @@ def test_an_empty_value_is_refused_unless_it_switches_off_a_setting(name: str) -
     """A variable of a script that is not set would otherwise be a value, such as this folder."""
     for words, option in options_of(build_parser([name]), ()):
         if words[0] == name and option not in SWITCHED_OFF:
-            code, out, err = command(*words, option, "")
-            assert (code, out) == (2, "") and "it is empty: give a value, or omit the option" in err, (option, err)
+            assert "it is empty: give a value, or omit the option" in refusal(*words, option, "")
 
 
 # -- completion

@@ -39,7 +39,7 @@ from opicflow.pipelines.stream import origin, resharding, submit
 from opicflow.pipelines.stream.resharding import Resharding
 from opicflow.pipelines.stream.submit import FlinkJob, _beam_options, savepoint_path, started_job
 from opicflow.schemas.shards import ShardRanges
-from support.commands import command
+from support.commands import command, refusal
 from support.fake_flink import fake_flink
 from support.fake_job_server import fake_job_server
 from support.fake_registry import FakeRegistry
@@ -385,9 +385,7 @@ def ready(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def test_what_a_start_would_refuse_is_refused_before_the_running_stream_is_stopped(
     stream: Stream, ready: str, options: tuple[str, ...], why: str
 ) -> None:
-    result = command(*UPGRADE, *(() if "jar" in options[-1] else ("--job-server", ready)), *options)
-    assert result.code == 2 and why in result.err, result
-    assert len(result.err.splitlines()) == 1
+    assert why in refusal(*UPGRADE, *(() if "jar" in options[-1] else ("--job-server", ready)), *options)
     assert stream.folder == "not stopped"
 
 
@@ -396,9 +394,8 @@ def test_logs_that_begin_with_snapshots_need_their_folder(
 ) -> None:
     kept = Origin(LedgerConfig(), ShardRanges.equal(4), continues=Continuation("page-ledger", "id", ("f",) * 4, {}))
     monkeypatch.setattr(origin, "origin_of", lambda connection, topic, snapshots: kept)
-    result = command(*UPGRADE, "--job-server", ready)
-    assert result.code == 2
-    assert "continue those of page-ledger, and begin with snapshots: name the folder of these with" in result.err
+    error = refusal(*UPGRADE, "--job-server", ready)
+    assert "continue those of page-ledger, and begin with snapshots: name the folder of these with" in error
     assert stream.folder == "not stopped"
 
 
@@ -426,10 +423,9 @@ def test_a_job_server_that_cannot_be_fetched_is_named_before_the_running_stream_
         raise URLError(OSError("Name or service not known"))
 
     monkeypatch.setattr(FlinkJarJobServer, "local_jar", fetch)
-    result = command(*UPGRADE)
-    assert result.code == 2 and "no job server: the one of Beam for Flink 1.19 cannot be fetched" in result.err
-    assert "(Name or service not known): name one that runs with --job-server" in result.err
-    assert len(result.err.splitlines()) == 1
+    error = refusal(*UPGRADE)
+    assert "no job server: the one of Beam for Flink 1.19 cannot be fetched" in error
+    assert "(Name or service not known): name one that runs with --job-server" in error
     assert stream.folder == "not stopped"
 
 
@@ -441,8 +437,8 @@ def test_a_stream_is_not_stopped_for_logs_that_are_not_its_own(
     monkeypatch.setattr(Resharding, "has_begun", lambda _: False)
     stream.beam_options["opicflowStartedWith"] = json.dumps({"ledger": "page-ledger-6"})
     new = ("--shards", "9", "--snapshots", str(tmp_path)) if action == "reshard" else ()
-    result = command("stream", action, *UPGRADE[2:], "--job-server", ready, *new)
-    assert result.code == 2 and "runs on the logs in page-ledger-6, not page-ledger: give --ledger" in result.err
+    error = refusal("stream", action, *UPGRADE[2:], "--job-server", ready, *new)
+    assert "runs on the logs in page-ledger-6, not page-ledger: give --ledger" in error
     assert stream.folder == "not stopped"
 
 

@@ -26,7 +26,7 @@ from opicflow.pipelines.ranks.graph.csr import Graph
 from opicflow.pipelines.ranks.graph.oracle import pagerank
 from opicflow.pipelines.stages.rules import Rules
 from opicflow.schemas.pages import page_id, page_ids
-from support.commands import CommandResult, command, output_of
+from support.commands import command, output_of, refusal
 from support.paths import TOP
 
 GUIDE = (TOP / "docs" / "guides" / "communities.md").read_text(encoding="utf-8")
@@ -352,9 +352,7 @@ def test_a_domain_that_is_the_whole_web_has_an_empty_frontier(tmp_path: Path) ->
 
 
 def refused(*arguments: object) -> str:
-    result: CommandResult = command("community", *arguments, "--quiet")
-    assert result.code == 2 and result.out == "" and result.err.count("\n") == 1, result
-    return result.err
+    return refusal("community", *arguments, "--quiet")
 
 
 def test_wrong_options_give_one_line_of_error(log: Path, hosts: Path, tmp_path: Path) -> None:

@@ -12,19 +12,12 @@ import pytest
 from opicflow.connectors.files import line_blocks
 from opicflow.pipelines.ranks.graph.store import StoredGraph
 from opicflow.pipelines.ranks.graph_rows import urls_of
-from support import commands
-from support.commands import CommandResult
+from support.commands import CommandResult, finished
 from support.stored_graphs import links_on_disk
 
 HOSTS = ["10.0.0.1", "com.example", "com.example.1", "com.example.www", "org.b", "uk.co.c"]
 URLS = ["10.0.0.1", "example.com", "1.example.com", "www.example.com", "b.org", "c.co.uk"]
 EDGES = [(1, 0), (1, 3), (2, 1), (3, 1), (3, 5), (5, 2)]
-
-
-def command(*arguments: object, code: int = 0) -> CommandResult:
-    result = commands.command(*arguments)
-    assert result.code == code, result
-    return result
 
 
 def lines(rows: list[tuple[object, ...]]) -> str:
@@ -35,7 +28,7 @@ def build(folder: Path, vertices: str, edges: str, *options: object, code: int =
     (folder / "vertices.txt").write_text(vertices)
     (folder / "edges.txt").write_text(edges)
     words = ("--vertices", folder / "vertices.txt", "--out", folder / "g", "--quiet", *options)
-    return command("graph", "build", folder / "edges.txt", *words, code=code)
+    return finished("graph", "build", folder / "edges.txt", *words, code=code)
 
 
 def links_of(path: Path) -> dict[tuple[str, str], int]:
@@ -78,7 +71,7 @@ def test_files_are_read_in_blocks_in_any_order_and_compressed(tmp_path: Path, mo
     for number, some in enumerate((rows[:500], rows[500:])):
         (tmp_path / f"e{number}.gz").write_bytes(gzip.compress(lines(some).encode()))
     files = (tmp_path / "e0.gz", tmp_path / "e1.gz", "--vertices", tmp_path / "v.gz")
-    command("graph", "build", *files, "--out", tmp_path / "g", "--quiet", "--slice-pages", "100")
+    finished("graph", "build", *files, "--out", tmp_path / "g", "--quiet", "--slice-pages", "100")
     assert links_of(tmp_path / "g") == {(f"https://site{a}.com/", f"https://site{b}.com/"): 1024 for a, b in pairs}
     assert StoredGraph(tmp_path / "g").pages == 300
 
@@ -91,7 +84,7 @@ def test_weights_add_up_and_links_to_oneself_are_dropped(tmp_path: Path) -> None
 
 def test_pages_of_numbered_edges_are_ranked_by_domain(tmp_path: Path) -> None:
     build(tmp_path, lines([*enumerate(HOSTS)]), lines(EDGES))
-    found = json.loads(command("rank", tmp_path / "g", "--by", "domain", "--json", "--quiet").out)
+    found = json.loads(finished("rank", tmp_path / "g", "--by", "domain", "--json", "--quiet").out)
     assert {row["site"]: row["pages"] for row in found["top"]["importance"]} == {
         "example.com": 3,
         "10.0.0.1": 1,
@@ -134,6 +127,6 @@ def test_a_mistake_gives_one_line_of_error(tmp_path: Path, what: str) -> None:
 def test_files_that_are_not_there_are_refused(tmp_path: Path) -> None:
     (tmp_path / "edges.txt").write_text("1\t2\n")
     words = ("--vertices", tmp_path / "none.txt", "--out", tmp_path / "g", "--quiet")
-    assert "none.txt: no such file" in command("graph", "build", tmp_path / "edges.txt", *words, code=2).err
-    done = command("graph", "build", "--state", tmp_path, *words, code=2)
+    assert "none.txt: no such file" in finished("graph", "build", tmp_path / "edges.txt", *words, code=2).err
+    done = finished("graph", "build", "--state", tmp_path, *words, code=2)
     assert "--vertices, --state: a state has no numbered edges" in done.err

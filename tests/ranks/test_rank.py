@@ -21,8 +21,7 @@ from opicflow.pipelines.ranks.graph_options import size_of
 from opicflow.pipelines.ranks.graph_ranks import parse_ranks
 from opicflow.schemas.errors import Interrupted
 from opicflow.schemas.pages import page_id, page_ids
-from support import commands
-from support.commands import CommandResult
+from support.commands import finished
 from support.guides import python_blocks
 
 PAGES = {
@@ -32,12 +31,6 @@ PAGES = {
     "https://a.example/feed.xml": [],
 }
 KINDS = {"https://a.example/feed.xml": "application/rss+xml"}
-
-
-def command(*arguments: object, code: int = 0) -> CommandResult:
-    result = commands.command(*arguments)
-    assert result.code == code, result
-    return result
 
 
 def events() -> list[dict[str, object]]:
@@ -59,7 +52,7 @@ def log(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def built(log: Path, tmp_path: Path) -> Path:
-    command("graph", "build", log, "--out", tmp_path / "g", "--quiet")
+    finished("graph", "build", log, "--out", tmp_path / "g", "--quiet")
     return tmp_path / "g"
 
 
@@ -87,7 +80,7 @@ def columns(path: Path) -> dict[str, dict[str, float]]:
 
 def test_ranks_of_a_log_are_the_oracles(log: Path, tmp_path: Path) -> None:
     ranks = "importance,interest,hubs,authorities,interest:feed,interest:importance"
-    done = command("rank", log, "--ranks", ranks, "--out", tmp_path / "ranks.csv", "--tolerance", "1e-14", "--quiet")
+    done = finished("rank", log, "--ranks", ranks, "--out", tmp_path / "ranks.csv", "--tolerance", "1e-14", "--quiet")
     found = columns(tmp_path / "ranks.csv")
     assert list(found) == ["importance", "interest", "hubs", "authorities", "interest_feed", "interest_importance"]
     assert found["importance"] == pytest.approx(exact(), abs=1e-12)
@@ -102,7 +95,7 @@ def test_ranks_of_a_log_are_the_oracles(log: Path, tmp_path: Path) -> None:
 
 def test_interest_is_computed_as_printed_and_by_the_importance_of_a_category(log: Path, tmp_path: Path) -> None:
     ranks = "importance,interest-mean:feed,interest-sum,interest:importance:html"
-    command("rank", log, "--ranks", ranks, "--out", tmp_path / "ranks.csv", "--tolerance", "1e-14", "--quiet")
+    finished("rank", log, "--ranks", ranks, "--out", tmp_path / "ranks.csv", "--tolerance", "1e-14", "--quiet")
     found = columns(tmp_path / "ranks.csv")
     assert list(found) == ["importance", "interest_mean_feed", "interest_sum", "interest_importance_html"]
     html = {
@@ -118,7 +111,7 @@ def test_interest_is_computed_as_printed_and_by_the_importance_of_a_category(log
             assert mean[url] == pytest.approx(kept * 0.85 * sum(mean[link] for link in links) / len(links), abs=1e-12)
             received = sum(both[link] / max(1, len(PAGES.get(link, ()))) for link in links)
             assert both[url] == pytest.approx(both[feed] / 0.03 * (0.85 * received + 0.03), abs=1e-12)
-    refused = command("rank", log, "--ranks", "importance,interest:importance:nope", "--quiet", code=2)
+    refused = finished("rank", log, "--ranks", "importance,interest:importance:nope", "--quiet", code=2)
     assert "interest:importance:nope: no such category: the graph has" in refused.err
 
 
@@ -126,10 +119,10 @@ def test_a_log_with_other_names_of_fields_has_the_same_ranks(log: Path, tmp_path
     names = {"url": "page_url", "links": "found"}
     other = write(tmp_path / "x", [{names.get(key, key): value for key, value in event.items()} for event in events()])
     reading = ("--field", "url=page_url", "--field", "links=found", "--input-format", "jsonl")
-    command("rank", log, "--out", tmp_path / "a.csv", "--quiet")
-    command("rank", other, *reading, "--out", tmp_path / "b.csv", "--quiet")
+    finished("rank", log, "--out", tmp_path / "a.csv", "--quiet")
+    finished("rank", other, *reading, "--out", tmp_path / "b.csv", "--quiet")
     assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
-    refused = command("rank", other, "--quiet", code=2)
+    refused = finished("rank", other, "--quiet", code=2)
     assert refused.err == (
         f"opicflow: {other}: nothing could be read: every record was rejected (opicflow validate shows why)\n"
     )
@@ -137,10 +130,10 @@ def test_a_log_with_other_names_of_fields_has_the_same_ranks(log: Path, tmp_path
 
 def test_rejects_are_counted_without_progress_too(log: Path, tmp_path: Path) -> None:
     log.write_text(log.read_text() + "nonsense\n")
-    done = command("rank", log, "--quiet")
+    done = finished("rank", log, "--quiet")
     assert done.err == "1 event rejected: opicflow validate shows them\n"
     (tmp_path / "hosts.txt").write_text("a.example\n")
-    done = command("community", "rank", "--local", tmp_path / "hosts.txt", "--from", log, "--quiet")
+    done = finished("community", "rank", "--local", tmp_path / "hosts.txt", "--from", log, "--quiet")
     assert done.err == "1 event rejected: opicflow validate shows them\n"
 
 
@@ -153,7 +146,7 @@ def test_a_hop_has_no_vote_off_line_either(log: Path, tmp_path: Path) -> None:
     more.insert(0, {"url": "https://b.example/", "status": 301, "links": [hops[0]]})
     more.append({"url": hops[2], "status": 200, "links": ["https://c.example/unread", hops[3]]})
     log = write(tmp_path / "redirected.jsonl", more)
-    command("rank", log, "--out", tmp_path / "ranks.csv", "--tolerance", "1e-14", "--quiet")
+    finished("rank", log, "--out", tmp_path / "ranks.csv", "--tolerance", "1e-14", "--quiet")
     found = columns(tmp_path / "ranks.csv")["importance"]
 
     links = PAGES | {hops[0]: [hops[1]], hops[1]: [hops[2]], hops[2]: ["https://c.example/unread", hops[3]]}
@@ -163,17 +156,17 @@ def test_a_hop_has_no_vote_off_line_either(log: Path, tmp_path: Path) -> None:
     ranks = pagerank(Graph.from_links(len(urls), *np.array(pairs).T), personalisation=votes, tolerance=1e-15).values
     assert found == pytest.approx(dict(zip(urls, ranks.tolist(), strict=True)), abs=1e-12)
 
-    command("replay", log, "--state", tmp_path / "state", "--out", tmp_path / "out", "--quiet")
+    finished("replay", log, "--state", tmp_path / "state", "--out", tmp_path / "out", "--quiet")
     replayed = [json.loads(line) for line in (tmp_path / "out/importance.jsonl").read_bytes().splitlines()]
     assert {one["url"]: one["importance"] for one in replayed} == pytest.approx(found, abs=1e-4)
-    command("graph", "build", "--state", tmp_path / "state", "--out", tmp_path / "g", "--quiet")
-    command("rank", tmp_path / "g", "--out", tmp_path / "state.csv", "--tolerance", "1e-14", "--quiet")
+    finished("graph", "build", "--state", tmp_path / "state", "--out", tmp_path / "g", "--quiet")
+    finished("rank", tmp_path / "g", "--out", tmp_path / "state.csv", "--tolerance", "1e-14", "--quiet")
     assert columns(tmp_path / "state.csv")["importance"] == pytest.approx(found, abs=1e-12)
 
 
 def test_every_format_has_the_same_ranks(built: Path, tmp_path: Path) -> None:
     for name in ("r.csv", "r.csv.gz", "r.jsonl", "r.jsonl.gz", "r.parquet"):
-        command("rank", built, "--ranks", "importance,hubs", "--out", tmp_path / name, "--quiet")
+        finished("rank", built, "--ranks", "importance,hubs", "--out", tmp_path / name, "--quiet")
     csv_ = (tmp_path / "r.csv").read_bytes()
     assert gzip.decompress((tmp_path / "r.csv.gz").read_bytes()) == csv_
     lines = (tmp_path / "r.jsonl").read_bytes()
@@ -187,7 +180,7 @@ def test_every_format_has_the_same_ranks(built: Path, tmp_path: Path) -> None:
         ]
         assert values[0] == values[1] == values[2]
     again = tmp_path / "again.parquet"
-    command("rank", built, "--ranks", "importance,hubs", "--out", again, "--quiet")
+    finished("rank", built, "--ranks", "importance,hubs", "--out", again, "--quiet")
     assert again.read_bytes() == (tmp_path / "r.parquet").read_bytes()
 
 
@@ -195,7 +188,7 @@ def test_both_orders_agree(built: Path, tmp_path: Path) -> None:
     found = []
     for number, options in enumerate(([], ["--gauss-seidel"])):
         out = tmp_path / f"{number}.csv"
-        command("rank", built, "--out", out, "--tolerance", "1e-13", "--quiet", *options)
+        finished("rank", built, "--out", out, "--tolerance", "1e-13", "--quiet", *options)
         found.append(columns(out)["importance"])
     for one in found:
         assert one == pytest.approx(exact(), abs=1e-12)
@@ -207,7 +200,7 @@ def test_personal_to_hosts_and_to_pages_of_a_file(built: Path, tmp_path: Path) -
     (tmp_path / "mine.csv").write_text("url,worth\nhttps://a.example/1,3\nhttps://b.example/,1\n")
     ranks = f"importance:@{tmp_path}/good.txt,interest:@{tmp_path}/mine.csv#worth"
     out = tmp_path / "r.csv"
-    command("rank", built, "--ranks", ranks, "--out", out, "--tolerance", "1e-14", "--quiet")
+    finished("rank", built, "--ranks", ranks, "--out", out, "--tolerance", "1e-14", "--quiet")
     found = columns(out)
     assert found["importance_good"] == pytest.approx(exact(["https://b.example/"]), abs=1e-12)
     expected = exact({"https://a.example/1": 3.0, "https://b.example/": 1.0}, backward=True)
@@ -216,30 +209,30 @@ def test_personal_to_hosts_and_to_pages_of_a_file(built: Path, tmp_path: Path) -
 
 def test_a_start_saves_iterations(built: Path, tmp_path: Path) -> None:
     def iterations(*options: object) -> int:
-        return int(json.loads(command("rank", built, "--json", "--quiet", *options).out)["ranks"][0]["iterations"])
+        return int(json.loads(finished("rank", built, "--json", "--quiet", *options).out)["ranks"][0]["iterations"])
 
-    command("rank", built, "--out", tmp_path / "r.csv", "--tolerance", "1e-13", "--quiet")
+    finished("rank", built, "--out", tmp_path / "r.csv", "--tolerance", "1e-13", "--quiet")
     assert iterations("--start", tmp_path / "r.csv") == 1 < iterations()
 
 
 def test_categories_of_urls_and_of_content(log: Path, tmp_path: Path) -> None:
-    command("graph", "build", log, "--out", tmp_path / "g", "--category", "*unread*", "--quiet")
-    info = json.loads(command("graph", "info", tmp_path / "g", "--json").out)
+    finished("graph", "build", log, "--out", tmp_path / "g", "--category", "*unread*", "--quiet")
+    info = json.loads(finished("graph", "info", tmp_path / "g", "--json").out)
     assert info["pages_by_category"] == {"html": 3, "feed": 1, "*unread*": 1}
     out = tmp_path / "r.csv"
-    command("rank", tmp_path / "g", "--ranks", "interest:*unread*", "--out", out, "--tolerance", "1e-14", "--quiet")
+    finished("rank", tmp_path / "g", "--ranks", "interest:*unread*", "--out", out, "--tolerance", "1e-14", "--quiet")
     expected = exact(["https://c.example/unread"], backward=True)
     assert columns(out)["interest_unread"] == pytest.approx(expected, abs=1e-12)
 
 
 def test_info_and_check(built: Path) -> None:
-    info = json.loads(command("graph", "info", built, "--json").out)
+    info = json.loads(finished("graph", "info", built, "--json").out)
     kept = {name: info[name] for name in ("pages", "links", "pages_read", "dangling", "slices")}
     assert kept == {"pages": 5, "links": 7, "pages_read": 4, "dangling": 1, "slices": 1}
-    assert "7  links" in command("graph", "info", built).out
-    assert re.search(r"sound: 5 pages, 7 links, every byte", command("graph", "check", built).out)
+    assert "7  links" in finished("graph", "info", built).out
+    assert re.search(r"sound: 5 pages, 7 links, every byte", finished("graph", "check", built).out)
     (built / "pages.in").write_bytes(bytes(40))
-    done = command("graph", "check", built, code=2)
+    done = finished("graph", "check", built, code=2)
     assert re.fullmatch(r"opicflow: \S+pages\.in: missing or damaged: build the graph again\n", done.err)
 
 
@@ -253,7 +246,7 @@ def test_a_page_has_the_links_of_its_last_visit_and_a_page_that_is_gone_has_none
         {"url": "no page"},
     ]
     log = write(tmp_path / "crawl.jsonl", events() + later)
-    done = command("graph", "build", log, "--out", tmp_path / "g", "--quiet")
+    done = finished("graph", "build", log, "--out", tmp_path / "g", "--quiet")
     assert "1  rejected: not-a-page (opicflow validate shows them)" in done.out
     graph = StoredGraph(tmp_path / "g")
     out = dict(zip(graph.ids().tolist(), graph.out_weights.tolist(), strict=True))
@@ -263,24 +256,24 @@ def test_a_page_has_the_links_of_its_last_visit_and_a_page_that_is_gone_has_none
 
 
 def test_the_graph_of_remembered_links_equals_that_of_the_log(log: Path, tmp_path: Path) -> None:
-    command("replay", log, "--state", tmp_path / "state", "--remember-links", "--by-media", "--quiet")
-    command("graph", "build", "--state", tmp_path / "state", "--out", tmp_path / "g", "--quiet")
+    finished("replay", log, "--state", tmp_path / "state", "--remember-links", "--by-media", "--quiet")
+    finished("graph", "build", "--state", tmp_path / "state", "--out", tmp_path / "g", "--quiet")
     out = tmp_path / "r.csv"
-    command(
+    finished(
         "rank", tmp_path / "g", "--ranks", "importance,interest:feed", "--out", out, "--tolerance", "1e-14", "--quiet"
     )
     found = columns(out)
     assert found["importance"] == pytest.approx(exact(), abs=1e-12)
     assert found["interest_feed"] == pytest.approx(exact(["https://a.example/feed.xml"], backward=True), abs=1e-12)
-    command("replay", log, "--state", tmp_path / "other", "--history", "interpolation", "--quiet")
-    done = command("graph", "build", "--state", tmp_path / "other", "--out", tmp_path / "h", "--quiet", code=2)
+    finished("replay", log, "--state", tmp_path / "other", "--history", "interpolation", "--quiet")
+    done = finished("graph", "build", "--state", tmp_path / "other", "--out", tmp_path / "h", "--quiet", code=2)
     assert "remembers no links: replay with --remember-links" in done.err
 
 
 def test_edge_lists_add_up_over_files(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("https://a.example/\thttps://b.example/\nhttps://b.example/\thttps://a.example/\n")
     (tmp_path / "b.tsv").write_text("https://a.example/\thttps://c.example/\t2\n")
-    command("graph", "build", tmp_path / "a.tsv", tmp_path / "b.tsv", "--out", tmp_path / "g", "--quiet")
+    finished("graph", "build", tmp_path / "a.tsv", tmp_path / "b.tsv", "--out", tmp_path / "g", "--quiet")
     graph = StoredGraph(tmp_path / "g")
     assert (graph.pages, graph.links) == (3, 3)
     assert sorted(graph.out_weights.tolist()) == [0, 1024, 3072]
@@ -290,7 +283,7 @@ def test_an_interrupted_build_of_several_logs_continues(tmp_path: Path, monkeypa
     from opicflow.pipelines.ranks import link_graph
 
     logs = [write(tmp_path / f"{number}.jsonl", events()[number:] + events()[:number]) for number in range(4)]
-    command("graph", "build", *logs, "--out", tmp_path / "whole", "--quiet")
+    finished("graph", "build", *logs, "--out", tmp_path / "whole", "--quiet")
     monkeypatch.setattr(link_graph, "_BYTES_BETWEEN_CHECKPOINTS", 0)
     route, calls = link_graph.route_rows, 0
 
@@ -302,9 +295,9 @@ def test_an_interrupted_build_of_several_logs_continues(tmp_path: Path, monkeypa
         return route(*given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(link_graph, "route_rows", killed)
-    command("graph", "build", *logs, "--out", tmp_path / "g", "--quiet", code=1)
+    finished("graph", "build", *logs, "--out", tmp_path / "g", "--quiet", code=1)
     before = calls
-    command("graph", "build", *logs, "--out", tmp_path / "g", "--quiet")
+    finished("graph", "build", *logs, "--out", tmp_path / "g", "--quiet")
     assert 0 < calls - before < 8  # files already read are skipped: each file is two parts
     assert {file.name: file.read_bytes() for file in (tmp_path / "g").iterdir()} == {
         file.name: file.read_bytes() for file in (tmp_path / "whole").iterdir()
@@ -331,9 +324,10 @@ def test_pages_without_links_are_noted(tmp_path: Path) -> None:
     ranks = tmp_path / "ranks.csv"
     ranks.write_text("url,importance\nhttps://a.example/,0.7\nhttps://b.example/,0.3\n")
     note = "no link between its pages, so all have the same ranks: name crawl logs with links, or edge lists\n"
-    assert command("graph", "build", ranks, "--out", tmp_path / "g", "--quiet").err == f"note: {tmp_path / 'g'}: {note}"
-    assert command("rank", tmp_path / "g", "--quiet").err == f"note: {tmp_path / 'g'}: {note}"
-    assert command("rank", ranks, "--measure", "harmonic", "--quiet").err == f"note: {ranks}: {note}"
+    numbered = tmp_path / "g"
+    assert finished("graph", "build", ranks, "--out", numbered, "--quiet").err == f"note: {numbered}: {note}"
+    assert finished("rank", numbered, "--quiet").err == f"note: {numbered}: {note}"
+    assert finished("rank", ranks, "--measure", "harmonic", "--quiet").err == f"note: {ranks}: {note}"
 
 
 @pytest.mark.parametrize(
@@ -372,7 +366,7 @@ def test_a_mistake_gives_one_line_of_error(
     (tmp_path / "empty.txt").write_text("")
     (tmp_path / "bad.txt").write_text("example.org much\n")
     (tmp_path / "other.txt").write_text("example.net\n")
-    done = command(*(word.format(g=built, d=tmp_path, log=log) for word in arguments), code=2)
+    done = finished(*(word.format(g=built, d=tmp_path, log=log) for word in arguments), code=2)
     assert words.format(g=built, d=tmp_path) in done.err
     assert done.err.count("\n") == 1
 

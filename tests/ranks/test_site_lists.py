@@ -12,8 +12,7 @@ import pytest
 
 from opicflow.connectors.files.rank_reader import read_ranks
 from opicflow.connectors.files.site_lists import SiteList, reversed_host, write_site_list
-from support import commands
-from support.commands import CommandResult, output_of
+from support.commands import finished, output_of
 from support.logs import records_of
 
 PAGES = {
@@ -31,12 +30,6 @@ CRAWL = (
     "2\t2.0E7\t1\t0.5\texample.a.www\t1\n"
     "3\t1.5E7\t3\t1.5e-1\t10.0.0.1\t1\n"
 )
-
-
-def command(*arguments: object, code: int = 0) -> CommandResult:
-    result = commands.command(*arguments)
-    assert result.code == code, result
-    return result
 
 
 @pytest.fixture
@@ -72,7 +65,7 @@ def test_domains_of_a_state_are_sums_of_its_hosts(tmp_path: Path) -> None:
     links = [*PAGES, "https://c.example/unread"]
     events = [{"url": url, "status": 200, "links": links} for url in PAGES]
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
-    command("replay", tmp_path / "log.jsonl", "--state", tmp_path / "s", "--out", tmp_path / "out", "--quiet")
+    finished("replay", tmp_path / "log.jsonl", "--state", tmp_path / "s", "--out", tmp_path / "out", "--quiet")
     domains: dict[str, list[float]] = defaultdict(lambda: [0.0, 0, 0])
     of = {"www.a.example": "a.example", "shop.a.example": "a.example", "b.co.uk:8080": "b.co.uk"}
     for record in records_of(tmp_path / "out" / "importance.jsonl"):
@@ -110,10 +103,10 @@ def test_lists_round_trip(ranks: Path, tmp_path: Path, by: str, expected: dict[s
 def test_ranks_of_sites_round_trip_in_every_format(tmp_path: Path) -> None:
     events = [{"url": url, "status": 200, "links": [*PAGES]} for url in PAGES]
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
-    command("graph", "build", tmp_path / "log.jsonl", "--out", tmp_path / "g", "--quiet")
+    finished("graph", "build", tmp_path / "log.jsonl", "--out", tmp_path / "g", "--quiet")
     first = None
     for name in ("s.csv", "s.csv.gz", "s.jsonl", "s.jsonl.gz", "s.parquet"):
-        command("rank", tmp_path / "g", "--by", "host", "--out", tmp_path / name, "--quiet")
+        finished("rank", tmp_path / "g", "--by", "host", "--out", tmp_path / name, "--quiet")
         found = sums(tmp_path / name, "host")
         first = first or found
         assert found == first and set(found) == set(HOSTS)
@@ -190,7 +183,7 @@ def test_rows_without_a_url_are_left_out_and_counted(tmp_path: Path) -> None:
     out = output_of("compare", tmp_path / "a.csv", tmp_path / "a.csv", "--by", "host")
     assert "note: A: 1 row without a URL, so without a host: left out\n" in out
     (tmp_path / "b.csv").write_text("page,importance\n0123456789abcdef,2\n")
-    done = command("compare", tmp_path / "b.csv", tmp_path / "a.csv", "--by", "host", code=2)
+    done = finished("compare", tmp_path / "b.csv", tmp_path / "a.csv", "--by", "host", code=2)
     assert "no row has a URL, so there are no sites" in done.err
 
 
@@ -255,7 +248,7 @@ def test_a_mistake_gives_one_line_of_error(tmp_path: Path, what: str) -> None:
     (tmp_path / file).write_text(text)
     (tmp_path / "right.csv").write_text("site,importance\na,1\n")
     files = [tmp_path / file] if name == "top" else [tmp_path / file, tmp_path / "right.csv"]
-    done = command(name, *files, *options, code=2)
+    done = finished(name, *files, *options, code=2)
     assert words in done.err
     assert done.err.count("\n") == 1 and done.out == ""
 
@@ -265,7 +258,7 @@ def test_options_of_lists_without_sites_are_refused() -> None:
         (["--as", "tranco"], "--as tranco: it is a list of sites"),
         (["--rank", "hubs"], "--rank: it is a column of a file of ranks: name the file"),
     ):
-        assert words in command("top", *arguments, "--state", "s", code=2).err
+        assert words in finished("top", *arguments, "--state", "s", code=2).err
 
 
 def test_a_list_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:

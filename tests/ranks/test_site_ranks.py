@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from opicflow.connectors.files.site_lists import reversed_host
-from support import commands
-from support.commands import CommandResult
+from support.commands import finished
 from support.thorough import crossed
 
 LINKS = {
@@ -30,12 +29,6 @@ HARMONIC = {
     "domain": {"a.example": 0.0, "b.co.uk": 1.0, "10.0.0.1": 2.0},
 }
 COLUMNS = ["site", "importance", "score", "pages", "internal_links", "links_in", "links_out"]
-
-
-def command(*arguments: object, code: int = 0) -> CommandResult:
-    result = commands.command(*arguments)
-    assert result.code == code, result
-    return result
 
 
 def site(url: str, by: str) -> str:
@@ -63,7 +56,7 @@ def one_by_one(by: str, by_pages: bool, internal: float) -> dict[str, float]:
 def built(tmp_path: Path) -> Path:
     lines = [json.dumps({"url": url, "status": 200, "links": links}) + "\n" for url, links in LINKS.items()]
     (tmp_path / "crawl.jsonl").write_text("".join(lines))
-    command("graph", "build", tmp_path / "crawl.jsonl", "--out", tmp_path / "g", "--quiet")
+    finished("graph", "build", tmp_path / "crawl.jsonl", "--out", tmp_path / "g", "--quiet")
     return tmp_path / "g"
 
 
@@ -79,7 +72,7 @@ def test_ranks_of_sites_are_those_of_a_dense_matrix(
     built: Path, tmp_path: Path, by: str, site_links: str, internal: str
 ) -> None:
     how = ("--by", by, "--site-links", site_links, "--internal", internal, "--tolerance", "1e-14", "--quiet")
-    command("rank", built, *how, "--out", tmp_path / "sites.csv")
+    finished("rank", built, *how, "--out", tmp_path / "sites.csv")
     rows = rows_of(tmp_path / "sites.csv")
     found = {row["site"]: float(row["importance"]) for row in rows}
     weight = {"drop": 0.0, "keep": 1.0}.get(internal, 0.5)
@@ -89,20 +82,20 @@ def test_ranks_of_sites_are_those_of_a_dense_matrix(
 
 
 def test_a_row_has_the_counts_of_its_site(built: Path, tmp_path: Path) -> None:
-    command("rank", built, "--by", "domain", "--internal", "keep", "--out", tmp_path / "sites.csv", "--quiet")
+    finished("rank", built, "--by", "domain", "--internal", "keep", "--out", tmp_path / "sites.csv", "--quiet")
     rows = {row["site"]: [int(row[name]) for name in COLUMNS[3:]] for row in rows_of(tmp_path / "sites.csv")}
     assert rows == {"a.example": [3, 4, 0, 4], "b.co.uk": [2, 1, 3, 1], "10.0.0.1": [1, 0, 2, 0]}
 
 
 def test_every_format_has_the_same_rows(built: Path, tmp_path: Path) -> None:
     for name in ("s.csv", "s.csv.gz", "s.jsonl", "s.parquet"):
-        command("rank", built, "--by", "host", "--out", tmp_path / name, "--quiet")
+        finished("rank", built, "--by", "host", "--out", tmp_path / name, "--quiet")
     rows = [json.loads(line) for line in (tmp_path / "s.jsonl").read_text().splitlines()]
     assert list(rows[0]) == COLUMNS
     assert pq.read_table(tmp_path / "s.parquet").to_pylist() == rows
     assert [{name: str(value) for name, value in row.items()} for row in rows] == rows_of(tmp_path / "s.csv")
     assert gzip.decompress((tmp_path / "s.csv.gz").read_bytes()) == (tmp_path / "s.csv").read_bytes()
-    found = json.loads(command("rank", built, "--by", "host", "--json", "-n", "2", "--quiet").out)
+    found = json.loads(finished("rank", built, "--by", "host", "--json", "-n", "2", "--quiet").out)
     assert found["top"]["importance"] == rows[:2]
     assert {name: found[name] for name in ("by", "site_links", "internal", "sites", "addresses")} == {
         "by": "host",
@@ -120,19 +113,19 @@ def test_little_memory_changes_nothing_and_leaves_no_file(built: Path, tmp_path:
         ("b.csv", ["--memory", "8"]),
         ("c.csv", ["--memory", "8", "--work", tmp_path]),
     ):
-        command("rank", built, "--by", "domain", "--out", tmp_path / name, "--quiet", *options)
+        finished("rank", built, "--by", "domain", "--out", tmp_path / name, "--quiet", *options)
         assert (tmp_path / name).read_bytes() == (tmp_path / "a.csv").read_bytes()
     assert sorted(built.iterdir()) == before
     assert not list(tmp_path.glob("sites-*"))
 
 
 def test_the_output_has_a_clear_line_of_counts(built: Path, tmp_path: Path) -> None:
-    out = command("rank", built, "--by", "host", "--quiet", "--out", tmp_path / "s.csv").out
+    out = finished("rank", built, "--by", "host", "--quiet", "--out", tmp_path / "s.csv").out
     assert "4 hosts, 6 links between them, made of 7 links of pages; 3 links of pages within a host: dropped\n" in out
     assert "1 of the hosts is IP addresses" not in out and "1 of the hosts is an IP address\n" in out
     assert "s.csv, 4 hosts\n" in out
     (tmp_path / "one.jsonl").write_text('{"url": "http://10.0.0.1/", "status": 200, "links": ["http://10.0.0.1/a"]}\n')
-    out = command("rank", tmp_path / "one.jsonl", "--by", "domain", "--internal", "0.5", "--quiet").out
+    out = finished("rank", tmp_path / "one.jsonl", "--by", "domain", "--internal", "0.5", "--quiet").out
     assert (
         "1 domain, 0 links between them, made of 0 links of pages; 1 link of pages within a domain: each counts 0.5\n"
         in out
@@ -142,9 +135,9 @@ def test_the_output_has_a_clear_line_of_counts(built: Path, tmp_path: Path) -> N
 
 
 def test_lists_in_the_forms_of_others(built: Path, tmp_path: Path) -> None:
-    command("rank", built, "--by", "host", "--out", tmp_path / "s.csv", "--quiet")
+    finished("rank", built, "--by", "host", "--out", tmp_path / "s.csv", "--quiet")
     rows = rows_of(tmp_path / "s.csv")
-    printed = command("rank", built, "--by", "host", "--as", "commoncrawl", "--quiet").out
+    printed = finished("rank", built, "--by", "host", "--as", "commoncrawl", "--quiet").out
     lines = list(csv.reader(io.StringIO(printed), delimiter="\t"))
     assert lines[0] == ["#harmonicc_pos", "#harmonicc_val", "#pr_pos", "#pr_val", "#host_rev"]
     assert [line[2] for line in lines[1:]] == ["1", "2", "3", "4"]
@@ -152,17 +145,17 @@ def test_lists_in_the_forms_of_others(built: Path, tmp_path: Path) -> None:
     assert [line[3] for line in lines[1:]] == [row["importance"] for row in rows]
     assert {line[4] for line in lines[1:]} == {"example.a.www", "example.a.shop", "uk.co.b", "10.0.0.1"}
     assert [reversed_host(line[4]) for line in lines[1:]] == [row["site"] for row in rows]
-    out = command("rank", built, "--by", "host", "--as", "commoncrawl", "--out", tmp_path / "s.txt.gz", "--quiet").out
+    out = finished("rank", built, "--by", "host", "--as", "commoncrawl", "--out", tmp_path / "s.txt.gz", "--quiet").out
     assert gzip.decompress((tmp_path / "s.txt.gz").read_bytes()).decode() == printed
     assert "s.txt.gz, 4 hosts" in out
-    printed = command("rank", built, "--by", "host", "--as", "tranco", "-n", "3", "--quiet").out
+    printed = finished("rank", built, "--by", "host", "--as", "tranco", "-n", "3", "--quiet").out
     assert printed == "".join(f"{position},{row['site']}\n" for position, row in enumerate(rows[:3], 1))
 
 
 @pytest.mark.parametrize("by", ["host", "domain"])
 def test_harmonic_centrality_of_sites_is_exact_or_near(built: Path, tmp_path: Path, by: str) -> None:
     how, furthest = ("rank", built, "--by", by, "--measure", "harmonic", "--quiet"), {"host": 2, "domain": 1}[by]
-    out = command(*how, "--exact", "--out", tmp_path / "exact.csv").out
+    out = finished(*how, "--exact", "--out", tmp_path / "exact.csv").out
     rows = rows_of(tmp_path / "exact.csv")
     assert list(rows[0]) == ["site", "harmonic", *COLUMNS[3:]]
     assert {row["site"]: float(row["harmonic"]) for row in rows} == pytest.approx(HARMONIC[by])
@@ -170,10 +163,10 @@ def test_harmonic_centrality_of_sites_is_exact_or_near(built: Path, tmp_path: Pa
     assert keys == sorted(keys)
     heads = f"       harmonic     pages  internal  links in  links out  {by}\n"
     assert f"harmonic: exact; largest distance {furthest}\n{heads}" in out
-    command(*how, "--registers", "14", "--out", tmp_path / "near.csv")
+    finished(*how, "--registers", "14", "--out", tmp_path / "near.csv")
     near = {row["site"]: float(row["harmonic"]) for row in rows_of(tmp_path / "near.csv")}
     assert near == pytest.approx(HARMONIC[by], rel=0.03, abs=1e-9)
-    found = json.loads(command(*how, "--json", "-n", "1").out)
+    found = json.loads(finished(*how, "--json", "-n", "1").out)
     assert found["harmonic"] == {"registers": 256, "standard_error": 0.0651875, "distance": furthest, "complete": True}
     assert "ranks" not in found and found["top"]["harmonic"][0]["site"] == rows[0]["site"]
 
@@ -183,11 +176,11 @@ def test_a_list_of_common_crawl_has_both_ranks_and_their_places(built: Path, tmp
     values = {}
     for measure, column in (("pagerank", "importance"), ("harmonic", "harmonic")):
         exact = ("--exact",) if measure == "harmonic" else ()
-        command("rank", built, "--by", "host", "--measure", measure, *exact, "--out", tmp_path / "s.csv", "--quiet")
+        finished("rank", built, "--by", "host", "--measure", measure, *exact, "--out", tmp_path / "s.csv", "--quiet")
         values[measure] = {row["site"]: row[column] for row in rows_of(tmp_path / "s.csv")}
     for measure, place in (("pagerank", 2), ("harmonic", 0)):
         how = ("--by", "host", "--as", "commoncrawl", "--measure", measure, "--exact", "--quiet")
-        lines = list(csv.reader(io.StringIO(command("rank", built, *how).out), delimiter="\t"))[1:]
+        lines = list(csv.reader(io.StringIO(finished("rank", built, *how).out), delimiter="\t"))[1:]
         assert [line[place] for line in lines] == ["1", "2", "3", "4"]
         sites = [reversed_host(line[4]) for line in lines]
         assert sites == list(values[measure])
@@ -195,14 +188,14 @@ def test_a_list_of_common_crawl_has_both_ranks_and_their_places(built: Path, tmp
         assert [line[3] for line in lines] == [values["pagerank"][site] for site in sites]
         assert sorted(line[0] for line in lines) == sorted(line[2] for line in lines) == ["1", "2", "3", "4"]
         assert (
-            list(csv.reader(io.StringIO(command("rank", built, *how, "-n", "2").out), delimiter="\t"))[1:] == lines[:2]
+            list(csv.reader(io.StringIO(finished("rank", built, *how, "-n", "2").out), delimiter="\t"))[1:] == lines[:2]
         )
-    printed = command(
+    printed = finished(
         "rank", built, "--by", "host", "--as", "tranco", "--measure", "harmonic", "--exact", "--quiet"
     ).out
     assert printed == "".join(f"{place},{site}\n" for place, site in enumerate(values["harmonic"], 1))
     how = ("--by", "host", "--as", "commoncrawl", "--damping", "0.5", "--seed", "2", "--measure", "harmonic", "--quiet")
-    assert command("rank", built, *how).out.count("\n") == 5
+    assert finished("rank", built, *how).out.count("\n") == 5
 
 
 @pytest.mark.parametrize(
@@ -244,6 +237,6 @@ def test_a_list_of_common_crawl_has_both_ranks_and_their_places(built: Path, tmp
     ],
 )
 def test_a_mistake_gives_one_line_of_error(built: Path, tmp_path: Path, arguments: list[str], words: str) -> None:
-    done = command("rank", built, *(word.format(d=tmp_path) for word in arguments), code=2)
+    done = finished("rank", built, *(word.format(d=tmp_path) for word in arguments), code=2)
     assert words.format(d=tmp_path) in done.err
     assert done.err.count("\n") == 1

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.commands import command
+from support.commands import command, refusal
 from support.logs import records_of
 
 BEGUN = datetime(2026, 5, 1, tzinfo=timezone.utc)
@@ -76,11 +76,10 @@ def test_an_empty_log_is_a_cycle_too(state: Path, tmp_path: Path) -> None:
 
 def test_time_does_not_go_back(state: Path, tmp_path: Path) -> None:
     cycle(state, tmp_path / "out", 7)
-    refused = command("replay", "--state", state, "--now", stamp(6))
-    assert refused.code == 2
-    assert refused.err == f"opicflow: --now: {state} is at {stamp(7)}: give a later time\n"
-    refused = command("schedule", "--state", state, "--now", stamp(6))
-    assert refused.code == 2 and f"--now: the state is at {stamp(7)}: give a later time" in refused.err
+    error = refusal("replay", "--state", state, "--now", stamp(6))
+    assert error == f"opicflow: --now: {state} is at {stamp(7)}: give a later time\n"
+    error = refusal("schedule", "--state", state, "--now", stamp(6))
+    assert f"--now: the state is at {stamp(7)}: give a later time" in error
 
 
 def test_a_time_before_the_end_of_the_logs_is_reported(tmp_path: Path) -> None:
@@ -92,15 +91,13 @@ def test_a_time_before_the_end_of_the_logs_is_reported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text, why", [("soon", "not a time"), ("", "it is empty"), ("2026-13-01", "not a time")])
 def test_an_invalid_time_is_refused_in_one_line(state: Path, text: str, why: str) -> None:
-    refused = command("replay", "--state", state, "--now", text)
-    assert refused.code == 2 and why in refused.err and len(refused.err.splitlines()) == 1
+    assert why in refusal("replay", "--state", state, "--now", text)
 
 
 def test_without_a_state_a_log_is_needed_as_before(tmp_path: Path) -> None:
     empty = tmp_path / "empty.jsonl"
     empty.touch()
-    refused = command("replay", empty, "--now", stamp(1))
-    assert refused.code == 2 and "empty: there is nothing to replay" in refused.err
+    assert "empty: there is nothing to replay" in refusal("replay", empty, "--now", stamp(1))
 
 
 def test_schedule_plans_for_a_time_and_leaves_the_state_alone(state: Path) -> None:
@@ -119,9 +116,8 @@ def test_schedule_plans_for_a_time_and_leaves_the_state_alone(state: Path) -> No
 
 def test_a_state_needs_no_log_and_a_new_state_does(state: Path, tmp_path: Path) -> None:
     assert command("replay", "--state", state, "--quiet").code == 0
-    refused = command("replay", "--state", tmp_path / "new")
-    assert refused.code == 2
-    assert refused.err.endswith(f"opicflow: {tmp_path / 'new'}: no ledger yet: name a log to begin with\n")
+    error = refusal("replay", "--state", tmp_path / "new")
+    assert error.endswith(f"opicflow: {tmp_path / 'new'}: no ledger yet: name a log to begin with\n")
 
 
 def test_options_of_the_plan_hold_from_the_run_that_gives_them(state: Path, tmp_path: Path) -> None:
@@ -137,15 +133,15 @@ def test_options_of_the_plan_hold_from_the_run_that_gives_them(state: Path, tmp_
     assert (name, bandwidth) == ("harmonic", 20.0) and note in said
     name, bandwidth, said = planned("--now", stamp(3))
     assert (name, bandwidth) == ("harmonic", 20.0) and note not in said
-    refused = command("replay", "--state", state, "--set", "damping=0.5")
-    assert refused.code == 2 and "its ledger counts with other options (damping: 0.85)" in refused.err
+    error = refusal("replay", "--state", state, "--set", "damping=0.5")
+    assert "its ledger counts with other options (damping: 0.85)" in error
 
 
 def test_a_strategy_that_a_policy_sets_is_not_changed_by_an_option(state: Path, tmp_path: Path) -> None:
     policies = write(tmp_path / "policies.jsonl", [{"refresh_policy": "thesis", "published_at": stamp(1)}])
     assert command("replay", "--state", state, "--policies", policies, "--now", stamp(2), "--quiet").code == 0
-    refused = command("replay", "--state", state, "--refresh-strategy", "harmonic")
-    assert refused.code == 2 and "--refresh-strategy harmonic: a policy of this crawl sets thesis" in refused.err
+    error = refusal("replay", "--state", state, "--refresh-strategy", "harmonic")
+    assert "--refresh-strategy harmonic: a policy of this crawl sets thesis" in error
 
 
 def test_orders_may_be_left_out_of_the_terminal(state: Path) -> None:

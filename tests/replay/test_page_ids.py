@@ -18,7 +18,7 @@ from opicflow.pipelines.replay.segments import LOCAL
 from opicflow.pipelines.replay.state import StateFolder, StateRefused
 from opicflow.pipelines.serve.results_source import ResultsSource
 from opicflow.schemas.pages import PUBLIC, PageIds
-from support.commands import command, output_of
+from support.commands import command, output_of, refusal
 from support.guides import LOG
 from support.logs import WebLog, jsonl, records_of, run, state_files
 from support.same_bytes import Kill, Killed
@@ -163,9 +163,8 @@ def test_a_folder_keeps_its_key_for_its_owner_and_another_replay_into_it_gives_t
 @pytest.mark.parametrize("content", ["", "not a key", "00" * 15, "é" * 16])
 def test_a_key_that_was_damaged_is_refused_in_one_line(as_users: None, log: Path, tmp_path: Path, content: str) -> None:
     (tmp_path / _KEY).write_text(content)
-    refused = command("replay", log, "--out", tmp_path)
-    assert (refused.code, len(refused.err.splitlines())) == (2, 1)
-    assert f"{tmp_path / _KEY}: it is no key of page ids: restore it, or remove it" in refused.err
+    error = refusal("replay", log, "--out", tmp_path)
+    assert f"{tmp_path / _KEY}: it is no key of page ids: restore it, or remove it" in error
 
 
 def test_a_state_is_for_its_owner_and_results_name_its_key(as_users: None, log: Path, tmp_path: Path) -> None:
@@ -187,9 +186,8 @@ def test_another_user_reads_whose_the_state_is(log: Path, tmp_path: Path, monkey
         return whole(path)
 
     monkeypatch.setattr(Path, "read_bytes", read_bytes)
-    refused = command("top", "--state", tmp_path / "state")
-    assert (refused.code, len(refused.err.splitlines())) == (2, 1)
-    assert "only the owner of its state.json can read it, as it holds the key of page ids" in refused.err
+    error = refusal("top", "--state", tmp_path / "state")
+    assert "only the owner of its state.json can read it, as it holds the key of page ids" in error
 
 
 def test_a_replay_that_was_killed_goes_on_with_its_key_to_the_same_bytes(
@@ -311,9 +309,8 @@ def test_a_state_keeps_its_key(as_users: None, log: Path, tmp_path: Path) -> Non
     assert command("show", SECOND, "--state", state).code == 0
     other = tmp_path / "other"
     other.write_text("another key of sixteen")
-    refused = command("replay", later, "--state", state, "--set", f"id-key={other}")
-    assert (refused.code, refused.out) == (2, "")
-    assert "its pages have ids by another key: omit id-key, or name another folder" in refused.err
+    error = refusal("replay", later, "--state", state, "--set", f"id-key={other}")
+    assert "its pages have ids by another key: omit id-key, or name another folder" in error
 
 
 @pytest.mark.parametrize(
@@ -329,14 +326,13 @@ def test_a_key_that_is_none_is_refused_in_one_line(
 ) -> None:
     if content is not None:
         (tmp_path / "key").write_bytes(content)
-    refused = command("replay", log, "--set", f"id-key={tmp_path / 'key'}")
-    assert refused.code == 2 and message in refused.err and len(refused.err.splitlines()) == 1
+    assert message in refusal("replay", log, "--set", f"id-key={tmp_path / 'key'}")
 
 
 def test_a_secret_key_stays_in_this_process(log: Path, tmp_path: Path) -> None:
     (tmp_path / "key").write_text("0123456789abcdef")
-    refused = command("replay", log, "--set", f"id-key={tmp_path / 'key'}", "--runner", "BundleBasedDirectRunner")
-    assert refused.code == 2 and "id-key needs --runner DirectRunner or local" in refused.err
+    error = refusal("replay", log, "--set", f"id-key={tmp_path / 'key'}", "--runner", "BundleBasedDirectRunner")
+    assert "id-key needs --runner DirectRunner or local" in error
 
 
 def test_a_state_with_rules_of_a_later_version_is_refused_in_one_line(log: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from opicflow.connectors.urlfrontier.frontier_client import FrontierClient, Know
 from opicflow.connectors.urlfrontier.frontier_messages import FrontierRefused, message_class
 from opicflow.pipelines.results.exports.result_rows import OrderRow, Rows, ScheduleRow
 from opicflow.pipelines.results.frontier_push import Decision, FrontierPush, WantedDate, decide, wanted_dates
-from support.commands import command
+from support.commands import command, refusal
 from support.frontier_service import FrontierService, HeldPage, served
 
 NOW = 1_800_000_000
@@ -354,8 +354,7 @@ def test_the_command_says_what_was_sent(service: FrontierService, tmp_path: Path
     "address", ["localhost:7071", "urlfrontier://", "urlfrontier://host", "http://host:1", "urlfrontier://a b:1"]
 )
 def test_an_address_that_is_none_is_refused(address: str) -> None:
-    code, _, errors = command("push", address, "orders", "results")
-    assert code == 2 and "no address of a frontier: write urlfrontier://HOST:PORT" in errors
+    assert "no address of a frontier: write urlfrontier://HOST:PORT" in refusal("push", address, "orders", "results")
 
 
 def test_a_connection_that_is_refused_is_reported_in_one_line(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from opicflow.pipelines.serve.sources import StateSource
 from opicflow.pipelines.serve.view import View
 from opicflow.pipelines.stages.settings import LedgerOptions
 from opicflow.schemas.published_schemas import schema
-from support.commands import command
+from support.commands import command, refusal
 from support.hostile_values import one_line
 from support.logs import WebLog, json_line, records_of, run
 from support.views import served
@@ -143,8 +143,7 @@ def test_missing_or_unreadable_results_are_refused_in_one_line(tmp_path: Path) -
             ResultsSource(tmp_path).view()
         assert "\n" not in str(refused.value)
         (tmp_path / name).unlink()
-    result = command("serve", "--state", tmp_path, "--results", tmp_path)
-    assert result.code == 2 and "omit one" in result.err
+    assert "omit one" in refusal("serve", "--state", tmp_path, "--results", tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import pytest
 from opicflow.pipelines.cli.stream_options import DIRECT_RUNNER
 from opicflow.pipelines.lab.web.webs import power_law_web
 from opicflow.pipelines.stream.one_process import MOST_ROUNDS, StreamFolderRefused, stream_folder
-from support.commands import command, output_of
+from support.commands import command, output_of, refusal
 from support.logs import WebLog, jsonl
 from support.services import LocalKafka
 from support.waiting import wait_for
@@ -162,15 +162,11 @@ def test_a_broker_that_is_away_is_waited_for(
 
 
 def refused(*words: object) -> str:
-    result = command("stream", "--runner", DIRECT_RUNNER, "--brokers", "127.0.0.1:1", *words)
-    assert result.code == 2 and result.err.count("\n") == 1, result
-    return result.err
+    return refusal("stream", "--runner", DIRECT_RUNNER, "--brokers", "127.0.0.1:1", *words)
 
 
 def refused_action(action: str) -> str:
-    result = command("stream", action, "--runner", DIRECT_RUNNER, "--brokers", "127.0.0.1:1")
-    assert result.code == 2 and result.err.count("\n") == 1, result
-    return result.err
+    return refusal("stream", action, "--runner", DIRECT_RUNNER, "--brokers", "127.0.0.1:1")
 
 
 def test_errors_of_users_are_one_line(tmp_path: Path) -> None:
@@ -185,8 +181,8 @@ def test_errors_of_users_are_one_line(tmp_path: Path) -> None:
     assert "it is the state of a replay: name another folder" in refused("--state", tmp_path / "replay")
     (tmp_path / "file").write_text("")
     assert "cannot be written to" in refused("--state", tmp_path / "file")
-    result = command("stream", "--state", tmp_path / "x", "--brokers", "127.0.0.1:1", "--checkpoints", "file:///c")
-    assert result.code == 2 and "--state: it is for --runner DirectRunner" in result.err
+    error = refusal("stream", "--state", tmp_path / "x", "--brokers", "127.0.0.1:1", "--checkpoints", "file:///c")
+    assert "--state: it is for --runner DirectRunner" in error
 
 
 def test_a_folder_has_one_stream(tmp_path: Path) -> None:

@@ -44,11 +44,26 @@ def command(*arguments: object) -> CommandResult:
     return CommandResult(code, out.getvalue(), err.getvalue())
 
 
+def finished(*arguments: object, code: int = 0) -> CommandResult:
+    """Run a command that ends with this exit code."""
+    result = command(*arguments)
+    assert result.code == code, result
+    return result
+
+
 def output_of(*arguments: object) -> str:
     """Run a command that succeeds and prints nothing on standard error; return its standard output."""
     result = command(*arguments)
     assert (result.code, result.err) == (0, ""), result
     return result.out
+
+
+def refusal(*arguments: object) -> str:
+    """Run a command that is refused: exit code 2, one line on standard error, which is returned, and nothing else."""
+    result = command(*arguments)
+    assert (result.code, result.out, result.err.count("\n")) == (2, "", 1), result
+    assert result.err.endswith("\n"), result
+    return result.err
 
 
 def create_topics(brokers: str, prefix: str, event_partitions: int = 1, result_partitions: int = 1) -> Connection:
