@@ -22,7 +22,7 @@ from opicflow.pipelines.cli.commands import audit as cli_audit
 from opicflow.pipelines.ledger import UNITS_PER_PAGE
 from opicflow.schemas.framing import encode_single_object
 from opicflow.schemas.records import Audit, PairTotal, to_avro
-from support.commands import CommandResult, command, create_topics, output_of, refusal
+from support.commands import CommandResult, command, create_topics, finished, output_of, refusal
 from support.services import LocalKafka
 
 BROKERS = ("--brokers", "127.0.0.1:1")
@@ -377,8 +377,7 @@ def test_missing_and_unreachable_brokers_are_errors(monkeypatch: pytest.MonkeyPa
 
 
 def test_help_shows_examples_and_the_exit_codes() -> None:
-    result = command("audit", "--help")
-    assert result.code == 0
+    result = finished("audit", "--help")
     assert "  opicflow audit --brokers" in result.out.partition("examples:")[2]
     assert (
         "exit codes: 0 balanced, 2 something is wrong or the reports are old, 3 it cannot be judged yet" in result.out

@@ -39,7 +39,7 @@ from opicflow.pipelines.stages.route import Seen
 from opicflow.pipelines.stages.rules import Rules
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.errors import UserError
-from support.commands import command, refusal
+from support.commands import command, finished, output_of, refusal
 from support.logs import WebLog, adds_up, avro, json_line, jsonl, records_of, url, warc
 from support.paths import TOP
 
@@ -62,8 +62,8 @@ def log(tmp_path: Path) -> Path:
 
 
 def test_a_replay_prints_counts_that_add_up_and_the_top_pages(log: Path, tmp_path: Path) -> None:
-    code, out, err = command("replay", log, "--out", tmp_path / "out", "--top", "3", "--report", tmp_path / "r.html")
-    assert code == 0 and "Traceback" not in err
+    _, out, err = finished("replay", log, "--out", tmp_path / "out", "--top", "3", "--report", tmp_path / "r.html")
+    assert "Traceback" not in err
     numbers = [int(number.replace(",", "")) for number in re.findall(r"[\d,]+", out.splitlines()[0])]
     assert numbers[0] == sum(numbers[1:]) == 300
     ranked = [record["url"] for record in records_of(tmp_path / "out/importance.jsonl")]
@@ -73,8 +73,7 @@ def test_a_replay_prints_counts_that_add_up_and_the_top_pages(log: Path, tmp_pat
 
 
 def test_json_is_the_summary_and_nothing_else(log: Path, tmp_path: Path) -> None:
-    code, out, err = command("replay", log, "--json", "--quiet", "--out", tmp_path / "out")
-    assert (code, err) == (0, "")
+    out = output_of("replay", log, "--json", "--quiet", "--out", tmp_path / "out")
     assert json.loads(out) == json.loads((tmp_path / "out/summary.json").read_bytes())
 
 
@@ -139,8 +138,8 @@ def test_validate_reports_the_rejects_of_a_replay(tmp_path: Path) -> None:
     assert found["summary"]["rejects_by_reason"] == summary["rejects_by_reason"]
     assert found["summary"]["events_read"] == summary["events_read"] == 10
     assert len(found["rejects"]) == 5
-    code, out, _ = command("validate", path, empty)
-    assert code == 0 and "\x1b" not in out
+    out = finished("validate", path, empty).out
+    assert "\x1b" not in out
     for text in ("not-json", "not-a-page", "bad-field", "empty-file", "Links are not known for 100%", "no digest"):
         assert text in out
     fine = write(tmp_path / "fine.jsonl", json_line(CrawlEvent(url(1), fetched_at_ms=10**12, digest="x", links=())))
@@ -213,8 +212,8 @@ def test_validate_lists_names_that_are_not_read_with_their_likely_meaning(tmp_pa
     for field, name in {"url": "page_url", "status": "code", "links": "outgoing"}.items():
         assert f"note: {name} is not read: if it is the {field}, give --field {field}={name}." in out
     named = ("--field", "url=page_url", "--field", "status=code", "--field", "links=outgoing")
-    code, out, _ = command("validate", log, *named)
-    assert code == 0 and "fields that are not read: title\n" in out
+    out = finished("validate", log, *named).out
+    assert "fields that are not read: title\n" in out
     assert "with &amp;: 1 URL." in out and "without a URL: 1 link." in out
     found = json.loads(command("validate", log, *named, "--json")[1])
     assert found["unread_names"] == {"title": 1} and found["summary"]["links_not_pages"] == 1
@@ -286,8 +285,8 @@ def test_urls_cannot_inject_html_or_control_characters(tmp_path: Path) -> None:
     lines = [json_line(CrawlEvent(name, links=tuple(map(Link, HOSTILE)))) for name in HOSTILE]
     lines += [b'{"url": "mailto:<script>alert(2)</script>\\u001b[31m"}\n', b"<script>alert(3)</script>\x1b[31m\n"]
     path = write(tmp_path / "<script>alert(4)<&.jsonl", b"".join(lines))
-    code, out, _ = command("replay", path, "--report", tmp_path / "r.html", "--out", tmp_path / "out")
-    assert code == 0 and "\x1b" not in out
+    out = finished("replay", path, "--report", tmp_path / "r.html", "--out", tmp_path / "out").out
+    assert "\x1b" not in out
     page = (tmp_path / "r.html").read_text()
     assert "<script>alert" not in page and '"onload=' not in page and "\x1b" not in page
     assert html.escape("<script>alert(3)</script>") in page
@@ -304,10 +303,7 @@ def test_urls_cannot_inject_html_or_control_characters(tmp_path: Path) -> None:
 
 def cash_of_pages(tmp_path: Path, events: list[CrawlEvent], *options: str) -> dict[str, float]:
     path = write(tmp_path / "rules.jsonl", jsonl(events))
-    code, _, err = command(
-        "replay", path, "--quiet", "--history", "interpolation", "--out", tmp_path / "rules", *options
-    )
-    assert code == 0, err
+    finished("replay", path, "--quiet", "--history", "interpolation", "--out", tmp_path / "rules", *options)
     return {record["url"]: record["cash"] for record in records_of(tmp_path / "rules/importance.jsonl")}
 
 

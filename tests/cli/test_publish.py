@@ -47,7 +47,7 @@ from opicflow.schemas.published_schemas import schema
 from opicflow.schemas.records import Policy, from_avro, to_avro
 from opicflow.schemas.shards import ShardRanges
 from opicflow.schemas.urls import UrlRules
-from support.commands import command, refusal
+from support.commands import command, finished, output_of, refusal
 from support.fake_kafka import LIMIT, FakeConnection, FakeProducer
 from support.logs import FIRST_MS, avro, edges, jsonl, url, warc
 from support.services import raw_records
@@ -134,8 +134,7 @@ def test_an_event_is_sent_to_the_partition_of_its_page_with_its_url_and_time(
     cluster: FakeConnection, tmp_path: Path, events: list[CrawlEvent]
 ) -> None:
     log = written(tmp_path / "log.jsonl", jsonl(events))
-    code, out, err = command("publish", "events", log, *BROKERS, "--prefix", "p-", "--quiet")
-    assert (code, err) == (0, "")
+    out = output_of("publish", "events", log, *BROKERS, "--prefix", "p-", "--quiet")
     assert out.startswith("120 events read = 120 published to p-crawl-events + 0 rejected\n")
     sent = cluster.fakes[0].sent
     assert [value + b"\n" for _, _, value, _, _ in sent] == log.read_bytes().splitlines(keepends=True)
@@ -526,8 +525,7 @@ def test_all_policies_of_a_file_are_checked_before_any_is_sent(cluster: FakeConn
     assert f"{file}, policy 3: refresh_interval_seconds is -1" in refusal("publish", "policy", file, *BROKERS)
     assert not cluster.fakes
     file.write_bytes(good + more)
-    code, out, _ = command("publish", "policy", file, *BROKERS, "--json", "--at", "2026-05-02T00:00:00Z")
-    assert code == 0
+    out = finished("publish", "policy", file, *BROKERS, "--json", "--at", "2026-05-02T00:00:00Z").out
     assert [row["offset"] for row in json.loads(out)] == [0, 1]
     sent = [decoded("Policy", Policy, value) for _, _, value, _, _ in cluster.fakes[0].sent]
     assert [policy.published_at_ms for policy in sent] == [1_777_593_600_000, 1_777_680_000_000]
@@ -552,8 +550,7 @@ def test_rules_are_sent_to_every_partition_and_keep_the_categories(
         origin, "origin_of", lambda connection, topic, snapshots: Origin(LedgerConfig(), ShardRanges.equal(4), before)
     )
     monkeypatch.setattr(published_rules, "partitions_of_topic", lambda connection, topic: ("id", 3))
-    code, out, err = command("publish", "rules", "--fold-www", *BROKERS, "--prefix", "p-", "--json")
-    assert (code, err) == (0, "")
+    out = output_of("publish", "rules", "--fold-www", *BROKERS, "--prefix", "p-", "--json")
     rules = Rules(UrlRules(fold_www=True), categories=before.categories)
     assert Rules.from_json(json.loads(out)["rules"], PageIds()) == rules
     *sent, note = cluster.fakes[0].sent
@@ -612,10 +609,9 @@ def test_another_client_reads_logs_of_every_format_complete_and_in_order(
 ) -> None:
     log = written(tmp_path / name, write(events))
     make(Connection(kafka.brokers), [spec for spec in specs(topic_prefix) if "e" in spec.name])
-    code, out, err = command(
+    out = output_of(
         "publish", "events", log, "--brokers", kafka.brokers, "--prefix", topic_prefix, "--partition", 0, "--quiet"
     )
-    assert (code, err) == (0, "")
     kind = format_of(str(log))
     assert isinstance(kind, Format)
     items = [item for batch in read(FileRange("s", str(log), kind)) for _, item in batch.items()]
@@ -645,8 +641,7 @@ def test_with_a_registry_a_plain_avro_reader_finds_the_schema(
     log = written(tmp_path / "log.jsonl", jsonl(events))
     code, _, err = command("publish", "events", log, *where, "--quiet")
     assert (code, err) == (0, "")
-    code, out, _ = command("publish", "policy", *where, "--host", "a.example", "--every", "2d")
-    assert code == 0
+    out = finished("publish", "policy", *where, "--host", "a.example", "--every", "2d").out
     assert out == f"pages of a.example are fetched every 2 days  ({topic_prefix}policies, partition 0, offset 0)\n"
     found = []
     for record in raw_records(kafka.brokers, f"{topic_prefix}crawl-events"):
@@ -679,8 +674,7 @@ def test_an_event_over_the_topics_limit_is_rejected_between_good_ones(
     links = tuple(Link(f"https://{page_id(str(n)):x}.example/") for n in range(3000))
     around = [CrawlEvent(f"https://a.example/{number}") for number in range(10)]
     log = written(tmp_path / "log.jsonl", jsonl([*around[:5], CrawlEvent("https://a.example/x", links=links), *around]))
-    code, out, _ = command("publish", "events", log, "--brokers", kafka.brokers, "--prefix", topic_prefix)
-    assert code == 0
+    out = finished("publish", "events", log, "--brokers", kafka.brokers, "--prefix", topic_prefix).out
     assert "16 events read = 15 published" in out
     assert "1  too-large" in out
     assert len(raw_records(kafka.brokers, f"{topic_prefix}crawl-events")) == 15
@@ -694,8 +688,7 @@ def test_a_partition_that_is_added_finds_the_rules_that_were_published(kafka: An
     origin.begin_logs(connection, topics.page_ledger, Origin(LedgerConfig(), ShardRanges.equal(2)))
     policy = ("publish", "policy", "--host", "a.example", "--never")
     for words in (policy, ("publish", "rules", "--fold-www"), policy):
-        code, _, err = command(*words, "--brokers", kafka.brokers, "--prefix", topic_prefix)
-        assert (code, err) == (0, "")
+        output_of(*words, "--brokers", kafka.brokers, "--prefix", topic_prefix)
     (note,) = published_rules.StoredNotes(connection, topics.policies)()
     assert note.offsets == (0,) * 6
     events, _ = partitions_of_topic(connection, topics.crawl_events)

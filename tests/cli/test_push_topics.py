@@ -18,7 +18,7 @@ from opicflow.connectors.kafka.publisher import Publisher, partition_of
 from opicflow.schemas.framing import encode_single_object
 from opicflow.schemas.pages import page_id
 from opicflow.schemas.records import CrawlOrder, RefreshSchedule, to_avro
-from support.commands import command, create_topics, refusal
+from support.commands import command, create_topics, finished, refusal
 from support.frontier_service import FrontierService, served
 from support.services import LocalKafka
 
@@ -61,9 +61,7 @@ class Stream:
         return ["push", f"urlfrontier://{self.address}", what, *where, *more]
 
     def push(self, what: str, *more: str) -> dict[str, int]:
-        result = command(*self.arguments(what, *more))
-        assert result.code == 0, result
-        counts: dict[str, int] = json.loads(result.out)
+        counts: dict[str, int] = json.loads(finished(*self.arguments(what, *more)).out)
         return {name: count for name, count in counts.items() if count}
 
     def dates(self) -> dict[str, int]:

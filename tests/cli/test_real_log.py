@@ -27,7 +27,7 @@ import requests
 from opicflow.pipelines.results.exports.targets import TARGETS
 from opicflow.pipelines.serve.sources import StateSource
 from opicflow.schemas.urls import SESSION_PARAMETERS, TRACKING_PARAMETERS, UrlRules, canonical
-from support.commands import command, output_of
+from support.commands import command, finished, output_of
 from support.exports import named, pages_in
 from support.independent_count import IndependentCount, unpacked
 from support.logs import records_of, state_files
@@ -337,8 +337,7 @@ def test_a_replay_each_day_ends_with_the_bytes_of_one_replay(crawl: Crawl, tmp_p
 @pytest.mark.parametrize(("target", "kind"), PAIRS)
 def test_an_export_has_every_page_once(target: str, kind: str, crawl: Crawl, tmp_path: Path) -> None:
     name = ("--name", "a:b") if target == "scrapy-redis" else ()
-    result = command("export", kind, "--state", crawl.state, "--as", target, "--out", tmp_path / "export", *name)
-    assert result.code == 0, result.err
+    result = finished("export", kind, "--state", crawl.state, "--as", target, "--out", tmp_path / "export", *name)
     rows = records_of(crawl.out / f"{FILES[kind]}.jsonl")
     if kind == "schedule" and target in ("nutch", "redis"):
         never = sum(row["due"] is None for row in rows)

@@ -39,7 +39,7 @@ from opicflow.pipelines.stream import origin, resharding, submit
 from opicflow.pipelines.stream.resharding import Resharding
 from opicflow.pipelines.stream.submit import FlinkJob, _beam_options, savepoint_path, started_job
 from opicflow.schemas.shards import ShardRanges
-from support.commands import command, refusal
+from support.commands import command, finished, refusal
 from support.fake_flink import fake_flink
 from support.fake_job_server import fake_job_server
 from support.fake_registry import FakeRegistry
@@ -111,9 +111,7 @@ def stream(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stream]:
 
 
 def status(*options: str) -> list[str]:
-    result = command("stream", "status", *options)
-    assert result.code == 0, result
-    return result.out.splitlines()
+    return finished("stream", "status", *options).out.splitlines()
 
 
 def test_the_status_says_how_evenly_pages_are_spread(stream: Stream) -> None:
@@ -268,8 +266,7 @@ def continued(out: str) -> list[str]:
 
 
 def test_a_savepoint_goes_where_latest_looks_and_the_command_to_continue_is_whole(stream: Stream) -> None:
-    result = command("stream", "stop", "--brokers", "b:9092", "--job-server", "j:8099", "--name", "my crawl")
-    assert result.code == 0, result
+    result = finished("stream", "stop", "--brokers", "b:9092", "--job-server", "j:8099", "--name", "my crawl")
     assert stream.folder == "file:/var/streams/my%20crawl/savepoints"
     assert result.out.splitlines()[0] == f"stopped, with a savepoint: {stream.folder}/savepoint-1"
     assert continued(result.out) == [

@@ -26,7 +26,7 @@ from opicflow.schemas.crawl_events import Reason, Reject
 from opicflow.schemas.framing import confluent_prefix, encode_behind, encode_single_object
 from opicflow.schemas.pages import page_id
 from opicflow.schemas.records import Audit, CrawlOrder, Importance, PageChange, RefreshSchedule, to_avro
-from support.commands import CommandResult, command, create_topics
+from support.commands import CommandResult, command, create_topics, finished, output_of
 from support.services import LocalKafka
 
 BROKERS = ("--brokers", "127.0.0.1:1")
@@ -78,9 +78,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 
 def shown(*arguments: object) -> str:
-    result = command("subscribe", *arguments, *BROKERS)
-    assert (result.code, result.err) == (0, ""), result
-    return result.out
+    return output_of("subscribe", *arguments, *BROKERS)
 
 
 class Terminal(io.StringIO):
@@ -198,8 +196,7 @@ def test_an_unreadable_record_is_reported_with_its_offset_and_the_rest_is_shown(
     cluster: Cluster, how: list[str]
 ) -> None:
     cluster.batches.append([BROKEN, arrived(page("https://a.example/", 2.0))])
-    result = command("subscribe", "importance", *how, *BROKERS)
-    assert result.code == 0
+    result = finished("subscribe", "importance", *how, *BROKERS)
     assert result.err == "opicflow: partition 2, offset 17: this Importance breaks off\\x1b[2J\n"
     assert "https://a.example/" in result.out
 
@@ -412,9 +409,8 @@ def test_a_missing_topic_is_refused(kafka: LocalKafka, topic_prefix: str) -> Non
 
 def test_a_page_is_read_from_its_partition_on_a_broker(filled: tuple[str, ...]) -> None:
     for number in range(5):
-        result = command("subscribe", "importance", "--url", f"https://a.example/{number}", *filled)
-        assert (result.code, result.err) == (0, "")
-        assert json.loads(result.out)["score"] == number
+        out = output_of("subscribe", "importance", "--url", f"https://a.example/{number}", *filled)
+        assert json.loads(out)["score"] == number
 
 
 def test_a_closed_pipe_is_not_an_error(filled: tuple[str, ...]) -> None:
@@ -474,6 +470,6 @@ def test_a_forgotten_registry_is_one_line_however_many_records_name_its_schemas(
     result = command("subscribe", "importance", "--since", "2100-01-01", *where)
     assert result == CommandResult(0, "", ""), "no record that is left needs it"
     first = "partition 0, offset 0: this Importance was written with schema id 7, which is not known here"
-    result = command("subscribe", "importance", *where)
-    assert result.code == 0 and result.out.count("\n") == 1, "the stream had no registry for a while"
+    result = finished("subscribe", "importance", *where)
+    assert result.out.count("\n") == 1, "the stream had no registry for a while"
     assert result.err == f"opicflow: {first}: name its schema registry with --registry\n"

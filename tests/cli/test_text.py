@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.commands import CommandResult, command
+from support.commands import CommandResult, command, finished
 from support.paths import TOP
 
 HOSTILE = "\x1b[2J\u202e\x9b\nopicflow: all is well"
@@ -57,8 +57,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         archive.writestr(f"{HOSTILE}.jsonl", LINE)
     (made / "empty.jsonl").write_text("")
     (made / "edges.csv").write_text("https://a.example/,https://b.example/\n")
-    done = command("replay", made / f"{HOSTILE}.jsonl", "--state", made / "state", "--out", made / "out")
-    assert done.code == 0 and f"written: {made.parent}/{ESCAPED}/out/importance.jsonl\n" in done.out
+    done = finished("replay", made / f"{HOSTILE}.jsonl", "--state", made / "state", "--out", made / "out")
+    assert f"written: {made.parent}/{ESCAPED}/out/importance.jsonl\n" in done.out
     assert_safe(done)
     assert_safe(command("graph", "build", made / f"{HOSTILE}.jsonl", "--out", made / "graph"))
     return made

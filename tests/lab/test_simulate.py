@@ -21,7 +21,7 @@ from opicflow.pipelines.lab.experiments.simulated_log import Scenario, Simulated
 from opicflow.pipelines.ledger import ItemWriter, Ledger, LogPosition, Outcome, TickEntry
 from opicflow.schemas.crawl_events import CrawlEvent
 from opicflow.schemas.pages import page_id
-from support.commands import command, refusal
+from support.commands import command, finished, output_of, refusal
 from support.crawls import exact_ranks
 from support.logs import records_of, run
 from support.paths import TOP
@@ -93,8 +93,7 @@ def site() -> Site:
     ids=lambda options: options[1],
 )
 def test_a_replay_equals_a_ledger_with_the_same_visits(options: list[str], tmp_path: Path) -> None:
-    code, _, err = command("simulate", "--out", tmp_path / "log.jsonl", *SMALL, *options)
-    assert (code, err) == (0, "")
+    output_of("simulate", "--out", tmp_path / "log.jsonl", *SMALL, *options)
     ledger = ledger_of(events_of(tmp_path / "log.jsonl"))
     result = run([tmp_path / "log.jsonl"], tmp_path / "out")
     assert (result.summary["visits"], result.summary["rejects"], result.summary["duplicates"]) == (VISITS, 0, 0)
@@ -268,8 +267,8 @@ def test_a_breadth_first_crawl_visits_pages_in_the_order_in_which_they_were_foun
 def test_the_web_of_an_edge_list_is_crawled(tmp_path: Path) -> None:
     edges = tmp_path / "edges.tsv.gz"
     edges.write_bytes(gzip.compress(b"# names and URLs\nhttps://a.example\tb c\nb c\tHTTPS://a.example/x 2\nd\tb c\n"))
-    code, out, _ = command("simulate", "--edges", edges, "--out", tmp_path / "log.jsonl", "--visits", "60", "--quiet")
-    assert code == 0 and "4 pages, 3 links" in out
+    out = finished("simulate", "--edges", edges, "--out", tmp_path / "log.jsonl", "--visits", "60", "--quiet").out
+    assert "4 pages, 3 links" in out
     events = events_of(tmp_path / "log.jsonl")
     links = {event.url: [link.url for link in event.links] for event in events if event.links is not None}
     assert links == {

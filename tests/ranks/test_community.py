@@ -26,7 +26,7 @@ from opicflow.pipelines.ranks.graph.csr import Graph
 from opicflow.pipelines.ranks.graph.oracle import pagerank
 from opicflow.pipelines.stages.rules import Rules
 from opicflow.schemas.pages import page_id, page_ids
-from support.commands import command, output_of, refusal
+from support.commands import command, finished, output_of, refusal
 from support.paths import TOP
 
 GUIDE = (TOP / "docs" / "guides" / "communities.md").read_text(encoding="utf-8")
@@ -397,8 +397,7 @@ def test_the_loop_of_the_guide_runs_as_written(tmp_path: Path, monkeypatch: pyte
             return "".join(run(one.strip()) for _ in times.split() for one in body.splitlines())
         _, *words = line.removesuffix(" > /dev/null").split()
         if line.startswith("opicflow ") and not set(words) & set("|>"):
-            result = command(*words, "--quiet")
-            assert result.code == 0, result
+            result = finished(*words, "--quiet")
             assert re.fullmatch(r"(\d+ events? rejected: opicflow validate shows them\n)?", result.err), result
             return "" if line.endswith(" > /dev/null") else result.out
         done = subprocess.run(line, shell=True, cwd=tmp_path, env=tools, capture_output=True, text=True, check=False)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.commands import command
+from support.commands import finished
 from support.logs import records_of
 
 
@@ -25,8 +25,7 @@ def log(path: Path) -> Path:
 
 
 def orders(out: Path, crawl: Path, *options: str) -> list[dict[str, Any]]:
-    done = command("replay", crawl, "--out", out, "--quiet", "--bandwidth", "60", *options)
-    assert done.code == 0, done
+    finished("replay", crawl, "--out", out, "--quiet", "--bandwidth", "60", *options)
     return records_of(out / "crawl-orders.jsonl")
 
 
@@ -52,6 +51,5 @@ def test_settled_ranks_decide_about_orders_under_every_history(tmp_path: Path) -
 def test_a_plan_made_again_from_the_state_has_the_orders_of_the_replay(tmp_path: Path) -> None:
     crawl, state = log(tmp_path / "crawl.jsonl"), tmp_path / "state"
     first = orders(tmp_path / "out", crawl, "--history", "interpolation", "--remember-links", "--state", str(state))
-    done = command("schedule", "--state", state, "--bandwidth", "60", "--json", "-n", "1000")
-    assert done.code == 0, done
+    done = finished("schedule", "--state", state, "--bandwidth", "60", "--json", "-n", "1000")
     assert [order["url"] for order in json.loads(done.out)["orders"]] == [order["url"] for order in first]

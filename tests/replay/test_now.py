@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.commands import command, refusal
+from support.commands import command, finished, refusal
 from support.logs import records_of
 
 BEGUN = datetime(2026, 5, 1, tzinfo=timezone.utc)
@@ -43,8 +43,7 @@ def state(tmp_path: Path) -> Path:
 
 def cycle(state: Path, out: Path, day: float, *logs: Path) -> list[str]:
     """Replay the logs at a time, and return the ordered URLs."""
-    done = command("replay", *logs, "--state", state, "--now", stamp(day), "--out", out, "--quiet")
-    assert done.code == 0, done
+    finished("replay", *logs, "--state", state, "--now", stamp(day), "--out", out, "--quiet")
     return [order["url"] for order in records_of(out / "crawl-orders.jsonl")]
 
 
@@ -104,9 +103,8 @@ def test_schedule_plans_for_a_time_and_leaves_the_state_alone(state: Path) -> No
     before = {path: path.read_bytes() for path in sorted(state.rglob("*")) if path.is_file()}
 
     def first_order(*options: str) -> int:
-        result = command("schedule", "--state", state, "--json", *options)
-        assert result.code == 0, result
-        return int(json.loads(result.out)["orders"][0]["ordered_at"])
+        printed = json.loads(finished("schedule", "--state", state, "--json", *options).out)
+        return int(printed["orders"][0]["ordered_at"])
 
     then = round(datetime.fromisoformat(stamp(7)).timestamp() * 1000)
     assert first_order("--now", stamp(7)) == then
@@ -122,8 +120,7 @@ def test_a_state_needs_no_log_and_a_new_state_does(state: Path, tmp_path: Path) 
 
 def test_options_of_the_plan_hold_from_the_run_that_gives_them(state: Path, tmp_path: Path) -> None:
     def planned(*options: str) -> tuple[str, float, str]:
-        done = command("replay", "--state", state, "--out", tmp_path / "out", *options)
-        assert done.code == 0, done
+        done = finished("replay", "--state", state, "--out", tmp_path / "out", *options)
         summary = json.loads((tmp_path / "out" / "summary.json").read_text())
         return summary["plan"]["policy"], summary["plan"]["bandwidth_per_day"], done.out + done.err
 
@@ -145,13 +142,12 @@ def test_a_strategy_that_a_policy_sets_is_not_changed_by_an_option(state: Path, 
 
 
 def test_orders_may_be_left_out_of_the_terminal(state: Path) -> None:
-    done = command("schedule", "--state", state, "-n", "0")
-    assert done.code == 0 and "not before" not in done.out
+    assert "not before" not in finished("schedule", "--state", state, "-n", "0").out
 
 
 def test_a_bandwidth_above_all_limits_is_reported(state: Path) -> None:
-    done = command("schedule", "--state", state, "--bandwidth", "50000", "--compare", "-n", "0")
-    assert done.code == 0 and "note: all strategies give the same: with this bandwidth" in done.out
+    done = finished("schedule", "--state", state, "--bandwidth", "50000", "--compare", "-n", "0")
+    assert "note: all strategies give the same: with this bandwidth" in done.out
     done = command("schedule", "--state", state, "--bandwidth", "5", "--compare", "-n", "0")
     assert "all strategies give the same" not in done.out
 

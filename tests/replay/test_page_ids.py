@@ -18,7 +18,7 @@ from opicflow.pipelines.replay.segments import LOCAL
 from opicflow.pipelines.replay.state import StateFolder, StateRefused
 from opicflow.pipelines.serve.results_source import ResultsSource
 from opicflow.schemas.pages import PUBLIC, PageIds
-from support.commands import command, output_of, refusal
+from support.commands import command, finished, output_of, refusal
 from support.guides import LOG
 from support.logs import WebLog, jsonl, records_of, run, state_files
 from support.same_bytes import Kill, Killed
@@ -246,8 +246,7 @@ def test_a_page_cannot_be_stolen_by_default(as_users: None, log: Path, tmp_path:
 
 def test_another_runner_gets_no_key_and_one_line_says_so(as_users: None, log: Path, tmp_path: Path) -> None:
     def note(*words: object) -> list[str]:
-        done = command("replay", log, "--out", tmp_path / "out", "--runner", "BundleBasedDirectRunner", *words)
-        assert done.code == 0, done.err
+        done = finished("replay", log, "--out", tmp_path / "out", "--runner", "BundleBasedDirectRunner", *words)
         assert key_of(tmp_path / "out") == PUBLIC and keys_in(tmp_path / "out") == []
         return [line for line in done.out.splitlines() if "public key" in line]
 
@@ -303,8 +302,8 @@ def test_a_state_keeps_its_key(as_users: None, log: Path, tmp_path: Path) -> Non
     assert command("replay", log, "--state", state, "--set", f"id-key={key}", "--quiet").code == 0
     assert (state / "state.json").stat().st_mode & 0o077 == 0, "it holds the key"
     later = write(tmp_path / "later.jsonl", [visit("http://c.com/", SECOND, second=1_700_000_300)])
-    result = command("replay", later, "--state", state, "--quiet", "--out", tmp_path / "out")
-    assert result.code == 0 and "0123456789abcdef" not in result.out + result.err
+    result = finished("replay", later, "--state", state, "--quiet", "--out", tmp_path / "out")
+    assert "0123456789abcdef" not in result.out + result.err
     assert len(records_of(tmp_path / "out" / "importance.jsonl")) == 5
     assert command("show", SECOND, "--state", state).code == 0
     other = tmp_path / "other"

@@ -29,7 +29,7 @@ from opicflow.pipelines.lab.experiments.refresh.command_orders import CommandOrd
 from opicflow.pipelines.lab.experiments.refresh.crawler import Crawler
 from opicflow.pipelines.lab.experiments.refresh.living_web import LIVING, living_web
 from opicflow.pipelines.lab.experiments.tables import Row
-from support.commands import command
+from support.commands import finished
 
 OPICFLOW = str(Path(sys.executable).parent / "opicflow")
 
@@ -144,8 +144,7 @@ def test_the_command_writes_tables_plots_and_claims(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(loop_experiment, "LIVING", ("news",))
     monkeypatch.setattr(crawls, "ROUNDS", 10)
     options = ("--pages", 200, "--days", 8, "--processes", 1, "--quiet")
-    done = command("experiment", "loop", "--out", tmp_path, *options)
-    assert done.code == 0, done
+    done = finished("experiment", "loop", "--out", tmp_path, *options)
     assert "By default a crawl has read more of all importance" in done.out
     report = (tmp_path / "report.md").read_text(encoding="utf-8")
     for text in ("**hosted: importance read", "**news: means over days 2 to 8", "| omniscient |", "| LambdaCrawl |"):
