@@ -20,7 +20,7 @@ from opicflow.pipelines.results.plain_times import avro_records, plain_values
 from opicflow.pipelines.results.record_columns import RESULTS
 from opicflow.schemas.columns import plain_rows, row_count, row_slice
 from opicflow.schemas.errors import in_one_line
-from opicflow.schemas.records import CrawlOrder, Importance, RefreshSchedule
+from opicflow.schemas.records import RECORDS
 
 _ROWS_AT_ONCE = 1 << 13
 _DAMAGED = (pa.ArrowException, OSError, ValueError, KeyError)  # KeyError: two columns of one name
@@ -69,7 +69,6 @@ Row = ImportanceRow | ScheduleRow | OrderRow
 _ROW_TYPES: dict[str, type[Row]] = {"importance": ImportanceRow, "schedule": ScheduleRow, "orders": OrderRow}
 _FILE_NAMES = {"importance": "importance", "schedule": "refresh-schedule", "orders": "crawl-orders"}
 KINDS = tuple(_ROW_TYPES)
-_RECORDS: dict[str, type[Any]] = {"importance": Importance, "schedule": RefreshSchedule, "orders": CrawlOrder}
 _FILTERED_BY = {"orders": ("ordered_at", "expires_at")}
 """Columns that are read in any case."""
 
@@ -95,7 +94,7 @@ def _column_types(record: type[Any]) -> dict[str, ColumnType]:
     return found
 
 
-COLUMN_TYPES = {kind: _column_types(record) for kind, record in _RECORDS.items()}
+COLUMN_TYPES = {kind: _column_types(RECORDS[RESULTS[name].schema]) for kind, name in _FILE_NAMES.items()}
 """All columns of each kind, in the order of its files."""
 
 
