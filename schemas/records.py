@@ -127,7 +127,7 @@ class PageChange:
     changes: int
     importance: float
     score: float
-    asked_by: str
+    subscribers: str
     shard: int
     host: str = ""
 

@@ -196,7 +196,7 @@ class KernelItems(NamedTuple):
     fates: Bytes
     """The fate of each row, which kernels write."""
     changed: Array
-    """Of rows that found a change: 1 + the digest before, and that after. Kernels write it; no rows if nobody asks."""
+    """Of rows that found a change: 1 + the digest before, and that after; no rows without subscriptions."""
 
 
 def kernel_items(items: CrawlItems, fates: Bytes, changed: Array) -> KernelItems:

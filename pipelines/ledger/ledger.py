@@ -107,7 +107,7 @@ from opicflow.pipelines.ledger.shards.snapshot_checks import (
     state_problem,
     window_problem,
 )
-from opicflow.pipelines.refresh.policies import Askers, Policies
+from opicflow.pipelines.refresh.policies import Policies, Subscribers
 from opicflow.pipelines.refresh.strategies import SHARE_UNITS
 from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints, for_kernel
 from opicflow.schemas.pages import PageIds
@@ -155,7 +155,7 @@ class Applied:
     """For each group of `removed`: where their URLs start, and the URLs. Records on topics have URLs as keys."""
     fates: Bytes = field(default_factory=lambda: np.zeros(0, np.uint8), compare=False)
     changes: FoundChanges = field(default_factory=lambda: NO_CHANGES, compare=False)
-    """All changes that visits of a crawl entry found, if a policy asks for those of any page."""
+    """All changes that visits of a crawl entry found, if there is any subscription."""
 
 
 class LedgerParts(NamedTuple):
@@ -873,9 +873,9 @@ class Ledger:
         """The starts of the URLs of pages, and the URLs, one after the other; empty where one is not known."""
         return self._reader.urls(pages)
 
-    def askers(self, pages: Ids) -> Askers:
+    def subscribers(self, pages: Ids) -> Subscribers:
         """Return who subscribed to the changes of pages: nobody of pages that are not known."""
-        return self._policies.askers(pages)
+        return self._policies.subscribers(pages)
 
     def swept_estimates(self, pages: Ids) -> Estimates:
         """Return the estimates of pages relative to the last sweep, as visited pages are published; 0 before the first.

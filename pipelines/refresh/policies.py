@@ -38,7 +38,7 @@ RULES_VERSION = 1
 """The version of the rules that this code can read."""
 MOST_IN_FORCE = 100_000
 MOST_FACTOR = 1e6
-MOST_ASKERS_CHARACTERS = 200
+MOST_SUBSCRIBERS_CHARACTERS = 200
 """The publishers that subscribed to a page are named in so many characters at most."""
 LONGEST_INTERVAL_SECONDS = 100 * 365.25 * 86400
 
@@ -478,7 +478,7 @@ def directives(policies: Policies, urls: Bytes, url_start: Ints, pages: Ids, cat
     )
 
 
-class Askers(NamedTuple):
+class Subscribers(NamedTuple):
     """Who subscribed to the changes of pages: for each page the row of `names`; row 0 is nobody."""
 
     rows: Ints
@@ -486,7 +486,7 @@ class Askers(NamedTuple):
     """The publishers of each group of subscriptions, in alphabetical order with commas, cut off if they are long."""
 
 
-def askers(policies: Policies, urls: Bytes, url_start: Ints, pages: Ids) -> Askers:
+def subscribers(policies: Policies, urls: Bytes, url_start: Ints, pages: Ids) -> Subscribers:
     """Return who subscribed to the changes of pages, by their ids and by URLs as those of `directives`."""
     index = policies._subscriptions
     by_page, by_prefix = np.zeros(len(pages), np.int64), np.zeros(len(pages), np.int64)
@@ -507,7 +507,7 @@ def askers(policies: Policies, urls: Bytes, url_start: Ints, pages: Ids) -> Aske
         if page or prefix:
             row_of[group] = len(names)
             names.append(_named(index.publishers[page] | index.publishers[prefix]))
-    return Askers(row_of[rows.reshape(-1)], names)
+    return Subscribers(row_of[rows.reshape(-1)], names)
 
 
 def has_subscriptions(policies: Policies) -> bool:
@@ -608,7 +608,7 @@ def _subscriptions_of(policies: list[Policy], page_ids: PageIds) -> _Subscriptio
 
 def _named(publishers: Iterable[str]) -> str:
     names = ", ".join(sorted(filter(None, publishers)))
-    return names if len(names) <= MOST_ASKERS_CHARACTERS else f"{names[: MOST_ASKERS_CHARACTERS - 1]}…"
+    return names if len(names) <= MOST_SUBSCRIBERS_CHARACTERS else f"{names[: MOST_SUBSCRIBERS_CHARACTERS - 1]}…"
 
 
 def _index_of(standing: list[NumberedPolicy], requesting: list[NumberedPolicy], page_ids: PageIds) -> _PolicyIndex:

@@ -148,8 +148,8 @@ def order_columns(pages: Pages) -> Columns:
 def change_columns(pages: Pages) -> Columns:
     """Return the columns of `PageChange` records."""
     c, rows = pages.columns, len(pages.texts)
-    names = Texts.joined(c["asker_bytes"], c["asker_lengths"])
-    askers = Texts(names.text, names.starts[c["asked_by"]], names.lengths[c["asked_by"]])
+    names = Texts.joined(c["name_bytes"], c["name_lengths"])
+    subscribers = Texts(names.text, names.starts[c["subscribers"]], names.lengths[c["subscribers"]])
     return {
         "url": pages.texts,
         "page": _page_words(c["pages"]),
@@ -159,7 +159,7 @@ def change_columns(pages: Pages) -> Columns:
         "changes": c["changes"],
         "importance": c["importance"],
         "score": c["score"],
-        "asked_by": askers,
+        "subscribers": subscribers,
         "shard": np.full(rows, pages.moment["shard"]),
         "host": hosts_of(pages.texts),
     }

@@ -475,8 +475,8 @@ class LedgerKeeper:
         found = applied.changes
         if len(found.pages) == 0 or self.is_quiet:
             return
-        has_askers = self.ledger.askers(found.pages).rows > 0
-        rows = zip(*(column[has_askers].tolist() for column in found), strict=True)
+        is_subscribed = self.ledger.subscribers(found.pages).rows > 0
+        rows = zip(*(column[is_subscribed].tolist() for column in found), strict=True)
         yield from self._send_changes(self._notes.changes.take(DueChange(*row) for row in rows))
 
     def _send_changes(self, due: list[DueChange]) -> Iterator[Output]:

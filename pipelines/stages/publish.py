@@ -158,13 +158,13 @@ def pack_changes(ledger: Ledger, due: Sequence[DueChange]) -> bytes | None:
     None if no page has: a page that was removed has none.
     """
     pages = np.array([change.page for change in due], np.uint64)
-    askers = ledger.askers(pages)
-    rows = np.flatnonzero((askers.rows > 0) & ledger.has_url(pages))
+    subscribers = ledger.subscribers(pages)
+    rows = np.flatnonzero((subscribers.rows > 0) & ledger.has_url(pages))
     if not len(rows):
         return None
     estimates = ledger.swept_estimates(pages[rows])
-    used, of_row = np.unique(askers.rows[rows], return_inverse=True)
-    names = [askers.names[row].encode() for row in used.tolist()]
+    used, of_row = np.unique(subscribers.rows[rows], return_inverse=True)
+    names = [subscribers.names[row].encode() for row in used.tolist()]
     columns: dict[str, Array] = {
         "pages": pages[rows],
         **{
@@ -173,9 +173,9 @@ def pack_changes(ledger: Ledger, due: Sequence[DueChange]) -> bytes | None:
         },
         "importance": estimates.importance,
         "score": estimates.score,
-        "asked_by": of_row.reshape(-1),
-        "asker_lengths": np.array(list(map(len, names)), np.int64),
-        "asker_bytes": np.frombuffer(b"".join(names), np.uint8),
+        "subscribers": of_row.reshape(-1),
+        "name_lengths": np.array(list(map(len, names)), np.int64),
+        "name_bytes": np.frombuffer(b"".join(names), np.uint8),
     }
     return _pack_rows(ledger, CHANGES, columns, max(ledger.tick_second, 0))
 

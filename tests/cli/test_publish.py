@@ -435,6 +435,11 @@ def policy_of(*arguments: str) -> Policy:
             "pages of a.example are fetched now, have 2 times the importance in refreshing",
         ),
         (
+            ["--host", "a.example", "--notify", "--publisher", "desk"],
+            Policy(host="a.example", notify=True, publisher="desk"),
+            "pages of a.example are published when they have changed",
+        ),
+        (
             ["--url-prefix", "https://a.example/old/", "--never"],
             Policy(url_prefix="https://a.example/old/", refresh_forbidden=True),
             "pages under https://a.example/old/ are not fetched again",
@@ -493,6 +498,8 @@ def test_options_become_a_policy_and_a_sentence(arguments: list[str], policy: Po
         (["--host", "a.example", "--never", "--expires", "later"], "--expires later: not a time"),
         (["--host", "a.example", "--never", "--expires", "2020-01-01T00:00:00Z"], "not after published_at"),
         (["--all", "--never"], "it cannot hold for all pages"),
+        (["--all", "--notify"], "it cannot hold for all pages"),
+        (["--category", "1", "--notify"], "it cannot hold for a whole category"),
         (["--all", "--default"], "no setting of the whole crawl"),
         (["--url", "a.example", "--never"], "do you mean https://a.example ?"),
         (["--url", "mailto:a@a.example", "--never"], "mailto: is neither http nor https: give the URL of a page"),

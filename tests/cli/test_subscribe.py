@@ -163,7 +163,7 @@ def test_rejects_are_json_lines_with_their_bytes_as_text_or_base64(cluster: Clus
         (
             "changes",
             PageChange("https://a.example/", 1, NOON_MS, "", "0000002a", 2, 0.125, 2.5, "al\x1b", 0, "a.example"),
-            "  time                 changes      score  asked by          page\n"
+            "  time                 changes      score  subscribers       page\n"
             "  2026-05-01T12:00:00Z       2       2.50  al\\x1b            https://a.example/\n",
         ),
         (

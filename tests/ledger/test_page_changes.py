@@ -1,4 +1,4 @@
-"""Changes that visits find: those of a plain program, for the ledgers of which somebody asks, in any batches."""
+"""Changes that visits find: those of a plain program, where there are subscriptions, in any entries."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_visits_find_the_changes_of_a_plain_program_in_any_entries(crawl: list[V
     assert [(url_of[page], before, after) for page, _, before, after in rows] == expected(crawl)
 
 
-def test_nothing_is_noted_where_nobody_asks() -> None:
+def test_nothing_is_noted_without_subscriptions() -> None:
     crawl = [Visit(URLS[0], Outcome.FETCHED, digest, 1) for digest in (1, 2, 3)]
     for ledger in (Ledger(LedgerConfig()), ledger_with(Policy(host="example.org", importance_factor=2.0))):
         assert [len(one.pages) for one in apply_visits(ledger, list(crawl), [])] == [0]
@@ -110,12 +110,12 @@ def test_a_date_shows_a_change_where_digests_are_not_known(modified_ms: int, cha
     assert not any(one.digest.any() or one.digest_before.any() for one in found)
 
 
-def test_askers_are_of_known_pages_with_a_subscription() -> None:
+def test_subscribers_are_of_known_pages_with_a_subscription() -> None:
     ledger = ledger_with(
         Policy(url=URLS[0], notify=True, publisher="al"), Policy(url="https://example.org/new", notify=True)
     )
     apply_visits(ledger, [Visit(url, Outcome.FETCHED, 1, 1) for url in URLS], [])
     ids = ledger.page_ids.of_all([*URLS, "https://example.org/new"])
-    found = ledger.askers(ids)
+    found = ledger.subscribers(ids)
     assert [found.names[row] for row in found.rows.tolist()] == ["al", "", "", ""]
     assert np.array_equal(found.rows > 0, [True, False, False, False])

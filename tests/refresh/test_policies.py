@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 
 from opicflow.pipelines.refresh import policies as module
 from opicflow.pipelines.refresh.policies import (
-    MOST_ASKERS_CHARACTERS,
+    MOST_SUBSCRIBERS_CHARACTERS,
     HostCaps,
     NumberedPolicy,
     Policies,
-    askers,
     check,
     default_host_caps,
     directives,
@@ -29,6 +28,7 @@ from opicflow.pipelines.refresh.policies import (
     matches,
     matches_ragged,
     prefixes_of,
+    subscribers,
 )
 from opicflow.schemas.pages import page_id
 from opicflow.schemas.policy_json import PolicyRefused, policies_of, policy_to_json
@@ -245,14 +245,14 @@ class Reference:
         )
         return (*values, second, number)
 
-    def asked_by(self, page: Page) -> str | None:
+    def subscribers(self, page: Page) -> str | None:
         """Return the publishers that subscribed to the page; None = nobody."""
-        asking = [
+        named = [
             policy.publisher or ""
             for at, (policy, _, _) in enumerate(self.log)
             if self.is_about(policy, page) and self.holds(at, lambda one: one.notify)
         ]
-        return ", ".join(sorted(set(filter(None, asking)))) if asking else None
+        return ", ".join(sorted(set(filter(None, named)))) if named else None
 
     def caps(self) -> tuple[dict[bytes, HostCaps], HostCaps]:
         found = {
@@ -322,10 +322,10 @@ def test_columns_equal_a_loop_over_all_policies(log: list[Policy | int], rows: l
 def test_subscribers_equal_a_loop_over_all_policies(log: list[Policy | int], rows: list[Page]) -> None:
     policies, reference = play(log)
     text, starts = arena_of(rows)
-    found = askers(policies, text, starts, np.array([page_id(row.url) for row in rows], np.uint64))
+    found = subscribers(policies, text, starts, np.array([page_id(row.url) for row in rows], np.uint64))
     assert found.names[0] == ""
     named = [found.names[row] if row else None for row in found.rows.tolist()]
-    assert named == [reference.asked_by(row) for row in rows]
+    assert named == [reference.subscribers(row) for row in rows]
     holding = [at for at in range(len(reference.log)) if reference.holds(at, lambda one: one.notify)]
     assert has_subscriptions(policies) == bool(holding)
 
@@ -755,15 +755,15 @@ def test_each_publisher_subscribes_and_withdraws_alone_and_the_names_are_bounded
     host = {"host": "example.org"}
     both = after(Policy(**host, notify=True, publisher="zoe"), Policy(**host, notify=True, publisher="al"))
 
-    def asking(policies: Policies) -> str:
+    def named(policies: Policies) -> str:
         text, starts = arena_of([PAGE])
-        found = askers(policies, text, starts, np.array([page_id(PAGE.url)], np.uint64))
+        found = subscribers(policies, text, starts, np.array([page_id(PAGE.url)], np.uint64))
         return found.names[found.rows[0]]
 
-    assert asking(both) == "al, zoe"
-    assert asking(both.add(Policy(**host, publisher="zoe"), 0)) == "al"
-    assert asking(both.add(Policy(**host, importance_factor=2.0), 0)) == "al, zoe", "a rule withdraws nothing"
+    assert named(both) == "al, zoe"
+    assert named(both.add(Policy(**host, publisher="zoe"), 0)) == "al"
+    assert named(both.add(Policy(**host, importance_factor=2.0), 0)) == "al, zoe", "a rule withdraws nothing"
     assert not has_subscriptions(both.add(Policy(**host, forget=True), 0))
     many = after(*(Policy(**host, notify=True, publisher=f"reader {number:03}") for number in range(100)))
-    assert asking(many).startswith("reader 000, reader 001, ") and asking(many).endswith("…")
-    assert len(asking(many)) == MOST_ASKERS_CHARACTERS
+    assert named(many).startswith("reader 000, reader 001, ") and named(many).endswith("…")
+    assert len(named(many)) == MOST_SUBSCRIBERS_CHARACTERS

@@ -1,4 +1,4 @@
-"""`--publications` writes the changes of pages that a policy asks for: those of a plain program, in every format."""
+"""`--publications` writes the changes of pages with a subscription: those of a plain program, in every format."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opicflow.schemas.records import Policy
 from replay.test_replay import read_result
 from support.logs import FIRST_MS, json_line, run
 
-ASKED = Policy(host="a.example", notify=True, publisher="al")
+SUBSCRIBED = Policy(host="a.example", notify=True, publisher="al")
 ONE = Policy(url="https://b.example/1", notify=True, publisher="zoe")
 
 
@@ -37,26 +37,29 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def wanted(policies: tuple[Policy, ...]) -> list[tuple[str, int, str]]:
-    """Return URL, time and asker of each change of a page that a policy asks for."""
+    """Return URL, time and subscribers of each change of a page with a subscription."""
     newest: dict[str, str] = {}
     found = []
     for event in crawl():
         before, newest[event.url] = newest.get(event.url), str(event.digest)
-        asked = {"al": ASKED in policies and "//a." in event.url, "zoe": ONE in policies and event.url == ONE.url}
-        if before not in (None, event.digest) and any(asked.values()):
+        subscribed = {
+            "al": SUBSCRIBED in policies and "//a." in event.url,
+            "zoe": ONE in policies and event.url == ONE.url,
+        }
+        if before not in (None, event.digest) and any(subscribed.values()):
             found.append(
-                (event.url, event.fetched_at_ms or 0, ", ".join(name for name, is_it in asked.items() if is_it))
+                (event.url, event.fetched_at_ms or 0, ", ".join(name for name, is_it in subscribed.items() if is_it))
             )
     return found
 
 
-@pytest.mark.parametrize("policies", [(), (ASKED,), (ONE,), (ASKED, ONE)])
+@pytest.mark.parametrize("policies", [(), (SUBSCRIBED,), (ONE,), (SUBSCRIBED, ONE)])
 def test_the_changes_in_a_file_are_those_of_a_plain_program(
     policies: tuple[Policy, ...], log: Path, tmp_path: Path
 ) -> None:
     run([log], tmp_path, publications=True, policies=policies)
     found = read_result(tmp_path / "page-changes.jsonl")
-    assert [(one["url"], one["time"], one["asked_by"]) for one in found] == wanted(policies)
+    assert [(one["url"], one["time"], one["subscribers"]) for one in found] == wanted(policies)
     assert bool(found) == bool(policies)
     digests: dict[str, str] = {}
     for one in found:
@@ -66,7 +69,7 @@ def test_the_changes_in_a_file_are_those_of_a_plain_program(
 
 def test_all_formats_have_the_same_changes_and_a_replay_in_two_parts_too(log: Path, tmp_path: Path) -> None:
     for format_ in ("jsonl", "avro", "parquet"):
-        run([log], tmp_path / format_, format=format_, publications=True, policies=(ASKED,))
+        run([log], tmp_path / format_, format=format_, publications=True, policies=(SUBSCRIBED,))
     lines, in_avro, in_parquet = (
         read_result(tmp_path / format_ / f"page-changes.{format_}") for format_ in ("jsonl", "avro", "parquet")
     )
@@ -76,12 +79,12 @@ def test_all_formats_have_the_same_changes_and_a_replay_in_two_parts_too(log: Pa
     found = []
     for path, part in zip(halves, (text[:200], text[200:]), strict=True):
         write_atomically(path, b"".join(part))
-        run([path], tmp_path / "out", state=tmp_path / "state", publications=True, policies=(ASKED,))
+        run([path], tmp_path / "out", state=tmp_path / "state", publications=True, policies=(SUBSCRIBED,))
         found += read_result(tmp_path / "out" / "page-changes.jsonl")
-    keys = ("url", "time", "digest_before", "digest", "changes", "asked_by")
+    keys = ("url", "time", "digest_before", "digest", "changes", "subscribers")
     assert [[one[key] for key in keys] for one in found] == [[one[key] for key in keys] for one in lines]
 
 
 def test_without_publications_there_is_no_such_file(log: Path, tmp_path: Path) -> None:
-    run([log], tmp_path, policies=(ASKED,))
+    run([log], tmp_path, policies=(SUBSCRIBED,))
     assert not (tmp_path / "page-changes.jsonl").exists()

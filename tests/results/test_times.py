@@ -26,8 +26,10 @@ from opicflow.pipelines.results.exports.targets import TARGETS
 from opicflow.pipelines.results.files import FORMATS, stream_result, write_tombstones
 from opicflow.pipelines.results.record_columns import RESULTS
 from opicflow.pipelines.results.schedules import export
-from opicflow.pipelines.stages.outputs import FINAL, IMPORTANCE, ORDERS, SCHEDULE, SITES
+from opicflow.pipelines.stages.outputs import CHANGES, FINAL, IMPORTANCE, ORDERS, SCHEDULE, SITES
+from opicflow.pipelines.stages.publication_pace import DueChange
 from opicflow.pipelines.stages.publish import (
+    pack_changes,
     pack_estimates,
     pack_orders,
     pack_schedules,
@@ -35,8 +37,9 @@ from opicflow.pipelines.stages.publish import (
 )
 from opicflow.pipelines.stages.publish_sites import pack_sites
 from opicflow.schemas.columns import pack, unpack
+from opicflow.schemas.records import Policy
 from support.thorough import thorough
-from support.written_crawls import DAY, T0, Crawl, with_refresh
+from support.written_crawls import DAY, T0, Crawl, url_of, with_refresh
 
 PAIRS = [(name, kind) for name, target in TARGETS.items() for kind in target.writers]
 KINDS_OF_RECORDS = [kind for kind in RESULTS if kind not in FINAL]
@@ -91,7 +94,16 @@ def parts() -> dict[str, bytes]:
         SCHEDULE: pack_schedules(crawl.ledger, plan, plan.publish),
         ORDERS: pack_orders(crawl.ledger, plan),
         SITES: pack_sites(crawl.ledger, plan, "host"),
+        CHANGES: changes(),
     }
+
+
+def changes() -> bytes:
+    crawl = Crawl().read(range(3), T0)
+    crawl.publish(Policy(url_prefix=f"{url_of(1).rpartition('/')[0]}/", notify=True))
+    packed = pack_changes(crawl.ledger, [DueChange(crawl.id(page), T0, 1, 2) for page in range(3)])
+    assert packed is not None
+    return packed
 
 
 def with_times(packed: bytes, second: int) -> bytes:

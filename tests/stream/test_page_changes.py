@@ -19,8 +19,8 @@ from opicflow.schemas.shards import ShardRanges
 from stream.test_keeper import FIRST_MS, HERE, ORIGIN, batch, take, url
 from support.thorough import examples
 
-ASKED = Policy(url_prefix="https://example.org/0", notify=True, publisher="al")
-"""Asks for the first pages of `HERE`, whose URLs are their ids."""
+SUBSCRIBED = Policy(url_prefix="https://example.org/0", notify=True, publisher="al")
+"""It is about the first pages of `HERE`, whose URLs are their ids."""
 FORGOTTEN = Policy(url_prefix="https://example.org/0", forget=True)
 
 
@@ -59,7 +59,7 @@ def published(log: list[tuple[int, int, bytes]]) -> list[dict[str, Any]]:
 
 
 def test_a_change_of_a_page_with_a_subscription_is_published_with_all_that_a_reader_needs() -> None:
-    log = log_of(ASKED, (0, 0, 5), (19, 0, 5), (0, 1, 5), (0, 2, 6), (19, 2, 6), 3)
+    log = log_of(SUBSCRIBED, (0, 0, 5), (19, 0, 5), (0, 1, 5), (0, 2, 6), (19, 2, 6), 3)
     (change,) = published(log)
     assert HERE[19] >> 60 == 1, "its URL begins with a 1"
     assert change == {
@@ -71,20 +71,20 @@ def test_a_change_of_a_page_with_a_subscription_is_published_with_all_that_a_rea
         "changes": 1,
         "importance": 0.0,
         "score": 0.0,
-        "asked_by": "al",
+        "subscribers": "al",
         "shard": 0,
         "host": "example.org",
     }
 
 
 def test_after_a_sweep_the_record_has_the_importance_of_the_page() -> None:
-    (change,) = published(log_of(ASKED, (0, 0, 5), (1, 0, 5), 1, (0, 2, 6)))
+    (change,) = published(log_of(SUBSCRIBED, (0, 0, 5), (1, 0, 5), 1, (0, 2, 6)))
     assert 0 < change["importance"] < 1 and change["score"] == pytest.approx(2 * change["importance"])
 
 
 def test_changes_within_a_minute_become_one_record_at_a_tick() -> None:
     """The digests are those before the first and after the last; without a change nothing follows."""
-    steps = [ASKED, (0, 0, 5), (0, 10, 6)]
+    steps = [SUBSCRIBED, (0, 0, 5), (0, 10, 6)]
     writer_steps = [*steps, 10]
     log = log_of(*writer_steps)
     close = [(HERE[0], FIRST_MS + 600_000 + later, digest) for later, digest in ((20_000, 7), (40_000, 8))]
@@ -111,8 +111,8 @@ def test_changes_within_a_minute_become_one_record_at_a_tick() -> None:
         Policy(url_prefix="https://example.org/0", drop=True),
     ],
 )
-def test_a_change_that_waits_is_not_published_once_nobody_asks_or_the_page_is_removed(ending: Policy) -> None:
-    before = [ASKED, (0, 0, 5), (0, 10, 6), (0, 10, 6)]
+def test_a_change_that_waits_is_not_published_without_subscription_or_page(ending: Policy) -> None:
+    before = [SUBSCRIBED, (0, 0, 5), (0, 10, 6), (0, 10, 6)]
     log = log_of(*before)
     start = LogPosition(3, 0)
     writer = ItemWriter(start).visit(HERE[0], [], time_ms=FIRST_MS + 630_000, digest=7, url=url(HERE[0]))
@@ -125,7 +125,7 @@ def test_a_change_that_waits_is_not_published_once_nobody_asks_or_the_page_is_re
 
 
 def test_a_forgotten_page_is_never_published_again() -> None:
-    log = log_of(ASKED, (0, 0, 5), (0, 10, 6), FORGOTTEN, 11, (0, 20, 7), (0, 30, 8), 40)
+    log = log_of(SUBSCRIBED, (0, 0, 5), (0, 10, 6), FORGOTTEN, 11, (0, 20, 7), (0, 30, 8), 40)
     assert [one["digest"] for one in published(log)] == ["00000006"]
 
 
@@ -145,7 +145,7 @@ def test_restarts_send_nothing_twice_and_lose_nothing(
     for step in given_steps:
         minutes += step if isinstance(step, int) else step[1]
         timed.append(minutes if isinstance(step, int) else (step[0], minutes, step[2]))
-    log = log_of(ASKED, *timed, minutes + 2, minutes + 4)
+    log = log_of(SUBSCRIBED, *timed, minutes + 2, minutes + 4)
     wanted = take(LedgerKeeper(0), batch(0, len(log), log))
     keeper, outputs = LedgerKeeper(0), []
     for offset in range(len(log)):
@@ -161,7 +161,7 @@ def test_restarts_send_nothing_twice_and_lose_nothing(
 
 def test_changes_that_wait_move_to_the_shards_of_their_pages() -> None:
     keeper = LedgerKeeper(0)
-    log = log_of(ASKED, *((page, 0, 5) for page in (0, 9)), *((page, 10, 6) for page in (0, 9)))
+    log = log_of(SUBSCRIBED, *((page, 0, 5) for page in (0, 9)), *((page, 10, 6) for page in (0, 9)))
     take(keeper, batch(0, len(log), log))
     assert len(keeper._notes.changes.last) == 2
     ranges = ShardRanges((0, HERE[5]))

@@ -22,6 +22,7 @@ from opicflow.pipelines.ledger.shards.cuts import Cuts
 from opicflow.pipelines.results.topic_writer import SendOutputs
 from opicflow.pipelines.stages import ledger_keeper
 from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper
+from opicflow.pipelines.stages.outputs import CHANGES
 from opicflow.pipelines.stages.publication_pace import MoverPace
 from opicflow.pipelines.stages.shard import Sharder
 from opicflow.pipelines.stream import ledgers, trim
@@ -61,7 +62,7 @@ def run_schedules(first: int, count: int, faults: Faults | None = None) -> Count
 def test_ledgers_follow_from_their_logs_under_any_fault(seed: int) -> None:
     happened = run_schedules(1_000_000 * seed, SCHEDULES)
     missing = {name for name, often in vars(Faults()).items() if often} | {"older", "stale", "hangs"}
-    missing |= {"began later", "snapshot", "damaged", "trimmed", "ledgers_recovered", "snapshots_damaged"}
+    missing |= {CHANGES, "began later", "snapshot", "damaged", "trimmed", "ledgers_recovered", "snapshots_damaged"}
     assert missing - set(happened) == set(), "every kind of fault happened"
 
 

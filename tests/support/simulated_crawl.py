@@ -116,7 +116,7 @@ class SimulatedCrawl:
             Policy(damping=chance.choice([0.5, 0.8])),
             Policy(url=url, refresh_interval_seconds=7200.0),
             Policy(url=url, fetch_now=True),
-            Policy(url=url, importance_factor=2.0),
+            Policy(host=url.split("/")[2], importance_factor=2.0, notify=True, publisher="ada"),
         ]
         if self.removes:
             expires = time_ms + chance.choice([10_000, 10_000_000])

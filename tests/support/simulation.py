@@ -53,7 +53,17 @@ from opicflow.pipelines.stages.ledger_keeper import (
 )
 from opicflow.pipelines.stages.log_head import LogHead
 from opicflow.pipelines.stages.log_settings import MOST_AHEAD_HOURS, Origin
-from opicflow.pipelines.stages.outputs import AUDIT, IMPORTANCE, ORDERS, REJECTS, SCHEDULE, SITES, TRANSFERS, Output
+from opicflow.pipelines.stages.outputs import (
+    AUDIT,
+    CHANGES,
+    IMPORTANCE,
+    ORDERS,
+    REJECTS,
+    SCHEDULE,
+    SITES,
+    TRANSFERS,
+    Output,
+)
 from opicflow.pipelines.stages.route import Seen
 from opicflow.pipelines.stages.rules import Rules
 from opicflow.pipelines.stages.shard import Sharder, SourceState
@@ -363,7 +373,7 @@ class Simulation:
             most_ahead_hours=MOST_AHEAD_HOURS,
         )
         for name in STREAMS:
-            self.cluster.make(name, 2, has_broker_times=name in (ORDERS, REJECTS, AUDIT))
+            self.cluster.make(name, 2, has_broker_times=name in (ORDERS, CHANGES, REJECTS, AUDIT))
         log = self.cluster.make(LOG, self.shards, has_broker_times=True)
         for shard in range(self.shards):
             log.append(shard, self.cluster.now_ms, self.origin.entry())
@@ -809,6 +819,7 @@ class Simulation:
                 assert {one[0] for one in there - of_ledgers} == self._rejected(), "what cannot be read is rejected"
                 there = of_ledgers
             assert there == self._content(expected.cluster, name), f"{name} follows from the logs"
+            self.happened[name] += bool(there)
             if name in BY_KEY:
                 seen = [{one.key: one.value for one in records(at, name)} for at in (self.process.connection, expected)]
                 assert seen[0] == seen[1], f"readers of {name} see the newest records"

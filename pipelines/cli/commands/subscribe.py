@@ -277,12 +277,12 @@ _TABLES = {
         ),
     ),
     "page-changes": _Table(
-        (Column("time", -20), Column("changes", 7), Column("score", 10), Column("asked by", -16), Column("page")),
+        (Column("time", -20), Column("changes", 7), Column("score", 10), Column("subscribers", -16), Column("page")),
         lambda change: (
             date_or_never(change.time_ms),
             f"{change.changes:,}",
             f"{change.score:.2f}",
-            printable(change.asked_by),
+            printable(change.subscribers),
             printable(change.url),
         ),
     ),

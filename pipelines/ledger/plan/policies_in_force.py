@@ -16,7 +16,7 @@ from opicflow.pipelines.ledger.pages.layout import P_CERTIFIED
 from opicflow.pipelines.ledger.pages.room import Room
 from opicflow.pipelines.ledger.plan.removal import FOR_EVER, Removal
 from opicflow.pipelines.refresh import policies
-from opicflow.pipelines.refresh.policies import Askers, Policies, Prefixes
+from opicflow.pipelines.refresh.policies import Policies, Prefixes, Subscribers
 from opicflow.schemas.arrays import Ids
 from opicflow.schemas.policy_json import PolicyRefused, policy_from_json, policy_to_json
 from opicflow.schemas.records import Policy
@@ -60,10 +60,10 @@ class PoliciesInForce:
         """Whether anybody subscribed to the changes of any page."""
         return policies.has_subscriptions(self._stated)
 
-    def askers(self, pages: Ids) -> Askers:
+    def subscribers(self, pages: Ids) -> Subscribers:
         """Return who subscribed to the changes of pages: nobody of pages that are not known."""
         slots = self._reader.slots_of(pages)
-        found = policies.askers(self._stated, self._room.book.urls, self._room.table.url_start[slots], pages)
+        found = policies.subscribers(self._stated, self._room.book.urls, self._room.table.url_start[slots], pages)
         return found._replace(rows=np.where(slots >= 0, found.rows, 0))
 
     def accept(self, given: Policy, second: int, refresh_per_day: Callable[[], float | None]) -> None:

@@ -351,6 +351,7 @@ def policy_values(draw: random.Random) -> Any:
         {"changes_per_day": draw.choice([0.01, 5.0]), "importance_factor": draw.choice([0, 2.5, 1e6])},
         {"shortest_interval_seconds": 3600, "longest_interval_seconds": 7e5},
         {"fetch_now": True},
+        {"notify": True, "publisher": draw.choice(["desk", "", "\u202e\x1b[2J"])},
         {"drop": True},
         {"forget": True},
     ]
