@@ -17,7 +17,7 @@ from opicflow.schemas.errors import UserError
 def locked_folder(folder: Path, other: str, refused: type[UserError], in_use: type[UserError]) -> Iterator[None]:
     """Keep other processes out of a folder. Raises `in_use`, which names the other one and a remedy, or `refused`."""
     try:
-        lock = open(folder / "lock", "w")  # noqa: SIM115 - the handler must not catch errors of its users
+        lock = open(folder / "lock", "w", opener=_open_unless_a_link)  # noqa: SIM115 - the handler must not catch errors of its users
     except OSError as problem:
         raise refused(f"{folder}: cannot be written to ({problem.strerror}): name another folder") from None
     with lock:
@@ -26,6 +26,10 @@ def locked_folder(folder: Path, other: str, refused: type[UserError], in_use: ty
         except OSError:
             raise in_use(f"{folder}: in use by {other}, or name another folder") from None
         yield
+
+
+def _open_unless_a_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from opicflow.connectors.files.event_messages import messages_of_lines
+from opicflow.connectors.files.whole_file import write_atomically
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.messages import Framer
 from opicflow.connectors.kafka.publisher import Publisher, partitions_of
@@ -116,9 +116,7 @@ class VisitSender:
             self._keep()
 
     def _keep(self) -> None:
-        written = self._kept.with_name("sent.new")
-        written.write_text(str(self._at))
-        os.replace(written, self._kept)
+        write_atomically(self._kept, str(self._at).encode())
 
     def _disconnect(self) -> None:
         if self._publisher is not None:

@@ -35,8 +35,10 @@ from opicflow.pipelines.ranks.graph.store import (
     Manifest,
     StoredGraph,
     mixed,
+    new_file,
     ranges_of,
     write_manifest,
+    write_whole,
 )
 from opicflow.schemas.arrays import Array, Bytes, Ids, Int, Ints, Words
 from opicflow.schemas.kernel import kernel, lean_kernel
@@ -257,7 +259,8 @@ class GraphBuilder:
 
     def _append(self, name: str, column: Array) -> None:
         """Append to a file. It is not kept open: there may be thousands of files."""
-        with open((self.path if name in _GROWING else self._work) / name, "ab") as file:
+        path = (self.path if name in _GROWING else self._work) / name
+        with open(path, "ab") if name in self._lengths else new_file(path) as file:
             file.write(np.ascontiguousarray(column).data)
         self._lengths[name] = self._lengths.get(name, 0) + column.nbytes
 
@@ -309,7 +312,7 @@ class GraphBuilder:
 
     def _save(self) -> None:
         self._state["lengths"] = self._lengths
-        _write_whole(self._work / _PROGRESS, json.dumps(self._state).encode())
+        write_whole(self._work / _PROGRESS, json.dumps(self._state).encode())
 
     def _count(self, **counts: int) -> None:
         known = self._state["counts"]
@@ -443,7 +446,7 @@ class GraphBuilder:
         links = sum(len(one.keys) for one in merged)
         at_once = max(1, len(ranges) * self.plan.memory_bytes // (64 * max(links, 1)))
         index, position = [], 0
-        with open(self.path / f"slice-{slice_:05}.links", "wb") as file:
+        with new_file(self.path / f"slice-{slice_:05}.links") as file:
             for number in range(0, len(ranges) - 1, at_once):
                 bounds = ranges[number : number + at_once + 1]
                 keys, weights = _merge(merged, int(bounds[0]), int(bounds[-1]), first, end)
@@ -455,7 +458,8 @@ class GraphBuilder:
                     digest = xxhash.xxh64_intdigest(block)
                     index.append((position, len(block), part.stop - part.start, digest - (digest >> 63 << 64)))
                     position += len(block)
-        (self.path / f"slice-{slice_:05}.blocks").write_bytes(np.array(index, "<i8").tobytes())
+        with new_file(self.path / f"slice-{slice_:05}.blocks") as file:
+            file.write(np.array(index, "<i8").tobytes())
         return []
 
     def _write_manifest(self) -> None:
@@ -480,7 +484,7 @@ class GraphBuilder:
             "merged": counts.get("merged", 0),
             "files": {name: _size_and_digest(self.path / name) for name in names},
         }
-        _write_whole(self.path / MANIFEST, write_manifest(values))
+        write_whole(self.path / MANIFEST, write_manifest(values))
 
 
 class _SortedLinks:
@@ -604,13 +608,3 @@ def _size_and_digest(path: Path) -> tuple[int, str]:
             size += len(data)
         os.fsync(file.fileno())
     return size, digest.hexdigest()
-
-
-def _write_whole(path: Path, data: bytes) -> None:
-    """Write a small file, atomically."""
-    partial = path.with_name(f".{path.name}.partial")
-    with open(partial, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)

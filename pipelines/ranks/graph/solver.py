@@ -33,7 +33,6 @@ iterations reach them, and where not: docs/decisions/ranks.md.
 from __future__ import annotations
 
 import json
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -44,7 +43,7 @@ import numpy as np
 import xxhash
 
 from opicflow.pipelines.ranks.graph import scans
-from opicflow.pipelines.ranks.graph.store import GraphRefused, LinkBlock, StoredGraph, pieces
+from opicflow.pipelines.ranks.graph.store import GraphRefused, LinkBlock, StoredGraph, new_file, pieces, write_whole
 from opicflow.schemas.arrays import Array, Floats, Ints
 from opicflow.schemas.event_columns import ORDINARY_WEIGHT
 
@@ -131,7 +130,7 @@ class Vectors:
             return np.zeros(self.pages)
         path = self.folder / f"{name}.f64"
         if not (keep and path.exists() and path.stat().st_size == 8 * self.pages):
-            with open(path, "wb") as file:
+            with new_file(path) as file:
                 file.truncate(8 * self.pages)
         return np.memmap(path, np.float64, mode="r+")
 
@@ -590,6 +589,4 @@ def _write_states(vectors: Vectors, identity: str, states: dict[str, State]) -> 
     """Write the states of ranks, atomically."""
     if vectors.folder is None:
         return
-    partial = vectors.folder / f".{_STATE}.partial"
-    partial.write_text(json.dumps({"identity": identity, "ranks": states}))
-    os.replace(partial, vectors.folder / _STATE)
+    write_whole(vectors.folder / _STATE, json.dumps({"identity": identity, "ranks": states}).encode())

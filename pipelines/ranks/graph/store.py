@@ -16,11 +16,12 @@ fit in memory. Ranges of sources end where slices end, so all sources of a block
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, TypedDict, TypeVar, cast
+from typing import BinaryIO, NamedTuple, TypedDict, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -295,6 +296,22 @@ def ranges_of(pages: int, slice_pages: int, block_sources: int) -> Ints:
     steps = np.arange(0, min(slice_pages, pages), block_sources, dtype=np.int64)
     begins = (first[:, None] + steps[None, :]).ravel()
     return np.append(begins[begins < pages], pages)
+
+
+def new_file(path: Path) -> BinaryIO:
+    """Open a new file: a link that others have put at its path is removed, and never followed."""
+    path.unlink(missing_ok=True)
+    return open(path, "xb")
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a small file, atomically."""
+    partial = path.with_name(f".{path.name}.partial")
+    with new_file(partial) as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
 
 
 def write_manifest(values: Manifest) -> bytes:

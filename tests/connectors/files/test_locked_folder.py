@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from opicflow.connectors.files.locked_folder import temporary_folder
+from opicflow.connectors.files.locked_folder import locked_folder, temporary_folder
+from opicflow.schemas.errors import UserError
 
 
 @pytest.mark.parametrize("has_parent", [True, False])
@@ -29,6 +30,14 @@ def test_what_killed_processes_have_left_is_removed_and_nothing_else(
     left = ["elsewhere", "mine-file", "mine-link", "other-killed"]
     assert sorted(path.name for path in tmp_path.iterdir()) == left
     assert (tmp_path / "elsewhere" / "file").exists()
+
+
+def test_a_lock_is_not_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_bytes(b"kept")
+    (tmp_path / "lock").symlink_to(tmp_path / "precious")
+    with pytest.raises(UserError, match="cannot be written to"), locked_folder(tmp_path, "", UserError, UserError):
+        pass
+    assert (tmp_path / "precious").read_bytes() == b"kept"
 
 
 def test_a_folder_that_another_process_took_for_abandoned_is_made_again(

@@ -327,6 +327,16 @@ def test_a_computation_that_is_killed_within_scans_ends_with_the_same_bytes(
     assert [rank.values.tobytes() for rank in found] == [rank.values.tobytes() for rank in whole]
 
 
+@pytest.mark.parametrize("name", [".ranks.json.partial", "importance-a.f64"])
+def test_links_that_others_have_put_among_the_vectors_are_not_followed(graphs, tmp_path: Path, name: str) -> None:
+    graph = graphs("at random", None)
+    (tmp_path / "precious").write_bytes(b"kept")
+    vectors = Vectors(graph.pages, tmp_path / "v")
+    (tmp_path / "v" / name).symlink_to(tmp_path / "precious")
+    solve(graph, [RankRequest("importance", "importance")], Settings(), vectors, "this")
+    assert (tmp_path / "precious").read_bytes() == b"kept" and not (tmp_path / "v" / name).is_symlink()
+
+
 @pytest.mark.parametrize("dangling", ["teleport", "normalise"])
 def test_ranks_that_could_not_be_written_are_there_at_once_when_the_command_runs_again(
     graphs, tmp_path, dangling

@@ -129,6 +129,18 @@ def test_both_ways_every_link_counts_once_in_either_direction(tmp_path: Path) ->
     assert on_disk.out_weights.tolist() == sums.tolist()
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["pages.ids", "slice-00000.links", "slice-00000.blocks", ".graph.json.partial", "work/.progress.json.partial"],
+)
+def test_links_that_others_have_put_into_the_folder_of_a_graph_are_not_followed(name: str, tmp_path: Path) -> None:
+    (tmp_path / "precious").write_bytes(b"kept")
+    builder = GraphBuilder(tmp_path / "g", BuildPlan(categories=("zero", "one", "two")))
+    (tmp_path / "g" / name).symlink_to(tmp_path / "precious")
+    fill(builder, random_web())
+    assert builder.finish().pages > 0 and (tmp_path / "precious").read_bytes() == b"kept"
+
+
 # interrupted
 
 
@@ -137,7 +149,7 @@ def test_a_build_that_is_killed_goes_on_and_makes_the_same_bytes(tmp_path: Path,
     graph = random_web()
     plan = BuildPlan(categories=("zero", "one", "two"), buckets=4, slice_pages=250)
     stored(tmp_path / "whole", graph, buckets=4, slice_pages=250)
-    with pytest.raises(Killed), killed_at(builder_module, "_write_whole", kill_at + 1, when == "after"):
+    with pytest.raises(Killed), killed_at(builder_module, "write_whole", kill_at + 1, when == "after"):
         builder = GraphBuilder(tmp_path / "g", plan)
         fill(builder, graph)
         builder.checkpoint("all")
