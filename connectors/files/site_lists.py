@@ -13,12 +13,13 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
 from opicflow.connectors.files.csv_cells import csv_text
 from opicflow.connectors.files.whole_file import whole_file
+from opicflow.schemas.errors import printable
 
 SiteListForm = Literal["commoncrawl", "tranco"]
 SITE_LIST_FORMS: tuple[SiteListForm, ...] = get_args(SiteListForm)
@@ -59,6 +60,8 @@ def write_site_list(path: Path | None, form: SiteListForm, listed: SiteList) -> 
 
     A file is written whole or not at all, and compressed if its name ends in `.gz`.
     """
+    if path is None:  # a terminal must not execute a name of a file of others
+        listed = replace(listed, sites=list(map(printable, listed.sites)))
     texts = (
         _written(_common_crawl(listed), "\t") if form == "commoncrawl" else _written(enumerate(listed.sites, 1), ",")
     )

@@ -37,7 +37,7 @@ def test_what_is_not_constant_is_printed_by_functions_that_escape() -> None:
     """`print_lines` for lines, `json.dumps` and `safe_json` for JSON; `main` prints what commands have printed."""
     files = [file for top in ("pipelines", "connectors", "schemas") for file in (TOP / top).rglob("*.py")]
     found = [call for file in files for call in unsafe_prints(file)]
-    allowed = {"print(printed, end='')", "sys.stdout.writelines(texts)"}  # lists of sites: canonical hosts are ASCII
+    allowed = {"print(printed, end='')", "sys.stdout.writelines(texts)"}  # `write_site_list` escapes names
     assert [call for call in found if call.partition(": ")[2] not in allowed] == []
 
 
@@ -56,6 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with zipfile.ZipFile(made / "logs.zip", "w") as archive:
         archive.writestr(f"{HOSTILE}.jsonl", LINE)
     (made / "empty.jsonl").write_text("")
+    (made / "sites.csv").write_text(f'site,importance\n"{HOSTILE}.example",0.5\n')
     (made / "edges.csv").write_text("https://a.example/,https://b.example/\n")
     done = finished("replay", made / f"{HOSTILE}.jsonl", "--state", made / "state", "--out", made / "out")
     assert f"written: {made.parent}/{ESCAPED}/out/importance.jsonl\n" in done.out
@@ -78,6 +79,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "validate F/LOG --field HOSTILE=HOSTILE",
         "top --state F/state",
         "top F/out --by host --out F/hosts.csv",
+        "top F/sites.csv --by host",
+        "top F/sites.csv --by host --as tranco",
         "show https://a.example/ --state F/state",
         "show HOSTILE --state F/state",
         "schedule --state F/state --export F/plan.csv",

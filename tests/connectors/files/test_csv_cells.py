@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,18 @@ from opicflow.connectors.files.site_lists import SiteList, write_site_list
 from opicflow.pipelines.results.exports.export_job import ExportJob
 from opicflow.pipelines.results.exports.plain_tables import csv_table
 from opicflow.pipelines.results.exports.result_rows import Rows
+from support.paths import TOP
 
 FORMULA = '=webservice("http"&char(58)&"//a.example")'
 QUOTED = '"\'=webservice(""http""&char(58)&""//a.example"")"'
+
+
+def test_every_module_that_writes_csv_makes_its_cells_harmless() -> None:
+    files = [file for top in ("connectors", "pipelines", "schemas") for file in (TOP / top).rglob("*.py")]
+    texts = {file.relative_to(TOP).as_posix(): file.read_text("utf-8") for file in files}
+    writers = {name for name, text in texts.items() if re.search(r"csv\.(DictW|w)riter\(|write_csv\(", text)}
+    of_crawls = writers - {"pipelines/lab/experiments/tables.py"}  # whose names are those of experiments
+    assert {name for name in of_crawls if "harmless_cell" not in texts[name]} == set() and len(of_crawls) == 2
 
 
 @pytest.mark.parametrize("text", ["=1", "+1", "-1", "@a", "\tx", "\rx"])
