@@ -181,6 +181,7 @@ def test_results_are_published_while_events_come(log: Path, tmp_path: Path) -> N
 
 
 def test_the_ledger_has_the_page_ids_of_the_rules(log: Path, replayed: Path, tmp_path: Path) -> None:
+    assert AdaptiveOpic()._settings.rules.page_ids.is_public
     rules, saved = Rules(page_ids=PageIds.with_secret(b"a key of thirty-two bytes or more")), Saved(tmp_path)
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         lines = pipeline | beam.io.ReadFromText(str(log), coder=beam.coders.BytesCoder())

@@ -93,8 +93,6 @@ def export(path: Path, ledger: Ledger, plan: Plan) -> int:
     CSV where the name ends like that, else lines of JSON. Priority is the page's score times the factor of a policy,
     1 = an average page. Pages that are not to be fetched again are left out.
     """
-    from opicflow.connectors.files.csv_cells import csv_text  # which a replay need not import
-
     survey, schedule = plan.survey, plan.schedule
     rows = plan.publish[schedule.due[plan.publish] >= 0]
     rows = rows[np.lexsort((-survey.weights(rows), schedule.due[rows]))]

@@ -12,6 +12,7 @@ import random
 import re
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 import zstandard
 
@@ -296,6 +298,30 @@ def test_urls_cannot_inject_html_or_control_characters(tmp_path: Path) -> None:
     for refused in (tmp_path / "none\x1b[2J.jsonl", write(tmp_path / "c.csv", b"u\x1b[2J,code\nhttps://a/,200\n")):
         error = refusal("validate", refused)
         assert error[:-1].isprintable() and r"\x1b[2J" in error
+
+
+def test_commands_that_work_on_files_open_no_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*words: object, **more: object) -> None:
+        raise AssertionError("a port is opened")
+
+    monkeypatch.setattr(socket.socket, "listen", refuse)
+    monkeypatch.setattr(grpc, "server", refuse)
+    log = write(tmp_path / "log.jsonl", jsonl([CrawlEvent("http://a.example/", links=(Link("http://b.example/"),))]))
+    state, graph = tmp_path / "state", tmp_path / "graph"
+    for words in (
+        ("replay", log, "--state", state, "--out", tmp_path / "out", "--report", tmp_path / "report.html"),
+        ("replay", log, "--runner", "BundleBasedDirectRunner"),
+        ("validate", log),
+        ("top", "--state", state),
+        ("show", "http://a.example/", "--state", state),
+        ("schedule", "--state", state, "--export", tmp_path / "plan.csv"),
+        ("export", "importance", tmp_path / "out", "--as", "csv", "--out", tmp_path / "table.csv"),
+        ("graph", "build", log, "--out", graph),
+        ("rank", graph, "--out", tmp_path / "ranks.csv"),
+        ("compare", tmp_path / "out", tmp_path / "ranks.csv"),
+    ):
+        done = command(*words)
+        assert done.code == 0, done.err
 
 
 # -- rules

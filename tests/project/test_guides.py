@@ -25,24 +25,19 @@ from scrapy.http import HtmlResponse, Request
 from scrapy.linkextractors import LinkExtractor
 
 from opicflow.connectors.files.crawlers.dispatch import FORMATS as CRAWLERS
-from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES
 from opicflow.connectors.files.formats import INPUT_FORMATS
 from opicflow.connectors.files.jsonl import decode_jsonl
-from opicflow.connectors.files.zip_members import MOST_MEMBERS
 from opicflow.pipelines.cli.commands.replay import _request
 from opicflow.pipelines.cli.main import parse
 from opicflow.pipelines.ledger import HISTORIES, Outcome
 from opicflow.pipelines.refresh.strategies import STRATEGIES
 from opicflow.pipelines.replay.segments import SEGMENT_BYTES
-from opicflow.pipelines.stages.decode import _MOST_AHEAD_BYTES
 from opicflow.pipelines.stages.route import Seen, route
 from opicflow.pipelines.stages.rules import Rules
-from opicflow.schemas import crawl_events as limits
-from opicflow.schemas.crawl_events import MOST_LISTED, CrawlEvent, Link, Reason
+from opicflow.schemas.crawl_events import CrawlEvent, Link, Reason
 from opicflow.schemas.event_columns import EventWriter
 from opicflow.schemas.json_events import FIELD_NAMES, LINK_FIELD_NAMES, event_of
 from opicflow.schemas.published_schemas import schema
-from opicflow.schemas.url_forms import LONGEST_URL
 from opicflow.schemas.urls import (
     NO_RULES,
     SESSION_PARAMETERS,
@@ -241,12 +236,6 @@ def test_outcomes_are_those_of_the_code() -> None:
     words_of_code = (event_columns._BLOCKED_WORDS, event_columns._GONE_WORDS, event_columns._BUSY_WORDS)
     assert words == {"canonical", *(word for of_outcome in words_of_code for word in of_outcome)}
     assert outcome_of(CrawlEvent("https://example.org/", status=503, retry_after=1)) == "BUSY"
-
-
-def test_limits_are_those_of_the_code() -> None:
-    said = [int(most.replace(",", "")) for _, most, _ in table(FORMATS, "what")]
-    most = [limits.MOST_LINKS, limits.MOST_REDIRECTS, limits.MOST_EVENT_BYTES, LONGEST_URL, MOST_REJECTED_BYTES]
-    assert said == [*most, MOST_LISTED, _MOST_AHEAD_BYTES, MOST_MEMBERS]
 
 
 def test_segments_of_the_command_are_as_long_as_the_documents_say() -> None:

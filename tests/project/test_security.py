@@ -1,40 +1,106 @@
-"""The limits that SECURITY.md states are those of the code, and a deployment is closed to others by default."""
+"""The limits that are stated are those of the code, and a deployment is closed to others by default."""
 
 from __future__ import annotations
 
 import re
+from datetime import datetime, timezone
+from fractions import Fraction
 from importlib import import_module
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from deploy.services.instance import HOST
+from opicflow.connectors.files import html_links, log_reader, warc, warc_records, zip_members
+from opicflow.connectors.files.avro_container import MOST_BLOCK_BYTES
+from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES
+from opicflow.pipelines.stages.decode import _MOST_AHEAD_BYTES
+from opicflow.schemas import crawl_events, writer_schema
+from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, Reason
+from opicflow.schemas.url_forms import LONGEST_URL
 from support.paths import TOP
 
-ROW = re.compile(
-    r"^\| (?P<what>[^|]+) \| (?P<most>[^|]+) \| [^|]+ \| \[(?P<name>\w+)\]\((?P<file>\S+)\.py\) \|$", re.MULTILINE
-)
 HASHES = ("hashes.txt", "hashes-of-tools.txt")
-LIMITS = [found.groupdict() for found in ROW.finditer((TOP / "SECURITY.md").read_text("utf-8"))]
 HOUR_MS, DAY_SECONDS = 3_600_000, 86_400
 
 
-@pytest.mark.parametrize("limit", LIMITS, ids=[f"{limit['file']}-{limit['name']}" for limit in LIMITS])
-def test_a_limit_is_that_of_the_code(limit: dict[str, str]) -> None:
-    value = getattr(import_module(f"opicflow.{limit['file'].replace('/', '.')}"), limit["name"])
-    unit = {"hours": HOUR_MS, "days": DAY_SECONDS}.get(limit["what"].split()[0], 1)
-    stated = re.match(r"[0-9,]+", limit["most"])
-    assert stated is not None and int(stated[0].replace(",", "")) * unit == value
+def limits_in(page: str) -> list[list[str]]:
+    """Return the rows of the tables below `Limits`, without their heads."""
+    text = (TOP / page).read_text("utf-8").partition("\n## Limits\n")[2].partition("\n## ")[0]
+    lines = [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| what ")]
+    return [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]
 
 
-def test_the_limits_are_found() -> None:
-    assert {"MOST_EVENT_BYTES", "MOST_LINKS", "LONGEST_URL", "MOST_AHEAD_MS"} <= {limit["name"] for limit in LIMITS}
+def numbers_in(text: str) -> list[float]:
+    found = re.findall(r"[0-9](?:[0-9,]*[0-9])?(?:/[0-9]+)?", text)
+    return [float(Fraction(one.replace(",", ""))) for one in found]
+
+
+LIMITS = limits_in("SECURITY.md")
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=[limit[0] for limit in LIMITS])
+def test_a_limit_is_that_of_the_code(limit: list[str]) -> None:
+    what, most, above, where = limit
+    names = re.findall(r"\[(\w+)\]\((\S+)\.py\)", where)
+    in_code = [getattr(import_module(f"opicflow.{file.replace('/', '.')}"), name) for name, file in names]
+    unit = what.split()[0]
+    stated = [number * {"hours": HOUR_MS, "days": DAY_SECONDS}.get(unit, 1) for number in numbers_in(most)]
+    if unit == "years":
+        first, last = map(int, stated)
+        stated = [1000 * datetime(year, 1, 1, tzinfo=timezone.utc).timestamp() for year in (first, last + 1)]
+    assert stated == in_code != []
+    assert set(re.findall(r"`([a-z-]+)`", above)) <= {reason.value for reason in Reason}
+
+
+def test_the_limits_of_readers_are_those_of_the_code() -> None:
+    expected = [
+        [crawl_events.MOST_LINKS],
+        [crawl_events.MOST_REDIRECTS],
+        [MOST_EVENT_BYTES],
+        [LONGEST_URL],
+        [MOST_REJECTED_BYTES],
+        [crawl_events.MOST_LISTED],
+        [_MOST_AHEAD_BYTES],
+        [zip_members.MOST_MEMBERS],
+        [warc_records.MOST_HEAD_BYTES],
+        [warc_records.MOST_SEARCHED_BYTES],
+        [warc.MOST_HEAD_BYTES],
+        [warc.MOST_CODINGS],
+        [warc.MOST_EXPANSION, warc.ALWAYS_DECOMPRESSED_BYTES, MOST_EVENT_BYTES],
+        [html_links.MOST_JOINED_LINK_BYTES],
+        [html_links.MOST_JOINED_LINK_BYTES],
+        [html_links.MOST_JOINED_BYTES],
+        [MOST_EVENT_BYTES],
+        [html_links._MOST_SNIFFED_BYTES] * 2,
+        [warc._MOST_DATE_BYTES],
+        [warc.MOST_JSON_MARKS],
+        [1024],  # of orjson: tests/connectors/files/test_hostile_archives.py
+        [writer_schema.MOST_SCHEMA_VALUES],
+        [writer_schema.MOST_SCHEMA_DEPTH],
+        [writer_schema.MOST_SCHEMA_NAMES],
+        [writer_schema.ALWAYS_ALLOWED_VALUES, writer_schema.MOST_VALUES_PER_BYTE],
+        [],
+        [MOST_BLOCK_BYTES],
+    ]
+    limits = limits_in("docs/reference/formats.md")
+    assert [numbers_in(most) for _, most, _ in limits] == expected
+    for _, _, above in limits:
+        assert set(re.findall(r"`([a-z-]+)`", above)) <= {reason.value for reason in Reason}
+    waiting = [log_reader._BATCH_ITEMS, log_reader._BATCH_LINKS, log_reader._BATCH_TEXT_BYTES]
+    text = (TOP / "docs/reference/formats.md").read_text("utf-8")
+    assert numbers_in(text[text.index("have at most 500 records") :].partition(",\nand")[0])[:3] == waiting
+    assert log_reader.BATCH_BYTES == 4 << 20 and "A batch is 4 MiB of a file" in text
 
 
 def test_no_setting_makes_a_service_listen_on_all_addresses() -> None:
     files = [file for file in (TOP / "deploy").rglob("*") if file.suffix in (".py", ".yaml", ".java", ".xml", "")]
     texts = {file: file.read_text("utf-8") for file in files if file.is_file()}
     assert [file for file, text in texts.items() if "0.0.0.0" in text] == []
+    on_all = re.compile(r"=\S*://:|host=['\"]?['\"\s]", re.IGNORECASE)  # an empty host is all addresses, too
+    services = {file: text for file, text in texts.items() if file.is_relative_to(TOP / "deploy/services")}
+    assert HOST == "127.0.0.1" and [file for file, text in services.items() if on_all.search(text)] == []
     settings = dict(re.findall(r"^(\S+): +([^#\s]+)", texts[TOP / "deploy/standalone/config.yaml"], re.MULTILINE))
     for name in ("jobmanager.bind-host", "rest.bind-address", "taskmanager.bind-host"):
         assert settings[name] in ("127.0.0.1", settings["jobmanager.rpc.address"])
@@ -69,6 +135,14 @@ def test_every_version_that_make_installs_has_hashes_and_is_that_of_the_constrai
     for version in ("3.10", "3.11", "3.12", "3.13"):
         python = {"python_version": version, "python_full_version": f"{version}.1"}
         assert installed([line for line, _, _ in hashed], python) == installed(plain, python)
+
+
+def test_make_installs_nothing_without_a_hash() -> None:
+    lines = (TOP / "Makefile").read_text("utf-8").splitlines()
+    installing = [line for line in lines if line.startswith("\t") and re.search(r"call install,|\binstall ", line)]
+    assert len(installing) == 4 and [one for one in installing if "--require-hashes" not in one] == [
+        "\t@$(call install,--no-deps --no-build-isolation -e .)"
+    ]
 
 
 def installed(lines: list[str], python: dict[str, str]) -> set[tuple[str, str]]:

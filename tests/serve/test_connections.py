@@ -69,6 +69,14 @@ def test_one_other_machine_has_so_many_connections(monkeypatch: pytest.MonkeyPat
         assert requests.get(f"{at}/healthz", timeout=60).status_code == 200, "this machine has no limit of its own"
 
 
+def test_all_machines_have_so_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 3)
+    with served(GivenView()) as at:
+        with opened(at, b"", 3), pytest.raises(requests.ConnectionError):
+            requests.get(f"{at}/healthz", timeout=60)
+        assert requests.get(f"{at}/healthz", timeout=60).status_code == 200
+
+
 def test_health_checks_are_answered_while_all_requests_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "MOST_REQUESTS", 2)
     is_asked, goes_on = threading.Semaphore(0), threading.Event()

@@ -21,6 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from opicflow.pipelines.cli.main import parse
 from opicflow.pipelines.serve import access, json_api, news
 from opicflow.pipelines.serve.access import ServeRefused, is_this_machine, read_token
 from opicflow.pipelines.serve.html_pages import HtmlPages
@@ -417,6 +418,7 @@ def test_others_are_let_in_with_a_token_only(tmp_path: Path, monkeypatch: pytest
     monkeypatch.delenv(access.TOKEN_VARIABLE, raising=False)
     assert "--token-file" in refusal("serve", "--state", tmp_path, "--host", "0.0.0.0")
     assert "no state of a replay" in refusal("serve", "--state", tmp_path)
+    assert parse(["serve", "--state", str(tmp_path)]).host == "127.0.0.1"
 
 
 def test_other_commands_do_not_import_the_server() -> None:

@@ -10,12 +10,25 @@ from pathlib import Path
 
 import pytest
 
+from opicflow.connectors.files import warc_records
 from opicflow.connectors.files.formats import Format
-from opicflow.connectors.files.html_links import MOST_JOINED_BYTES, MOST_JOINED_LINK_BYTES, decode_html
+from opicflow.connectors.files.html_links import (
+    _MOST_SNIFFED_BYTES,
+    MOST_JOINED_BYTES,
+    MOST_JOINED_LINK_BYTES,
+    decode_html,
+)
 from opicflow.connectors.files.log_reader import FileRange, read
-from opicflow.connectors.files.opening import decompressed
-from opicflow.connectors.files.warc import ALWAYS_DECOMPRESSED_BYTES, MOST_CODINGS, MOST_EXPANSION, MOST_JSON_MARKS
-from opicflow.connectors.files.warc_records import read_fields
+from opicflow.connectors.files.opening import Block, decompressed
+from opicflow.connectors.files.warc import (
+    _MOST_DATE_BYTES,
+    ALWAYS_DECOMPRESSED_BYTES,
+    MOST_CODINGS,
+    MOST_EXPANSION,
+    MOST_HEAD_BYTES,
+    MOST_JSON_MARKS,
+)
+from opicflow.connectors.files.warc_records import EndFinder, read_fields
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, MOST_LINKS, CrawlEvent, Link, Reason, Reject
 from opicflow.schemas.event_columns import CrawlEvents
 from support import archives
@@ -76,6 +89,13 @@ def test_a_charset_is_looked_for_in_linear_time(charset: str) -> None:
     assert bounded(lambda: len(archives.read(many))) == 2_000
 
 
+def test_a_charset_is_looked_for_at_the_beginning_alone() -> None:
+    text, meta = "я".encode("cp1251"), b"<meta charset=cp1251>"
+    for before, is_found in ((_MOST_SNIFFED_BYTES - len(meta), True), (_MOST_SNIFFED_BYTES, False)):
+        assert ("я" in decode_html(b" " * before + meta + text, None)) is is_found
+        assert ("я" in decode_html(text, "text/html;" + " " * (before - 10) + "charset=cp1251")) is is_found
+
+
 def test_python_keeps_no_names_of_unknown_charsets() -> None:
     kept = len(encodings._cache)  # type: ignore[attr-defined]
     for number in range(1000):
@@ -127,6 +147,31 @@ def test_a_page_has_few_content_encodings() -> None:
     assert outcome(record(response(body, Content_Encoding=fitting + ",gzip"))) == (None, Reason.BAD_FIELD)
 
 
+def test_a_record_has_a_short_head() -> None:
+    def with_head(head_bytes: int) -> bytes:
+        plain = record(response(b""), X="")
+        rest = head_bytes - plain.index(b"\r\n\r\n") - 4 - len("X: \r\n")
+        return record(response(b""), X="x" * rest)
+
+    assert with_head(MOST_HEAD_BYTES).index(b"\r\n\r\n") == MOST_HEAD_BYTES - 4
+    assert outcome(with_head(MOST_HEAD_BYTES))[1] is None
+    assert outcome(with_head(MOST_HEAD_BYTES + 1)) == (None, Reason.CORRUPT)
+
+
+def test_fields_of_a_response_are_read_from_a_short_head() -> None:
+    for filler_bytes, expected in ((MOST_HEAD_BYTES // 2, True), (MOST_HEAD_BYTES, False)):
+        event, _ = outcome(record(response(b"", X="x" * filler_bytes, Retry_After="77")))
+        assert event is not None and (event.retry_after == 77) is expected
+
+
+def test_a_record_that_may_hold_others_has_only_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = bytes(1000) + b"\r\n\r\n" + page(2)
+    ends = EndFinder(lambda at: iter([Block(at, data[at:])]))
+    assert ends.is_end(0, 1000)
+    monkeypatch.setattr(warc_records, "MOST_SEARCHED_BYTES", 999)
+    assert not ends.is_end(0, 1000) and ends.is_end(1, 1000)
+
+
 def test_a_field_of_many_lines_is_joined_once() -> None:
     assert read_fields(b"\na: 1\n 2\n\t3\nb: 4") == {"a": "1 2 3", "b": "4"}
 
@@ -143,6 +188,14 @@ def test_many_heads_with_absurd_lengths_search_the_next_record_once() -> None:
 def test_an_absurd_date_is_ignored(date: str) -> None:
     event, _ = outcome(record(response(b"", Last_Modified=date, Retry_After=date)))
     assert event is not None and event.last_modified_ms is None
+
+
+def test_a_date_is_short() -> None:
+    date = "Mon, 06 Jan 2020 00:00:00 GMT"
+    for blanks, is_read in ((_MOST_DATE_BYTES - len(date), True), (_MOST_DATE_BYTES - len(date) + 1, False)):
+        given = date.replace(", ", ", " + " " * blanks)
+        event, _ = outcome(record(response(b"", Last_Modified=given)))
+        assert event is not None and (event.last_modified_ms is not None) is is_read
 
 
 NESTED = "deep"
@@ -182,6 +235,8 @@ def test_metadata_nested_deeper_than_the_parser_follows_are_no_json() -> None:
             Reason.NOT_JSON,
             Reason.NOT_AN_EVENT,
         )
+    for depth, reason in ((1024, Reason.NOT_AN_EVENT), (1025, Reason.NOT_JSON)):
+        assert outcome(record(b"[" * depth + b"]" * depth, "metadata"), "wat")[1] is reason
 
 
 def test_metadata_have_only_so_many_values() -> None:

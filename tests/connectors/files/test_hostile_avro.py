@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from opicflow.connectors.files.avro_container import MOST_BLOCK_BYTES, read_blocks, read_header
+from opicflow.connectors.files.avro_container import _MOST_PACKED_BYTES, MOST_BLOCK_BYTES, read_blocks, read_header
 from opicflow.connectors.files.event_encoding import encode_event
 from opicflow.connectors.files.event_messages import messages_of_blocks
 from opicflow.connectors.files.formats import Format
@@ -353,6 +353,15 @@ def test_a_block_that_is_lost_says_how_many_records_it_had(codec: str, tmp_path:
     path.write_bytes(head(record_schema(), codec) + block(17, b"\xff" * 50))
     (reject,) = [one for batch in read(FileRange("f", str(path), Format.AVRO)) for one in batch.decode().rejects]
     assert reject.detail.startswith("the block of 17 records cannot be unpacked: ")
+
+
+@pytest.mark.parametrize("size", [_MOST_PACKED_BYTES + 1, -1])
+def test_a_block_that_claims_too_many_packed_bytes_is_not_waited_for(size: int, tmp_path: Path) -> None:
+    hostile = encode_signed(1) + encode_signed(size) + bytes(100)
+    path = tmp_path / "log.avro"
+    path.write_bytes(head(record_schema()) + hostile + block(1, text("a")))
+    (reject,) = [one for batch in read(FileRange("f", str(path), Format.AVRO)) for one in batch.decode().rejects]
+    assert reject.reason is Reason.CORRUPT and "its sizes are absurd" in reject.detail
 
 
 # -- messages

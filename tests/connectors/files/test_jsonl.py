@@ -803,6 +803,13 @@ def test_lines_that_are_not_events_are_rejected(line: str | bytes, why: Reason) 
         assert (reject.reason, reject.offset, len(reject.bytes)) == (why, 7, MOST_REJECTED_BYTES)
 
 
+def test_the_years_of_a_visit_are_limited() -> None:
+    for time in ("1990-01-01T00:00:00Z", "2099-12-31T23:59:59Z"):
+        assert one(f'{{"url":"a","fetched_at":"{time}"}}')
+    for time in ("1989-12-31T23:59:59Z", "2100-01-01T00:00:00Z"):
+        assert reason(f'{{"url":"a","fetched_at":"{time}"}}') is Reason.BAD_TIME
+
+
 def test_links_and_redirects_are_limited() -> None:
     many = ",".join(['"b"'] * MOST_LINKS)
     hops = ",".join(['"c"'] * MOST_REDIRECTS)

@@ -210,6 +210,19 @@ def test_a_schema_is_requested_once(fake: FakeRegistry) -> None:
     assert registry.subjects() == ["a-value"]
 
 
+def test_only_so_many_schemas_are_kept(fake: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("opicflow.connectors.kafka.registry._MOST_KEPT", 1)
+    first, second = fake.put("a-value", ALL_OF_POLICY[0]), fake.put("a-value", ALL_OF_POLICY[1])
+    registry = client(fake)
+    assert [registry.schema(number) for number in (first, second, second, first)] == [
+        ALL_OF_POLICY[0],
+        ALL_OF_POLICY[1],
+        ALL_OF_POLICY[1],
+        ALL_OF_POLICY[0],
+    ]
+    assert len(fake.requests) == 3 and len(registry._schemas) == 1
+
+
 @pytest.mark.parametrize("answer", [{"schema": '"string"'}, {"schema": "{}}", "schemaType": "PROTOBUF"}, {}])
 def test_a_schema_that_is_not_an_avro_record_is_ignored(fake: FakeRegistry, answer: object) -> None:
     fake.instead = lambda method, path: answer_of(answer)
