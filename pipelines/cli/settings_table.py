@@ -145,6 +145,13 @@ REFRESH = {
     "domain-refreshing": Setting(
         "N", "of refreshing, for one domain: times its importance at most (2)", number, "refresh.domain_refreshing"
     ),
+    "traps": Setting(
+        "KIND",
+        "pages that bring only more of themselves, or what others have: limited (the default), or ignored: they are "
+        "fetched as others",
+        one_of("limited", "ignored"),
+        "refresh.traps",
+    ),
     "host-fetches": Setting("N", "of a host a day at most", number, "refresh.host_fetches_per_day"),
     "host-fetches-per-hour": Setting("N", "of a host an hour at most", number, "refresh.host_fetches_per_hour"),
     "crawl-delay": Setting("SECONDS", "between two fetches of a host", number, "refresh.crawl_delay_seconds"),

@@ -135,6 +135,7 @@ class RefreshConfig:
     `crawl_delay_seconds` apart. `domain_fetches_per_day` bounds what all hosts of a registrable domain get together,
     and `domain_discovery_share` the part of the orders of discovery that one domain gets. `domain_refreshing` bounds
     what a domain gets of the bandwidth for refreshing because its pages change: so many times its share of importance.
+    `traps`: whether pages that bring only more of themselves, or what others have, are limited or treated as others.
     An order that was not answered after `order_timeout_hours` is given again. A page that fails is tried again after
     `retry_hours`, then twice that, and so on up to `longest_retry_days`; one that is gone after `gone_days`, then twice
     that, and so on up to `longest_gone_days`, and is dropped when it was found gone `gone_visits` times in a row over
@@ -163,6 +164,7 @@ class RefreshConfig:
     domain_discovery_share: float | None = None
     domain_refreshing: float = 2.0
     first_cycle_minutes: float | None = None
+    traps: str = "limited"
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, in one line each."""
@@ -171,6 +173,7 @@ class RefreshConfig:
             ("estimator", ESTIMATORS),
             ("discovery_by", DISCOVERIES),
             ("rate_prior", PRIORS),
+            ("traps", TRAPS),
         ):
             chosen = getattr(self, name)
             _check(isinstance(chosen, str) and chosen in choices, name, chosen, f"one of {', '.join(choices)}")
@@ -225,6 +228,8 @@ class DomainLimits:
         """Whether there is a limit."""
         return self != DomainLimits()
 
+
+TRAPS = ("limited", "ignored")
 
 DISCOVERIES = ("learnt", "importance", "cash", "found")
 """The values by which discovery may order unread pages: the first found comes first, or the highest value."""
@@ -337,7 +342,7 @@ class LedgerConfig:
         return {
             **plain(self),
             "history": {"policy": history_name(self.history), **plain(self.history)},
-            "refresh": plain(self.refresh),
+            "refresh": _plain_refresh(self.refresh),
             "domains": plain(self.domains),
         }
 
@@ -356,6 +361,14 @@ class LedgerConfig:
             raise
         except (KeyError, TypeError, ValueError) as problem:
             raise ConfigRefused(f"not a ledger configuration: {shown(problem)}") from None
+
+
+def _plain_refresh(refresh: RefreshConfig) -> dict[str, Any]:
+    """Return plain values. What was added later is left out where it is the default: the bytes stay those of before."""
+    values = plain(refresh)
+    if refresh.traps == RefreshConfig.traps:
+        del values["traps"]
+    return values
 
 
 def plain(values: DataclassInstance) -> dict[str, Any]:

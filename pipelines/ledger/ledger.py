@@ -93,6 +93,7 @@ from opicflow.pipelines.ledger.plan.policies_in_force import PoliciesInForce
 from opicflow.pipelines.ledger.plan.qualities import Qualities
 from opicflow.pipelines.ledger.plan.removal import Removal
 from opicflow.pipelines.ledger.plan.survey import MOST_AHEAD_DAYS, Budget
+from opicflow.pipelines.ledger.plan.trap_search import TrapFigures
 from opicflow.pipelines.ledger.plan.unread_pages import UnreadPages
 from opicflow.pipelines.ledger.shards import snapshot as snapshots
 from opicflow.pipelines.ledger.shards.cuts import ITEMS_PER_MESSAGE, Cuts
@@ -572,6 +573,7 @@ class Ledger:
         second: int = 0,
         least: int = 0,
         among: Ids | None = None,
+        limits_traps: bool = True,
     ) -> Plan:
         """The plan for the cycle that begins now, with other options or another budget where they are given.
 
@@ -579,10 +581,18 @@ class Ledger:
         not to be the ledger's own. `second`: when the cycle begins, if that is after the last tick and the last visit.
         `least`: so many unread pages are ordered, and so many that are due in the cycle, if there are, whatever the
         bandwidth is.
-        `among`: no other pages are ordered. The ledger does not change, so the same call gives the same plan. The
-        schedules to publish are those of all pages with a URL, or only of the pages `among`.
+        `among`: no other pages are ordered. `limits_traps`: traps and twins get few orders, as in `plan`.
+        The ledger does not change, so the same call gives the same plan. The schedules to publish are those of all
+        pages with a URL, or only of the pages `among`.
         """
-        return self._planner.preview(refresh, budget, coming, importance, second, least, among)
+        return self._planner.preview(refresh, budget, coming, importance, second, least, among, limits_traps)
+
+    def traps(self, importance: Floats | None = None) -> list[TrapFigures]:
+        """The traps and twins among the pages (plan/trap_search.py), those that were fetched most first.
+
+        `importance`: of all pages in slot order, if it is not to be the ledger's own.
+        """
+        return self._planner.traps(importance)
 
     def plan(self, most_moved: int, least_move: float) -> Plan:
         """Plan the cycle that begins now. The ledger keeps who was ordered and which intervals are published.

@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import numpy as np
 
+from opicflow.pipelines.discovery.trap_rule import TWIN
 from opicflow.pipelines.ledger import ConfigRefused, Ledger, Plan, RefreshConfig, Settled
 from opicflow.pipelines.ledger.pages.refresh_rows import field_of
 from opicflow.pipelines.ledger.plan.crawl_orders import EXPLORING
@@ -86,6 +87,10 @@ def plan_in_words(ledger: Ledger, planned: Plan, refresh: RefreshConfig | None =
     }
     if survey.worth is not None:
         figures["discovery"] = _discovery_in_words(ledger, planned)
+    if survey.limited is not None:
+        groups = np.unique(survey.limited.of[survey.limited.of > 0])
+        twins = int((survey.limited.why[groups] == TWIN).sum())
+        figures |= {"traps": len(groups) - twins, "twins": twins, "pages_limited": int((survey.limited.of > 0).sum())}
     return figures
 
 

@@ -42,7 +42,10 @@ class DiscoveryFigures(TypedDict):
 
 
 class PlanFigures(TypedDict, total=False):
-    """A plan in numbers, as summaries have it. Without a plan there are none; `discovery` is that of learnt ones."""
+    """A plan in numbers, as summaries have it. Without a plan there are none; `discovery` is that of learnt ones.
+
+    `traps` are shapes, and `twins` parameters, whose pages get few orders; only where there are some.
+    """
 
     policy: str
     bandwidth_per_day: float
@@ -61,6 +64,9 @@ class PlanFigures(TypedDict, total=False):
     orders_refresh: int
     orders_discovery: int
     discovery: DiscoveryFigures
+    traps: int
+    twins: int
+    pages_limited: int
 
 
 def pack_estimates(

@@ -73,6 +73,8 @@ _LEAST_NEWS = 64
 _PAGES_A_NEWS, _PAGES_A_NEWS_STARVED = 64, 1024
 """A plan takes time for all pages: it is made again after one event for so many pages."""
 _LONGEST_PLAN_SECONDS = 3600
+_SOON_SECONDS = 60
+"""A crawler waits so long for a page rather than fetch traps."""
 _LEAST_TAIL_BYTES = 32 << 20
 """The bytes of the log since the last snapshot, before there is another one."""
 _DISCOVERY, _REQUESTED = WHY.index("DISCOVERY"), WHY.index("REQUESTED")
@@ -132,8 +134,8 @@ class Frontier:
         self._news, self._planned_at = 1, -float("inf")
         self._latest = -float("inf")
         """The clock as it was read last."""
-        self._is_cut = False
-        """Whether there were more pages than the last plan took."""
+        self._is_cut = self._holds_back = False
+        """Whether there were more pages than the last plan took; and whether these are traps or twins."""
         self._among: Collection[str] | GrowingPages | None = None
         """The pages of the last plan; None: all."""
         self._busy: dict[int, float] = {}
@@ -336,7 +338,15 @@ class Frontier:
             if len(found) < n and (self._is_cut or self._news > pages // _PAGES_A_NEWS_STARVED):
                 self._plan(now, _MOST_QUEUED)
                 found += self._give_out(n - len(found), now)
+            if not found and self._holds_back and self._is_idle(now):
+                self._plan(now, n + pages // _PAGES_A_NEWS_STARVED, limits_traps=False)
+                found += self._give_out(n, now)
             return found
+
+    def _is_idle(self, now: float) -> bool:
+        """Whether no page waits that may be given out soon."""
+        soon = self._queues.next_second(now)
+        return soon is None or soon > now + _SOON_SECONDS
 
     def due(self) -> float | None:
         """Return the second from which `next` may return a page, if nothing is visited before; None if there is none.
@@ -371,8 +381,11 @@ class Frontier:
             self._queues.rest(self._in_flight.pop(url).host, now)
         self._news += len(late)
 
-    def _plan(self, now: float, n: int = 0) -> None:
-        """Make a plan from which so many pages can be given at once."""
+    def _plan(self, now: float, n: int = 0, limits_traps: bool = True) -> None:
+        """Make a plan from which so many pages can be given at once.
+
+        Traps and twins get few orders, unless nothing else is to be fetched.
+        """
         self._apply()
         ledger = self._replayed.ledger
         self._news, self._planned_at = 0, now
@@ -382,18 +395,21 @@ class Frontier:
         self._read_busy(now)
         self._queues.fill((), now)  # makes room: a plan takes memory
         return_freed_memory()
-        self._queues.fill(self._queued(now, n), now)
+        self._queues.fill(self._queued(now, n, limits_traps), now)
         return_freed_memory()
         for each, until in self._busy.items():
             if not self._queues.is_in_flight(each):
                 self._queues.rest(each, until)
 
-    def _queued(self, now: float, n: int) -> Iterator[QueuedPage]:
+    def _queued(self, now: float, n: int, limits_traps: bool) -> Iterator[QueuedPage]:
         """Return the orders of a plan. Unread pages and others take turns, as their shares of the bandwidth are."""
         ledger, among = self._replayed.ledger, self._pages_to_choose_among()
         enough = n + len(self._in_flight) + _PLANS_QUEUED * _news_of(ledger.pages)
         most = _MOST_QUEUED if self._queues.has_limit else min(enough, _MOST_QUEUED)  # those of many hosts
-        planned = ledger.preview(second=int(now), least=most, among=among)
+        most = most if limits_traps else max(n, 1)
+        planned = ledger.preview(second=int(now), least=most, among=among, limits_traps=limits_traps)
+        limited = planned.survey.limited
+        self._holds_back = limited is not None and bool((limited.of > 0).any())
         orders, schedule = planned.orders, planned.schedule
         pages = planned.survey.pages[orders.rows]
         per_day = schedule.discovery_per_day + schedule.refresh_per_day

@@ -6,6 +6,7 @@ What is here:
   `pipelines.refresh` shares the bandwidth; the `crawl_orders`. All three go by the same `Terms`.
 - `unread_pages` values unread pages and learns how much to explore (`pipelines.discovery`); `busy_hosts` are the hosts
   that ask to wait; `qualities` are what classifiers say of pages.
+- `trap_search` finds the pages that bring only more of themselves, or what others have: plans limit them.
 - `policies_in_force` holds what people say of pages; `removal` removes pages; `domain_limits` limits those of a domain.
 
 Promises: a plan is a function of the ledger and the budget, so the same call gives the same plan; a preview changes

@@ -8,7 +8,8 @@ Pages are taken in passes, until the cycle has as many as it may order:
 3. unread pages, as many as discovery may have: first those to explore, of which there are as many as was learnt to pay,
    then those that are worth most;
 4. if that was not enough: the other pages that are due; pages of which at least half of the interval has passed; the
-   other unread pages; and at last any page that may be fetched again, the nearest to its due time first.
+   other unread pages; any page that may be fetched again, the nearest to its due time first; and at last the unread
+   pages of traps, and twins, beyond the few that a cycle may have of them.
 
 So a cycle orders as many pages as it may, or all that limits allow. The orders of a host are spread over the cycle.
 """
@@ -119,6 +120,8 @@ def choose_orders(
         (_REFRESH, is_early, columns.nearness),
     ):
         choice.take(why, which, by, most.all - choice.count, priority)
+    choice.end_limits_of_traps()
+    choice.take(_DISCOVERY, is_new, priority, most.all - choice.count, priority)
     rows, reasons = choice.rows(priority)
     free = np.full(len(rows), now) if survey.waits_until is None else np.maximum(survey.waits_until[rows], now)
     from_due = np.where(is_early[rows], columns.begins(rows), columns.due(rows))
@@ -298,7 +301,12 @@ class _Choice:
         self._pages = survey.pages
         self._why = np.zeros(len(survey), np.uint8)
         self._limits: list[_GroupLimit] = []
-        hosts, domains = survey.hosts, survey.domains
+        self._of_traps: _GroupLimit | None = None
+        hosts, domains, limited = survey.hosts, survey.domains, survey.limited
+        if limited is not None:
+            left = limited.left(most.all, survey.second)
+            self._of_traps = _GroupLimit(limited.of.astype(np.int64), left, np.zeros_like(left), of_discovery=True)
+            self._limits.append(self._of_traps)
         if domains is not None and budget.limits_domains:
             if np.isfinite(budget.domain_most):
                 per_day = np.where(domains.is_known, budget.domain_most, np.inf)
@@ -311,6 +319,10 @@ class _Choice:
             self._limits.append(_GroupLimit(domains.of, left, np.zeros_like(left), of_discovery=True))
         if hosts is not None:
             self._add_limit(hosts, budget, most, cycle, is_new)
+
+    def end_limits_of_traps(self) -> None:
+        """Traps and twins are as other unread pages from here on."""
+        self._limits = [limit for limit in self._limits if limit is not self._of_traps]
 
     def _add_limit(self, groups: HostLimits, budget: Budget, most: Most, cycle: int, is_new: Bools) -> None:
         kept = _allowed(groups, budget.discovery_share, most, cycle)

@@ -10,7 +10,7 @@ import numpy as np
 
 from opicflow.pipelines.ledger.cash.peers import Peers
 from opicflow.pipelines.ledger.cash.reader import Reader
-from opicflow.pipelines.ledger.config import SECONDS_PER_DAY, LedgerConfig, RefreshConfig
+from opicflow.pipelines.ledger.config import SECONDS_PER_DAY, TRAPS, LedgerConfig, RefreshConfig
 from opicflow.pipelines.ledger.ledger_state import Credits, Times
 from opicflow.pipelines.ledger.pages import observations
 from opicflow.pipelines.ledger.pages.room import Room
@@ -21,10 +21,11 @@ from opicflow.pipelines.ledger.plan.qualities import Qualities
 from opicflow.pipelines.ledger.plan.removal import FOR_EVER
 from opicflow.pipelines.ledger.plan.schedule import Schedule, can_be_ordered, schedule_pages
 from opicflow.pipelines.ledger.plan.survey import BY_POLICY, DISCOVERY, Budget, PagesKnown, Survey, Terms, survey
+from opicflow.pipelines.ledger.plan.trap_search import FoundTraps, TrapFigures, figures_of, find_traps
 from opicflow.pipelines.ledger.plan.unread_pages import UnreadPages
 from opicflow.pipelines.refresh.orders import packed_intervals, unpacked_intervals
 from opicflow.pipelines.refresh.policies import check, default_host_caps
-from opicflow.schemas.arrays import Array, Bools, Floats, Ids, Ints, highest
+from opicflow.schemas.arrays import Array, Bools, Floats, Ids, Ints, Words, highest
 from opicflow.schemas.policy_json import PolicyRefused
 from opicflow.schemas.records import Policy
 
@@ -168,11 +169,13 @@ class Planner:
         second: int = 0,
         least: int = 0,
         among: Ids | None = None,
+        limits_traps: bool = True,
     ) -> Plan:
         """The plan for the cycle that begins now, with other options, budget, policies or importance where given.
 
         It begins at `second` if that is later than the ledger's time, and orders no pages but those `among`: `least`
         unread ones, and as many that are due in the cycle, if there are, whatever the bandwidth is.
+        `limits_traps`: whether traps and twins get few orders, as in `plan`.
         """
         stated = self._policies.stated
         for policy in coming:
@@ -181,6 +184,8 @@ class Planner:
                 stated = stated.add(policy, FOR_EVER)
         terms = Terms(refresh or self._config.refresh, stated, budget or self.budget())
         surveyed = self._survey(terms, importance, second)
+        if not limits_traps:
+            surveyed = replace(surveyed, limited=None)
         if among is not None:
             surveyed = replace(surveyed, has_url=surveyed.has_url & self._are_among(surveyed.slots, among))
         schedule, cycle = schedule_pages(surveyed, terms), terms.cycle_seconds
@@ -193,6 +198,8 @@ class Planner:
             is_free, is_unread = can_be_ordered(surveyed, terms.config), surveyed.decided_by == DISCOVERY
             is_due = (schedule.due >= 0) & (schedule.due < until) & ~is_unread
             unread, due = (min(int((is_free & which).sum()), least) for which in (is_unread, is_due))
+            if surveyed.limited is not None:
+                unread = min(surveyed.limited.count_in_cycle(is_free & is_unread, due + least, surveyed.second), least)
             refreshed, discovery = max(most.all - most.discovery, due), max(most.discovery, unread)
             most = most._replace(all=refreshed + discovery, discovery=discovery)
         orders = choose_orders(surveyed, schedule, terms, most, self._reader.host_hashes)
@@ -248,15 +255,12 @@ class Planner:
         room, reader, tick_second = self._room, self._reader, self._times.tick_second
         ids, slots = reader.live()
         if importance is None:
-            rates, own = reader.rates()
-            rate_sum = reader.rate_sum_everywhere(own)
-            importance = rates[slots] if len(slots) < len(rates) else rates
-            importance *= 1.0 / rate_sum if rate_sum > 0 else 0.0
-            del rates  # there may be very many pages
+            importance = self._importance(slots)
         latest = int(room.table.pages["last_visit_ms"][slots].max()) // 1000 if len(slots) else 0
         if tick_second >= 0:  # a visit far in the future was timed by a wrong clock
             latest = min(latest, tick_second + SECONDS_PER_DAY)
         second = max(tick_second, latest, least_second)
+        limits = terms.config.traps == TRAPS[0]
         by_cash = terms.budget.strategy == "greedy" or terms.config.discovery_by == "cash"
         learns = terms.config.discovery_by == "learnt"
         known = PagesKnown(
@@ -273,8 +277,31 @@ class Planner:
             busy=self._busy.waiting(second),
             worth=self._unread.worth(importance, slots) if learns else None,
             quality=self._qualities.of(slots),
+            limited=self._find_traps(slots, importance, terms.budget.discovery_share).limited if limits else None,
         )
         return survey(known, terms)
+
+    def traps(self, importance: Floats | None = None) -> list[TrapFigures]:
+        """Return the traps and twins, those that were fetched most first, by the importance of all pages."""
+        _, slots = self._reader.live()
+        importance = self._importance(slots) if importance is None else importance
+        found = self._find_traps(slots, importance, self.budget().discovery_share)
+        return figures_of(found, self._room, self._key, slots, importance)
+
+    def _find_traps(self, slots: Ints, importance: Floats, discovery_share: float) -> FoundTraps:
+        return find_traps(self._room, self._key, slots, importance, discovery_share)
+
+    @property
+    def _key(self) -> Words:
+        return self._peers.shard.page_ids.rules.key
+
+    def _importance(self, slots: Ints) -> Floats:
+        """Return the importance of the pages at these slots, which are all."""
+        rates, own = self._reader.rates()
+        rate_sum = self._reader.rate_sum_everywhere(own)
+        importance: Floats = rates[slots] if len(slots) < len(rates) else rates
+        importance *= 1.0 / rate_sum if rate_sum > 0 else 0.0
+        return importance
 
     def _set_shares(self, surveyed: Survey) -> None:
         """Recompute the share of every page: importance and policies have changed since the last plan."""

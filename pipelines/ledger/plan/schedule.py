@@ -146,6 +146,8 @@ def _most_discovered(survey: Survey, terms: Terms) -> float:
         here = survey.hosts.here
         by_host = np.bincount(survey.hosts.of[unread], minlength=len(here))
         most = float(np.minimum(by_host / cycle_days, here).sum())
+    if survey.limited is not None:
+        most = min(most, survey.limited.count_a_day(unread, cycle_days, budget.per_day))
     if survey.domains is not None and budget.limits_domains:
         of_all = budget.domain_discovery_share * budget.discovery_share * budget.per_day
         here = np.minimum(budget.domain_most * survey.domains.parts, max(of_all, 1 / cycle_days))

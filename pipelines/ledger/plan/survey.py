@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from opicflow.pipelines.discovery.trap_rule import LimitedPages, TrapRule
 from opicflow.pipelines.ledger.config import RefreshConfig
 from opicflow.pipelines.ledger.entries import Outcome
 from opicflow.pipelines.ledger.pages import layout as at
@@ -161,6 +162,8 @@ class Survey:
     """The second until which the host of each page is busy; 0 = it is not. None where no host is."""
     worth: Worth | None
     """The worth of pages; None where it is not learnt."""
+    limited: LimitedPages | None
+    """Traps and twins, but for pages that a policy governs; None where there are none."""
     suspended: str
     """A message about pins that do not fit into the bandwidth; empty if all do."""
 
@@ -219,6 +222,8 @@ class PagesKnown:
     worth: Worth | None = None
     quality: Floats | None = None
     """The quality of each page; None where that of all pages is 1."""
+    limited: LimitedPages | None = None
+    """Traps and twins; None where they are treated as other pages."""
 
 
 def survey(known: PagesKnown, terms: Terms) -> Survey:
@@ -249,9 +254,12 @@ def survey(known: PagesKnown, terms: Terms) -> Survey:
     is_hop = of_page("seen") == at.HOP
     if is_hop.any():  # what leads there is refreshed where it ends: a hop is fetched at the longest interval
         valued = np.where(is_hop, 0.0, valued)
+    limited = _not_governed(known.limited, stated)
 
     is_read = (of_page("class_") & 1) == 1
     is_gone = (notes & WAS_GONE) != 0
+    if limited is not None:
+        valued = np.where(is_read & (limited.of > 0), TrapRule.refreshed * valued, valued)
     decided_by = np.full(len(pages), BY_BUDGET, np.uint8)
     pins, suspended = _affordable(np.where(is_read & ~is_gone, stated.interval_seconds, 0.0), stated, budget)
     decided_by[pins > 0] = BY_PIN
@@ -328,8 +336,16 @@ def survey(known: PagesKnown, terms: Terms) -> Survey:
         domains=domains,
         waits_until=None if names is None else _waits(names, known.busy),
         worth=known.worth,
+        limited=limited,
         suspended=suspended,
     )
+
+
+def _not_governed(limited: LimitedPages | None, stated: Directives) -> LimitedPages | None:
+    """Return the limited pages without those that a policy governs: whoever states a rule for pages knows them."""
+    if limited is None or not limited.of.any():
+        return None
+    return limited._replace(of=np.where(stated.number > 0, 0, limited.of)) if stated.number.any() else limited
 
 
 class _Retries(NamedTuple):

@@ -1,0 +1,224 @@
+"""Traps and twins: which pages bring ever more of themselves, or what others have, by what was seen of them.
+
+A *shape* is what URLs have in common but for numbers, dates and sessions (url_shapes.py). A page *stands by itself* if
+a page of another shape links to it. A shape is a *trap* while, of many pages read,
+
+- nearly all have the content of another one of its pages, or name another page as canonical; or
+- nearly none stands by itself, more are known than were read, they have led to next to no page of another shape, and
+  those that wait are worth less than half of what a page that was read is worth in the mean.
+
+A *twin* is a page whose URL differs from another one in a parameter that is known to mean nothing: canonical URLs omit
+it, or contents are equal whatever its value is.
+
+Both may be wrong. So a trap gets of discovery half its share of importance, but a little at least; none of this is
+kept, and pages that stand by themselves are never limited.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from opicflow.schemas.arrays import Array, Bools, Bytes, Floats, Hashes, Ints
+
+SAME, MORE, TWIN = 1, 2, 3
+"""Why pages are limited: they have the same content, lead to more of themselves, or are twins."""
+WHY = ("", "same content", "more of itself", "twin")
+_MANY = 1 << 62
+_GOLDEN = 0.6180339887498949
+
+
+@dataclass(frozen=True)
+class TrapRule:
+    """The constants of the rule.
+
+    - `least_read`: a shape is judged once so many of its pages were read, a parameter once so many pages with it say
+      that it means nothing.
+    - `nearly`: the share of pages that counts as nearly all.
+    - `half`: the share of equal contents that shows that a parameter means nothing: contents change between two
+      fetches, and those of different pages are hardly ever equal.
+    - `leads`: so many pages of other shapes are found by each page read of a trap, at most.
+    - `worth`: what those of its pages that wait are worth at most, of the mean of all pages read.
+    - `fair`: a trap gets its share of importance times this of the orders for unread pages. `each`: the share of a
+      cycle's orders that it gets at least; `all`: what all traps get so together; `twins`: the share of all twins.
+    - `refreshed`: by what the importance of its pages is multiplied where they share the bandwidth for refreshing.
+    """
+
+    least_read: int = 10
+    nearly: float = 0.9
+    half: float = 0.5
+    leads: float = 0.2
+    worth: float = 0.5
+    fair: float = 0.5
+    each: float = 0.002
+    all: float = 0.01
+    twins: float = 0.002
+    refreshed: float = 0.02
+
+
+class ShapePages(NamedTuple):
+    """Columns of the pages of a shape with a star, a row for each page."""
+
+    shape: Array
+    """From 1 on."""
+    importance: Floats
+    is_read: Bools
+    by_itself: Bools
+    """Whether a page of another shape links to it."""
+    is_alias: Bools
+    """Whether it was read, and names another page as canonical."""
+    digest: Array
+    """Of its content; 0 = not known."""
+    leads: Array
+    """How many pages of other shapes were found by it first."""
+
+
+class Traps(NamedTuple):
+    """The figures of all shapes, by their numbers; row 0 is no shape."""
+
+    known: Ints
+    read: Ints
+    by_itself: Ints
+    importance: Floats
+    """Of the pages read that do not stand by themselves."""
+    why: Bytes
+    """0: it is no trap."""
+
+
+def judge_shapes(pages: ShapePages, shapes: int, mean: float, rule: TrapRule) -> Traps:
+    """Judge so many shapes. `mean` is the importance of a page that was read, in the mean of all shapes."""
+
+    def count(which: Bools) -> Ints:
+        return np.bincount(pages.shape[which], minlength=shapes + 1)
+
+    known, read, by_itself = count(np.ones(len(pages.shape), np.bool_)), count(pages.is_read), count(pages.by_itself)
+    own = pages.is_read & ~pages.by_itself
+    importance: Floats = np.bincount(pages.shape[own], pages.importance[own], shapes + 1).astype(np.float64)
+    leads = np.bincount(pages.shape, pages.leads, shapes + 1)
+    is_many = read >= rule.least_read
+    nearly_none = 1.0 - rule.nearly
+    more = is_many & (by_itself <= nearly_none * known) & (known > read) & (leads <= rule.leads * read)
+    waiting = ~pages.is_read & ~pages.by_itself
+    waits = np.bincount(pages.shape[waiting], pages.importance[waiting], shapes + 1)
+    more &= waits <= rule.worth * mean * count(waiting)
+    copies = _copies(pages, is_many)
+    same = is_many & (copies >= rule.nearly * read)
+    why = np.where(same, SAME, np.where(more, MORE, 0)).astype(np.uint8)
+    why[0] = 0
+    return Traps(known, read, by_itself, importance, why)
+
+
+def _copies(pages: ShapePages, is_many: Bools) -> Ints:
+    """Return how many pages of each shape are aliases, or have the content of an earlier one of the shape."""
+    aliases = np.bincount(pages.shape[pages.is_alias], minlength=len(is_many))
+    rows = np.flatnonzero(pages.is_read & ~pages.is_alias & (pages.digest != 0) & is_many[pages.shape])
+    shape = pages.shape[rows].astype(np.uint64)
+    both = np.unique((shape << np.uint64(32)) | pages.digest[rows].astype(np.uint64))
+    different = np.bincount((both >> np.uint64(32)).astype(np.int64), minlength=len(is_many))
+    copies: Ints = aliases + np.bincount(pages.shape[rows], minlength=len(is_many)) - different
+    return copies
+
+
+class ParameterPages(NamedTuple):
+    """A row for each parameter of each page that was read."""
+
+    name: Hashes
+    """A hash of host and name."""
+    bare: Hashes
+    """A hash of the URL without it."""
+    kept: Array
+    """1: the canonical URL of the page has it, too; -1: it omits it; 0: it says nothing."""
+    digest: Array
+    """Of the content; 0 = not known, or the page is an alias."""
+
+
+class Judged(NamedTuple):
+    """The parameters that mean nothing: sorted hashes of host and name, and how many pages say so."""
+
+    name: Hashes
+    pages: Ints
+
+
+def judge_parameters(pages: ParameterPages, whole: Hashes, digest: Array, rule: TrapRule) -> Judged:
+    """Judge parameters. `whole` and `digest` are of pages read: a hash of the URL, and the digest of the content."""
+    names, of = np.unique(pages.name, return_inverse=True)
+    of = of.astype(np.int64)
+    omit = np.bincount(of[pages.kept < 0], minlength=len(names))
+    keep = np.bincount(of[pages.kept > 0], minlength=len(names))
+    same = differ = np.zeros(len(names), np.int64)
+    rows = np.flatnonzero((pages.digest != 0) & (pages.kept == 0))
+    if len(rows):
+        rows = rows[np.lexsort((pages.bare[rows], of[rows]))]
+        bare, own = pages.bare[rows], pages.digest[rows]
+        is_first = np.append(True, (bare[1:] != bare[:-1]) | (of[rows][1:] != of[rows][:-1]))
+        first = np.maximum.accumulate(np.where(is_first, np.arange(len(rows)), 0))
+        order = np.argsort(whole, kind="stable")
+        at = np.minimum(np.searchsorted(whole, bare, sorter=order), max(len(whole) - 1, 0))
+        place = order[at] if len(whole) else at
+        has_base = (whole[place] == bare) & (digest[place] != 0) if len(whole) else np.zeros(len(rows), np.bool_)
+        beside = np.where(has_base, digest[place] if len(whole) else 0, own[first])
+        compared = has_base | ~is_first
+        equal = compared & (beside == own)
+        same = np.bincount(of[rows[equal]], minlength=len(names))
+        differ = np.bincount(of[rows[compared & ~equal]], minlength=len(names))
+    say_so = omit + np.where(same >= rule.half * (same + differ), same, 0)
+    chosen = (say_so >= rule.least_read) & (omit >= rule.nearly * (omit + keep))
+    return Judged(names[chosen], say_so[chosen])
+
+
+class LimitedPages(NamedTuple):
+    """Pages that get few of the orders of discovery, in groups: the traps and the twins of one parameter."""
+
+    of: Array
+    """The group of every page; 0 = it has no limit."""
+    why: Bytes
+    """By group; 0 for group 0."""
+    share: Floats
+    """By group: of a cycle's orders."""
+    phase: Floats
+    """By group, from 0 to 1: so that they do not all get theirs in the same cycle."""
+
+    def left(self, orders: float, second: int) -> Ints:
+        """Return how many pages of each group a cycle that begins at this second may have, of so many orders.
+
+        Parts of a page come true in as many cycles as they say.
+        """
+        turns = np.mod(self.phase + _GOLDEN * (second // 60 % 1_000_003), 1.0)
+        left: Ints = np.floor(self.share * orders + turns).astype(np.int64)
+        left[0] = _MANY
+        return left
+
+    def count_in_cycle(self, which: Bools, orders: float, second: int) -> int:
+        """Return how many of these pages such a cycle may have."""
+        counts = np.bincount(self.of[which], minlength=len(self.share))
+        return int(np.minimum(counts, self.left(orders, second)).sum())
+
+    def count_a_day(self, which: Bools, cycle_days: float, per_day: float) -> float:
+        """Return how many of these pages cycles may have a day, of so many orders."""
+        counts = np.bincount(self.of[which], minlength=len(self.share)) / cycle_days
+        return float(counts[0] + np.minimum(counts[1:], self.share[1:] * per_day).sum())
+
+
+def share_orders(importance: Floats, why: Bytes, discovery: float, rule: TrapRule) -> Floats:
+    """Return the share of all orders that each group gets; `importance` is its share of all pages that were read."""
+    is_twin = why == TWIN
+    traps, twins = int((~is_twin).sum()), int(is_twin.sum())
+    least = np.where(is_twin, rule.twins / max(twins, 1), min(rule.each, rule.all / max(traps, 1)))
+    share: Floats = np.where(is_twin, least, np.maximum(rule.fair * discovery * importance, least))
+    return share
+
+
+def twins_of(whole: Hashes, number: Array, is_read: Bools) -> Bools:
+    """Return which pages are twins: without their meaningless parameters they are a page that is known.
+
+    `whole` is a hash of the URL without these, `number` 0 where it has none. Where only such URLs of a page are known,
+    one of them is no twin: one that was read, or the first one.
+    """
+    rows = np.flatnonzero(whole != 0)
+    order = rows[np.lexsort((rows, ~is_read[rows], number[rows] != 0, whole[rows]))]
+    is_first = np.append(True, whole[order][1:] != whole[order][:-1]) if len(order) else np.zeros(0, np.bool_)
+    is_twin = np.zeros(len(whole), np.bool_)
+    is_twin[order] = ~is_first & (number[order] != 0)
+    return is_twin
