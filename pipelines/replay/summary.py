@@ -120,6 +120,12 @@ def notes_for(summary: dict[str, Any], idle: dict[str, float], remembers: bool =
             f"{summary['not_learnt']:,} links, sightings and announcements named pages that were not learnt: their "
             "domains have as many as max-unread-per-domain or max-announced-per-domain allow."
         )
+    plan = summary.get("plan") or {}
+    if plan.get("traps", 0) or plan.get("twins", 0):
+        notes.append(
+            f"{plan['pages_limited']:,} pages get few orders, as they bring only more of themselves, or what others "
+            "have: opicflow traps lists them, and what to write to confirm or refuse it."
+        )
     if idle.get("UNCHANGED", 0) > 0.05 and not remembers:
         notes.append(
             f"{idle['UNCHANGED']:.0%} of the cash sits on pages that answered 'not modified': --remember-links lets "

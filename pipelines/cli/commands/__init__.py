@@ -35,6 +35,7 @@ GROUPS = (
             "top": "show the most important pages or sites of a state, or the sites of a file of ranks",
             "show": "show the importance, cash and schedule of one page",
             "serve": "show a state or a stream in a browser: important pages, accuracy, next fetches",
+            "traps": "show pages that bring only more of themselves, or what others have",
             "schedule": "plan when the pages of a state are fetched again, with these or other options",
             "export": "write importance, a schedule or orders in the format of a crawler, an index or a database",
             "push": "send orders or a schedule into the frontier of a running crawler",
