@@ -23,6 +23,7 @@ NO_GROUPS = {
     "large_replay",
     "machines",
     "refresh_costs",
+    "trap_crawls",
 }
 
 

@@ -1,0 +1,202 @@
+"""What crawls get from a web with endless calendars and meaningless parameters: writes docs/results/traps.md.
+
+Run it with `python -m benchmarks.trap_crawls`. The web is that of tests/support/trap_web.py. A crawl reads it breadth
+first for a day; then it fetches, for six days, what `opicflow replay` orders each morning, of so many fetches a day.
+Days are those of the log. Everything has a seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import orjson
+
+from benchmarks.harness import say
+from opicflow.pipelines.lab.experiments.discovery.crawled_webs import WEBS, crawled_web
+from opicflow.pipelines.lab.experiments.discovery.crawls import a_day, measure_reading
+from opicflow.pipelines.lab.experiments.discovery.followed_orders import LEARNT, LedgerOrders, discovering
+from opicflow.pipelines.lab.experiments.installed_command import DailyReplays
+from opicflow.schemas.arrays import Floats, Ints
+
+_ROOT = Path(__file__).parent.parent
+_PAGE = _ROOT / "docs" / "results" / "traps.md"
+_MARK = "<!-- measured -->\n"
+START, DAY = 1_767_225_600, 86_400
+PAGES, PER_DAY, DAYS, LOOKS = 5000, 2000, 6, 12
+SEEDS, DISCOVERY_SEEDS, DISCOVERY_PAGES, MARK = (1, 2, 3), (1, 2, 3), 10_000, 40
+LIMITED, IGNORED, BREADTH_FIRST, BY_TRUTH = "limited", "ignored", "breadth-first", "greedy, true rates"
+
+
+@dataclass
+class LivingCrawl:
+    """A crawl of a web that lives: what it has of each page, and what it has fetched since the first day."""
+
+    web: Any
+    per_day: int
+    got: Ints = field(init=False)
+    """The version of each page that was fetched last; -1 = none."""
+    fetches: int = 0
+    of_calendars: int = 0
+    of_twins: int = 0
+    fresh: list[float] = field(default_factory=list)
+    lines: list[bytes] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.got = np.full(len(self.web.urls), -1, np.int64)
+
+    def fetch(self, url: str, day: int, number: int) -> dict[str, Any]:
+        """Fetch a page, the so many-th of a day."""
+        second = START + day * DAY + number * DAY // self.per_day
+        event: dict[str, Any] = self.web.fetch(url, second)
+        self.lines.append(orjson.dumps(event))
+        page = self.web.page_of(event["url"])
+        if event["status"] == 200 and page is not None:
+            self.got[page] = self.web.version(page, second)
+        if day > 0:
+            self.fetches += 1
+            self.of_calendars += self.web.is_calendar(url)
+            self.of_twins += self.web.is_twin(url)
+            if self.fetches % (self.per_day // LOOKS) == 0:
+                self.look(second)
+        return event
+
+    def look(self, second: float) -> None:
+        """Note which share of all importance is on pages whose newest version was fetched."""
+        self.fresh.append(float(self.web.exact[self.got == self.web.versions(second)].sum()))
+
+    def breadth_first(self, day: int) -> None:
+        """Read the pages of a day, from the first one of the web on, in the order in which links lead to them."""
+        queue = [self.web.urls[self.web.first]]
+        seen = set(queue)
+        for number, url in enumerate(queue):
+            if number == self.per_day:
+                return
+            for link in self.fetch(url, day, number).get("links", ()):
+                if link not in seen:
+                    seen.add(link)
+                    queue.append(link)
+
+    def row(self) -> dict[str, float]:
+        """Return the shares of fetches to calendars and twins, the mean freshness, and the importance read, in %."""
+        shares = (self.of_calendars / self.fetches, self.of_twins / self.fetches)
+        values = (*shares, float(np.mean(self.fresh)), float(self.web.exact[self.got >= 0].sum()))
+        return dict(zip(COLUMNS, (100 * value for value in values), strict=True))
+
+
+COLUMNS = ("calendars", "twins", "fresh", "read")
+
+
+def living_crawl(
+    seed: int, kind: str, pages: int = PAGES, per_day: int = PER_DAY, days: int = DAYS
+) -> dict[str, float]:
+    """Crawl for so many days after the first, in an order, and return the row of the table."""
+    web = import_module("support.trap_web").TrapWeb(pages, seed)
+    crawl = LivingCrawl(web, per_day)
+    crawl.breadth_first(0)
+    if kind == BREADTH_FIRST:
+        for day in range(1, days + 1):
+            crawl.breadth_first(day)
+    elif kind == BY_TRUTH:
+        _fetch_by_truth(crawl, days)
+    else:
+        with TemporaryDirectory(prefix="opicflow-traps-") as folder:
+            options = ("--bandwidth", str(per_day), "--set", f"traps={kind}")
+            replays = DailyReplays(Path(folder), options)
+            for day in range(1, days + 1):
+                orders = replays.orders(crawl.lines, 1000 * (START + day * DAY))
+                crawl.lines.clear()
+                first = sorted(orders, key=lambda order: order["not_before"])[:per_day]
+                for number, order in enumerate(first):
+                    crawl.fetch(order["url"], day, number)
+    return crawl.row()
+
+
+def _fetch_by_truth(crawl: LivingCrawl, days: int) -> None:
+    """Fetch the page whose copy costs most, by its true importance and change rate: no crawler knows them."""
+    web, age = crawl.web, np.where(crawl.got >= 0, 0.5, 1e9)
+    for day in range(1, days + 1):
+        for number in range(crawl.per_day):
+            best = int(np.argmax(web.exact * -np.expm1(-web.rates * age)))
+            crawl.fetch(web.urls[best], day, number)
+            age += 1 / crawl.per_day
+            age[best] = 0.0
+
+
+def reading(web: str, seed: int, traps: str, pages: int = DISCOVERY_PAGES) -> Floats:
+    """Return the share of importance that a crawl by a ledger's orders has read, in per cent, after each of `MARKS`.
+
+    The last value is the share of hostile pages among those that were read.
+    """
+    crawled = crawled_web(web, pages, seed)
+    config = discovering(a_day(crawled), "learnt")
+    config = replace(config, refresh=replace(config.refresh, traps=traps))
+    orders = LedgerOrders(crawled.pages.graph, crawled.pages.urls, crawled.seeds, config)
+    rows = measure_reading(crawled, orders, {"seed": seed, "web": web, "order": LEARNT}, MARK)
+    return np.array([*(float(row["read"]) for row in rows), float(rows[-1]["hostile"])])
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def measured(seeds: Sequence[int], discovery_seeds: Sequence[int]) -> str:
+    """Measure, and return the measured part of the page."""
+    rows = list[list[str]]()
+    for kind in (BREADTH_FIRST, IGNORED, LIMITED, BY_TRUTH):
+        for seed in seeds:
+            say(f"{kind}, seed {seed}")
+            row = living_crawl(seed, kind)
+            rows.append([_NAMES[kind], str(seed), *(f"{row[name]:.1f}" for name in COLUMNS)])
+    living = _table(("order", "seed", "% of fetches: calendars", "twins", "% fresh", "% read"), rows)
+    if not discovery_seeds:
+        return living
+    rows = []
+    for web in WEBS:
+        say(web)
+        ignored, limited = (
+            np.array([reading(web, seed, kind) for seed in discovery_seeds]) for kind in (IGNORED, LIMITED)
+        )
+        differences = (limited - ignored)[:, :-1]
+        rows.append(
+            [
+                web,
+                *(f"{values[:, -2].mean():.2f}" for values in (ignored, limited)),
+                " ".join(f"{value:+.2f}" for value in differences[:, -1]),
+                f"{differences.min():+.2f}",
+                *(f"{values[:, -1].mean():.1f}" for values in (ignored, limited)),
+            ]
+        )
+    head = ("web", "% read, ignored", "limited", "more, by seed", "least at any mark", "% hostile, ignored", "limited")
+    return f"{living}\nThe webs of the page on discovery, after {MARK} % of the pages:\n\n{_table(head, rows)}"
+
+
+_NAMES: dict[str, str] = {
+    BREADTH_FIRST: BREADTH_FIRST,
+    IGNORED: "replay, `traps=ignored`",
+    LIMITED: "replay, `traps=limited`",
+    BY_TRUTH: BY_TRUTH,
+}
+
+
+def main(write: Callable[[str], object] = _PAGE.write_text) -> None:
+    """Write the page: what stands above the mark stays."""
+    parser = argparse.ArgumentParser(description="measure what traps and twins take of a crawl")
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
+    parser.add_argument("--discovery-seeds", type=int, nargs="*", default=DISCOVERY_SEEDS)
+    chosen = parser.parse_args()
+    sys.path.insert(0, str(_ROOT / "tests"))
+    head = _PAGE.read_text(encoding="utf-8").partition(_MARK)[0]
+    write(f"{head}{_MARK}\n{measured(chosen.seeds, chosen.discovery_seeds)}")
+
+
+if __name__ == "__main__":
+    main()
