@@ -214,8 +214,8 @@ RESULTS: dict[str, ResultKind] = {
     **dict.fromkeys((IMPORTANCE, FINAL_IMPORTANCE), ResultKind("Importance", importance_columns)),
     **dict.fromkeys((SCHEDULE, FINAL_SCHEDULE), ResultKind("RefreshSchedule", schedule_columns)),
     **dict.fromkeys((ORDERS, FINAL_ORDERS), ResultKind("CrawlOrder", order_columns)),
-    CHANGES: ResultKind("PageChange", change_columns),
     **dict.fromkeys((SITES, FINAL_SITES), ResultKind("SiteImportance", site_columns)),
+    CHANGES: ResultKind("PageChange", change_columns),
 }
 """The outputs that are packed pages or sites, by their kinds."""
 
