@@ -226,7 +226,7 @@ def web_table(pages: int, machine: Machine, figures: Figures) -> list[str]:
         "… remembered links": ["not kept", *(f"{one.links:.0f} bytes" if one.links else "not kept" for one in sizes)],
         "… URL": ["on disk", *(f"{one.url:.0f} bytes" for one in sizes)],
         "memory in all": [gigabytes(pages * PAPER_BYTES), *(gigabytes(pages * one.total) for one in sizes)],
-        "… of it URLs and links": ["-", *(gigabytes(pages * (one.url + one.links)) for one in sizes)],
+        "… URLs and links alone": ["-", *(gigabytes(pages * (one.url + one.links)) for one in sizes)],
         f"machines of {machine.memory_gb:g} GB, of which ledgers fill half": [
             f"{PAPER_MACHINES} of 4 GB",
             *(f"{math.ceil(pages * one.total / of_ledgers)}" for one in sizes),

@@ -884,7 +884,7 @@ class Ledger:
         return self._reader.urls(pages)
 
     def subscribers(self, pages: Ids) -> Subscribers:
-        """Return who subscribed to the changes of pages: nobody of pages that are not known."""
+        """Return the subscribers to the changes of pages; pages that are not known have none."""
         return self._policies.subscribers(pages)
 
     def swept_estimates(self, pages: Ids) -> Estimates:

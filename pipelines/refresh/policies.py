@@ -479,7 +479,7 @@ def directives(policies: Policies, urls: Bytes, url_start: Ints, pages: Ids, cat
 
 
 class Subscribers(NamedTuple):
-    """Who subscribed to the changes of pages: for each page the row of `names`; row 0 is nobody."""
+    """Who subscribed to the changes of pages: for each page the row of `names`; row 0 is none."""
 
     rows: Ints
     names: list[str]

@@ -83,13 +83,13 @@ class Moments:
         return [file.time_ms for file in self._files if file.time_ms]
 
     def importance_at(self, time_ms: int, pages: Ids) -> Floats:
-        """The importance of pages at the moment of this time; NaN of those that were not known."""
+        """The importance of pages at the moment of this time; NaN where a page was not known."""
         file = next((file for file in self._files if file.time_ms == time_ms), None)
         rows = np.zeros(0, np.uint64) if file is None else _rows_of(file)
         found = np.full(len(pages), np.nan)
         if len(rows):
-            places = np.searchsorted(rows, pages << np.uint64(_VALUE_BITS) | np.uint64(_VALUES), "right") - 1
-            at = rows[np.maximum(places, 0)]
+            rows_at = np.searchsorted(rows, pages << np.uint64(_VALUE_BITS) | np.uint64(_VALUES), "right") - 1
+            at = rows[np.maximum(rows_at, 0)]
             are_known = at >> np.uint64(_VALUE_BITS) == pages & np.uint64(_WORD >> _VALUE_BITS)
             steps = (at & np.uint64(_VALUES)).astype(np.float64)
             values = np.where(steps > 0, 2.0 ** (steps / _STEPS + _LEAST_EXPONENT), 0.0)

@@ -124,7 +124,7 @@ class VisitedPages(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What is different between two times: how many pages, and the first of them with their importance before."""
+    """The differences between two times: how many pages, and the first ones with their importance before."""
 
     since_ms: int
     until_ms: int
@@ -366,7 +366,7 @@ class View:
         return _named_outcomes(np.bincount(outcomes.astype(np.int64)))
 
     def visits_of(self, by: str, name: str) -> list[VisitedPages]:
-        """When the pages of a host or domain were last visited, and how many of these visits found no answer."""
+        """When the pages of a host or domain were last visited, and how many visits found no answer."""
         of_site = self.table.is_of_site(by, name)
         visited = self.table.columns["last_visit_ms"][of_site]
         outcomes = self.table.columns["last_outcome"][of_site]
@@ -427,7 +427,7 @@ class View:
         return [*sorted({time for time in kept if 0 < time < self.time_ms}), self.time_ms]
 
     def changes(self, since_ms: int, until_ms: int, count: int) -> Changes:
-        """Compare two of the times. A page is new if it was not known before, gone if its server says so since."""
+        """Compare two of the times. A page is new if it was not known before, gone if its server answered so since."""
         columns = self.table.columns
         before = self._importance_at(since_ms)
         after = self._importance_at(until_ms)

@@ -64,7 +64,7 @@ def ledger_with(*policies: Policy) -> Ledger:
 
 
 def apply_visits(ledger: Ledger, crawl: list[Visit], sizes: list[int]) -> list[FoundChanges]:
-    """Apply visits in entries of these sizes, the last one with the rest."""
+    """Apply visits in entries of such sizes, the last one with the rest."""
     now_ms, start, found = FIRST_MS, LogPosition(0, 0), []
     while crawl:
         size = sizes.pop() if sizes else len(crawl)

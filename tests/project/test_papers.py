@@ -32,9 +32,9 @@ def test_the_items_are_numbered_and_most_are_done() -> None:
 
 @pytest.mark.parametrize("row", DONE, ids=lambda row: row[0])
 def test_every_item_is_somewhere_and_can_be_run(row: list[str]) -> None:
-    places = re.findall(r"\[[^]]*\]\(([^)#]+)(?:#[^)]*)?\)(?: \(([^)]*)\))?", row[2])
-    assert places or row[2] == "the same"
-    for path, names in places:
+    links = re.findall(r"\[[^]]*\]\(([^)#]+)(?:#[^)]*)?\)(?: \(([^)]*)\))?", row[2])
+    assert links or row[2] == "the same"
+    for path, names in links:
         text = (PAGE.parent / path).read_text("utf-8")
         for name in re.findall(r"`(\w+)`", names):
             assert re.search(rf"^ *(def|class) {name}\b|^{name}( =|:|,)", text, re.MULTILINE), name

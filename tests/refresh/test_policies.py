@@ -246,7 +246,7 @@ class Reference:
         return (*values, second, number)
 
     def subscribers(self, page: Page) -> str | None:
-        """Return the publishers that subscribed to the page; None = nobody."""
+        """Return the publishers that subscribed to the page; None: there are none."""
         named = [
             policy.publisher or ""
             for at, (policy, _, _) in enumerate(self.log)

@@ -172,7 +172,7 @@ def sum_of(rows: Iterable[VisitedPages]) -> VisitedPages:
     return VisitedPages("", *np.sum([row[1:] for row in rows], axis=0).tolist())
 
 
-def test_failed_busy_and_blocked_visits_are_told_apart() -> None:
+def test_failed_busy_and_blocked_visits_are_counted_apart() -> None:
     table = table_of([f"https://a.example/{number}" for number in range(6)])
     outcomes = [Outcome.FETCHED, Outcome.FAILED, Outcome.FAILED, Outcome.BUSY, Outcome.BLOCKED, Outcome.GONE]
     table.columns["last_outcome"][:] = outcomes

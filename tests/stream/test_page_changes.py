@@ -140,7 +140,7 @@ steps = st.lists(
 def test_restarts_send_nothing_twice_and_lose_nothing(
     given_steps: list[tuple[int, int, int] | int], data: st.DataObject
 ) -> None:
-    """A keeper that is restored before any record publishes what it would have published without that."""
+    """A keeper that is restored before any record publishes the same as one that is not."""
     minutes, timed = 0, []
     for step in given_steps:
         minutes += step if isinstance(step, int) else step[1]

@@ -149,7 +149,7 @@ class ReadyPages:
         return {name: max(0, room) for name, room in rooms.items()}
 
     def lacks_pages(self, rooms: Mapping[str, int], ahead: int) -> bool:
-        """Whether a host has no page yet, or less than half of those that may wait for it. Each request takes time."""
+        """Whether a host has no page yet, or less than half as many as may wait for it. Each request takes time."""
         if not self._waiting_hosts.keys() <= rooms.keys():
             return True
         return any(2 * room > min(ahead, self._ahead(name)) for name, room in rooms.items())

@@ -48,7 +48,7 @@ BELIEVED = 1
 WAS_GONE = np.uint8(32)
 """A note of a page: the last visit found it gone, and its failures count how many visits in a row did."""
 NO_CHANGE = np.int64(-1)
-"""What `observe` returns if the content is as before, or is not compared."""
+"""The result of `observe` if the content is as before, or is not compared."""
 MOST_SHARE = 65536.0
 """The limit of a page's share: the sum of all fits into 64 bits."""
 

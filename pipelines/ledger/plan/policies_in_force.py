@@ -61,7 +61,7 @@ class PoliciesInForce:
         return policies.has_subscriptions(self._stated)
 
     def subscribers(self, pages: Ids) -> Subscribers:
-        """Return who subscribed to the changes of pages: nobody of pages that are not known."""
+        """Return the subscribers to the changes of pages; pages that are not known have none."""
         slots = self._reader.slots_of(pages)
         found = policies.subscribers(self._stated, self._room.book.urls, self._room.table.url_start[slots], pages)
         return found._replace(rows=np.where(slots >= 0, found.rows, 0))

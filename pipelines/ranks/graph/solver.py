@@ -20,7 +20,7 @@ complete before the last slice, so its order is always Jacobi's.
 
 *Interest as printed*: the thesis prints its inverse PageRank twice, and neither is that of the inverse graph. By the
 matrix M^out of 2.2, `"interest-mean"`, a page has the mean of the pages that it links to; by the loop of 2.3.1,
-`"interest-sum"`, each of these passes on its value divided by the number of its own links, to every page that links to
+`"interest-sum"`, each such page passes on its value divided by the number of its own links, to every page that links to
 it. Both are iterated by eq. 2.6 from the personalisation, whatever dangling pages do elsewhere.
 
 *Hubs and authorities* are Kleinberg's: a = K' h, h = K a, for both a slice is read twice while it is in memory.

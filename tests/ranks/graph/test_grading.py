@@ -39,7 +39,7 @@ def sampled(grades: np.ndarray, ranks: np.ndarray, scale: np.ndarray | None = No
 
 
 def agreement(grades: np.ndarray, rankings: list[np.ndarray], plan: GradingPlan) -> list[MeasuredAgreement]:
-    """Compare rankings with grades of which nobody knows who gave them."""
+    """Compare rankings with grades whose graders have no names."""
     return graded_agreement(GradedPages(grades, np.unique(grades)), rankings, plan)
 
 
@@ -292,7 +292,7 @@ def test_eight_graders_of_known_skill_are_put_into_their_order_and_their_skill_i
     found = {one.measure: one for one in graded_agreement(graded_by(grades), [ranks], GradingPlan((), 3, 40, 1))}
     scores = [one.value for one in found["same_grade"].graders]
     order = np.argsort(scores)[::-1].tolist()
-    assert sum(at != place for place, at in enumerate(order)) <= 2  # two neighbours may be the other way round
+    assert sum(at != number for number, at in enumerate(order)) <= 2  # two neighbours may be the other way round
     assert all(skill - 0.075 < score < skill + 0.02 for score, skill in zip(scores, SKILLS, strict=True))
     assert all(one.low <= one.value <= one.high and one.high - one.low < 0.09 for one in found["same_grade"].graders)
     as_printed = [one.value for one in found["same_grade_of_all"].graders]

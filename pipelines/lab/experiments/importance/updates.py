@@ -1,4 +1,4 @@
-"""What it costs to update ranks after a part of the pages changed their links, in visits of links.
+"""The cost of updating ranks after a part of the pages changed their links, in visits of links.
 
 All methods begin with the exact ranks before the change, and are measured by their true distance from those after it,
 in L1. A *scan* is as many visits of links as the web has links. Links to a page may be stored by their targets, so that
