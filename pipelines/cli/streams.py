@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -105,11 +106,8 @@ class ShardOfPage:
 
 def _rebuilt(logs: Logs, shard: int, quiet: bool) -> Ledger:
     """Rebuild the ledger of a shard, and show how far its log is read."""
-    display = ProgressDisplay(quiet)
-    try:
+    with closing(ProgressDisplay(quiet)) as display:
         ledger = logs.rebuild(shard, _shown(display, time.monotonic())).ledger
-    finally:
-        display.close()
     assert ledger is not None
     return ledger
 

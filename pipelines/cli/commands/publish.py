@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -107,8 +108,7 @@ def _publish_events(options: argparse.Namespace) -> int:
     from opicflow.pipelines.replay.log_publisher import publish_logs
 
     connection = connection_of(options)
-    display = ProgressDisplay(options.quiet)
-    try:
+    with closing(ProgressDisplay(options.quiet)) as display:
         tally = publish_logs(
             connection,
             options.prefix,
@@ -119,8 +119,6 @@ def _publish_events(options: argparse.Namespace) -> int:
             display.show,
             reading_of(options),
         )
-    finally:
-        display.close()
     _print_tally(tally, names(options.prefix).crawl_events, options.json)
     return 1 if 0 < tally.read == tally.rejected.total() else 0
 

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext, redirect_stdout
+from contextlib import closing, nullcontext, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -186,26 +186,24 @@ def run(options: argparse.Namespace) -> int:
         return f"after {counted(latest[0].events, 'event')}{pages}"
 
     profile = _profile() if options.profile else None
-    try:
-        with (
-            profile or nullcontext(),
-            MemoryLimit(most_bytes, words, _MEMORY_REMEDY),
-            runner.replayed(request, show) as result,
-        ):
-            display.close()
-            if is_stream:
-                _stream_importance(result.importance, options.format)
-            best = result.importance[: -(-options.top // ROWS_PER_PART)]  # its files are removed at the end
-            if options.report is not None:
-                from opicflow.pipelines.serve.renderer import render_report
-                from opicflow.pipelines.serve.replay_view import view_of_replay
-
-                with path_in_errors(options.report), whole_file(options.report) as file:
-                    inputs = [request.topic.topic] if request.topic else options.logs
-                    file.write(render_report(view_of_replay(result, inputs)).encode("utf-8"))
-                result.written.append(options.report)
-    finally:
+    with (
+        closing(display),
+        profile or nullcontext(),
+        MemoryLimit(most_bytes, words, _MEMORY_REMEDY),
+        runner.replayed(request, show) as result,
+    ):
         display.close()
+        if is_stream:
+            _stream_importance(result.importance, options.format)
+        best = result.importance[: -(-options.top // ROWS_PER_PART)]  # its files are removed at the end
+        if options.report is not None:
+            from opicflow.pipelines.serve.renderer import render_report
+            from opicflow.pipelines.serve.replay_view import view_of_replay
+
+            with path_in_errors(options.report), whole_file(options.report) as file:
+                inputs = [request.topic.topic] if request.topic else options.logs
+                file.write(render_report(view_of_replay(result, inputs)).encode("utf-8"))
+            result.written.append(options.report)
     if options.json:
         print(json.dumps(result.summary, indent=2))
     elif is_stream:

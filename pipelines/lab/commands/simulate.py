@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -117,10 +118,8 @@ def run(options: argparse.Namespace) -> int:
                 found = len(crawl.found)
                 display.show(Progress(crawl.written, found, crawl.visited, options.visits, "visits", seconds))
 
-    try:
+    with closing(display):
         write_log(options.out, events())
-    finally:
-        display.close()
     if options.ranks is not None:
         write_exact_ranks(options.ranks, site, crawl.unreadable)
     _print_summary(options, site, crawl, time.perf_counter() - begun)
