@@ -12,8 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from deploy.services.instance import HOST
-from opicflow.connectors.files import html_links, log_reader, warc, warc_records, zip_members
-from opicflow.connectors.files.avro_container import MOST_BLOCK_BYTES
+from opicflow.connectors.files import avro_container, html_links, log_reader, opening, warc, warc_records, zip_members
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES
 from opicflow.pipelines.stages.decode import _MOST_AHEAD_BYTES
 from opicflow.schemas import crawl_events, writer_schema
@@ -63,6 +62,7 @@ def test_the_limits_of_readers_are_those_of_the_code() -> None:
         [MOST_REJECTED_BYTES],
         [crawl_events.MOST_LISTED],
         [_MOST_AHEAD_BYTES],
+        [opening._MOST_TRIES],
         [zip_members.MOST_MEMBERS],
         [warc_records.MOST_HEAD_BYTES],
         [warc_records.MOST_SEARCHED_BYTES],
@@ -82,7 +82,8 @@ def test_the_limits_of_readers_are_those_of_the_code() -> None:
         [writer_schema.MOST_SCHEMA_NAMES],
         [writer_schema.ALWAYS_ALLOWED_VALUES, writer_schema.MOST_VALUES_PER_BYTE],
         [],
-        [MOST_BLOCK_BYTES],
+        [avro_container.MOST_BLOCK_BYTES],
+        [avro_container._MOST_XZ_MEMORY_BYTES],
     ]
     limits = limits_in("docs/reference/formats.md")
     assert [numbers_in(most) for _, most, _ in limits] == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import zlib
 from pathlib import Path
 from typing import Any
@@ -353,6 +354,13 @@ def test_a_block_that_is_lost_says_how_many_records_it_had(codec: str, tmp_path:
     path.write_bytes(head(record_schema(), codec) + block(17, b"\xff" * 50))
     (reject,) = [one for batch in read(FileRange("f", str(path), Format.AVRO)) for one in batch.decode().rejects]
     assert reject.detail.startswith("the block of 17 records cannot be unpacked: ")
+
+
+def test_a_block_is_unpacked_in_so_much_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = head(record_schema(), "xz") + block(1, lzma.compress(text("a")))  # with a dictionary of 8 MiB
+    assert outcome(data, tmp_path) == ([b"a"], [])
+    monkeypatch.setattr("opicflow.connectors.files.avro_container._MOST_XZ_MEMORY_BYTES", 1 << 20)
+    assert outcome(data, tmp_path) == ([], [Reason.CORRUPT])
 
 
 @pytest.mark.parametrize("size", [_MOST_PACKED_BYTES + 1, -1])
