@@ -1,4 +1,4 @@
-"""What crawls get from a web with endless calendars and meaningless parameters: writes docs/results/traps.md.
+"""Crawls of a web with endless calendars and meaningless parameters, and what they get: writes docs/results/traps.md.
 
 Run it with `python -m benchmarks.trap_crawls`. The web is that of tests/support/trap_web.py. A crawl reads it breadth
 first for a day; then it fetches, for six days, what `opicflow replay` orders each morning, of so many fetches a day.
@@ -37,7 +37,7 @@ LIMITED, IGNORED, BREADTH_FIRST, BY_TRUTH = "limited", "ignored", "breadth-first
 
 @dataclass
 class LivingCrawl:
-    """A crawl of a web that lives: what it has of each page, and what it has fetched since the first day."""
+    """A crawl of a web that lives: its copy of each page, and its fetches since the first day."""
 
     web: Any
     per_day: int
@@ -65,10 +65,10 @@ class LivingCrawl:
             self.of_calendars += self.web.is_calendar(url)
             self.of_twins += self.web.is_twin(url)
             if self.fetches % (self.per_day // LOOKS) == 0:
-                self.look(second)
+                self.measure_at(second)
         return event
 
-    def look(self, second: float) -> None:
+    def measure_at(self, second: float) -> None:
         """Note which share of all importance is on pages whose newest version was fetched."""
         self.fresh.append(float(self.web.exact[self.got == self.web.versions(second)].sum()))
 
@@ -120,7 +120,7 @@ def living_crawl(
 
 
 def _fetch_by_truth(crawl: LivingCrawl, days: int) -> None:
-    """Fetch the page whose copy costs most, by its true importance and change rate: no crawler knows them."""
+    """Fetch the page whose copy costs most, by its true importance and change rate, which no crawler has."""
     web, age = crawl.web, np.where(crawl.got >= 0, 0.5, 1e9)
     for day in range(1, days + 1):
         for number in range(crawl.per_day):
@@ -188,7 +188,7 @@ _NAMES: dict[str, str] = {
 
 
 def main(write: Callable[[str], object] = _PAGE.write_text) -> None:
-    """Write the page: what stands above the mark stays."""
+    """Write the page: all above the mark stays."""
     parser = argparse.ArgumentParser(description="measure what traps and twins take of a crawl")
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     parser.add_argument("--discovery-seeds", type=int, nargs="*", default=DISCOVERY_SEEDS)

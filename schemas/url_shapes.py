@@ -3,7 +3,7 @@
     https://example.org/calendar/2024-05/7?view=day     example.org/calendar/*?view=day
     https://example.org/item?id=123&s=9f86d081884c       example.org/item?id=*&s=*
 
-And the query parameters of URLs: what a URL is without one of them. All of it in one pass over the bytes of a URL.
+And the query parameters of URLs: the URL without one parameter. All in one pass over the bytes of a URL.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST_SHAPE_BYTES = 512
 MOST_PARAMETERS = 8
 """Of a URL: those that follow are no parameters, but part of the last one's value."""
 _LEAST_SESSION_LETTERS, _LEAST_SESSION_DIGITS = 8, 2
-"""A word of so many letters and digits, so many of them digits, is a number, a hash or a session as a whole."""
+"""A word of so many letters and digits, as many digits as this, is a number, a hash or a session as a whole."""
 _STAR, _SLASH, _PERCENT, _QUESTION, _AND, _EQUAL, _S = 42, 47, 37, 63, 38, 61, 115
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
@@ -219,14 +219,12 @@ def _is_kept(urls: Bytes, begin: Int, query: Int, at: Int, until: Int, other_sta
     if other_query - other != query - begin or not is_same(urls, begin, urls, other, query - begin):
         return np.int64(0)
     name_end = find_byte(urls, at, until, _EQUAL)
-    place = other_query + 1
-    while place < end:
-        ends = find_byte(urls, place, end, _AND)
-        if find_byte(urls, place, ends, _EQUAL) - place == name_end - at and is_same(
-            urls, at, urls, place, name_end - at
-        ):
+    part = other_query + 1
+    while part < end:
+        ends = find_byte(urls, part, end, _AND)
+        if find_byte(urls, part, ends, _EQUAL) - part == name_end - at and is_same(urls, at, urls, part, name_end - at):
             return np.int64(1)
-        place = ends + 1
+        part = ends + 1
     return np.int64(-1)
 
 
@@ -236,7 +234,7 @@ def hash_without(
 ) -> None:
     """Fill in a hash of each URL without the parameters whose hashes `dropped` has, sorted.
 
-    `number` gets 1 + the place in `dropped` of the first one that the URL has; 0 if it has none.
+    `number` gets 1 + the row in `dropped` of the first one that the URL has; 0 if it has none.
     """
     for i in range(url_start.shape[0]):
         whole[i], number[i] = 0, 0

@@ -21,7 +21,7 @@ from opicflow.schemas.published_schemas import Schema, SchemaType, shown_name
 from opicflow.schemas.varint import read_signed
 
 MOST_SCHEMA_VALUES = 20_000
-"""The values in the JSON of a schema, and its types where each name stands for a copy. `CrawlEvent` has about 150."""
+"""The values in the JSON of a schema, and its types with a copy for each name. `CrawlEvent` has about 150."""
 MOST_SCHEMA_DEPTH = 64
 """How deep its types lie within one another, by themselves or by their names."""
 MOST_VALUES_PER_BYTE = 16
@@ -142,7 +142,7 @@ def _is_other_time(logical_type: object) -> bool:
 class _Layout:
     """The types of a schema as numbers, each with its kind, its size if it is fixed, and the types in it.
 
-    A name stands for a copy of its type: so a type that holds itself is too deep, or too large.
+    A name is replaced by a copy of its type: so a type that holds itself is too deep, or too large.
     """
 
     def __init__(self, parsed: SchemaType) -> None:

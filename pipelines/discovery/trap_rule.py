@@ -1,17 +1,17 @@
-"""Traps and twins: which pages bring ever more of themselves, or what others have, by what was seen of them.
+"""Traps and twins: pages that bring ever more of themselves, or the same as others, by all that the crawl has seen.
 
-A *shape* is what URLs have in common but for numbers, dates and sessions (url_shapes.py). A page *stands by itself* if
-a page of another shape links to it. A shape is a *trap* while, of many pages read,
+A *shape* is what URLs have in common but for numbers, dates and sessions (url_shapes.py). A page is *known by others*
+if a page of another shape links to it. A shape is a *trap* while, of many pages read,
 
 - nearly all have the content of another one of its pages, or name another page as canonical; or
-- nearly none stands by itself, more are known than were read, they have led to next to no page of another shape, and
+- nearly none is known by others, more are known than were read, they have led to next to no page of another shape, and
   those that wait are worth less than half of what a page that was read is worth in the mean.
 
 A *twin* is a page whose URL differs from another one in a parameter that is known to mean nothing: canonical URLs omit
 it, or contents are equal whatever its value is.
 
 Both may be wrong. So a trap gets of discovery half its share of importance, but a little at least; none of this is
-kept, and pages that stand by themselves are never limited.
+kept, and pages that are known by others are never limited.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _GOLDEN = 0.6180339887498949
 class TrapRule:
     """The constants of the rule.
 
-    - `least_read`: a shape is judged once so many of its pages were read, a parameter once so many pages with it say
+    - `least_read`: a shape is judged once so many of its pages were read, a parameter once so many pages with it show
       that it means nothing.
     - `nearly`: the share of pages that counts as nearly all.
     - `half`: the share of equal contents that shows that a parameter means nothing: contents change between two
@@ -65,7 +65,7 @@ class ShapePages(NamedTuple):
     """From 1 on."""
     importance: Floats
     is_read: Bools
-    by_itself: Bools
+    by_others: Bools
     """Whether a page of another shape links to it."""
     is_alias: Bools
     """Whether it was read, and names another page as canonical."""
@@ -80,9 +80,9 @@ class Traps(NamedTuple):
 
     known: Ints
     read: Ints
-    by_itself: Ints
+    by_others: Ints
     importance: Floats
-    """Of the pages read that do not stand by themselves."""
+    """Of the pages read that are not known by others."""
     why: Bytes
     """0: it is no trap."""
 
@@ -93,21 +93,21 @@ def judge_shapes(pages: ShapePages, shapes: int, mean: float, rule: TrapRule) ->
     def count(which: Bools) -> Ints:
         return np.bincount(pages.shape[which], minlength=shapes + 1)
 
-    known, read, by_itself = count(np.ones(len(pages.shape), np.bool_)), count(pages.is_read), count(pages.by_itself)
-    own = pages.is_read & ~pages.by_itself
+    known, read, by_others = count(np.ones(len(pages.shape), np.bool_)), count(pages.is_read), count(pages.by_others)
+    own = pages.is_read & ~pages.by_others
     importance: Floats = np.bincount(pages.shape[own], pages.importance[own], shapes + 1).astype(np.float64)
     leads = np.bincount(pages.shape, pages.leads, shapes + 1)
     is_many = read >= rule.least_read
     nearly_none = 1.0 - rule.nearly
-    more = is_many & (by_itself <= nearly_none * known) & (known > read) & (leads <= rule.leads * read)
-    waiting = ~pages.is_read & ~pages.by_itself
+    more = is_many & (by_others <= nearly_none * known) & (known > read) & (leads <= rule.leads * read)
+    waiting = ~pages.is_read & ~pages.by_others
     waits = np.bincount(pages.shape[waiting], pages.importance[waiting], shapes + 1)
     more &= waits <= rule.worth * mean * count(waiting)
     copies = _copies(pages, is_many)
     same = is_many & (copies >= rule.nearly * read)
     why = np.where(same, SAME, np.where(more, MORE, 0)).astype(np.uint8)
     why[0] = 0
-    return Traps(known, read, by_itself, importance, why)
+    return Traps(known, read, by_others, importance, why)
 
 
 def _copies(pages: ShapePages, is_many: Bools) -> Ints:
@@ -129,7 +129,7 @@ class ParameterPages(NamedTuple):
     bare: Hashes
     """A hash of the URL without it."""
     kept: Array
-    """1: the canonical URL of the page has it, too; -1: it omits it; 0: it says nothing."""
+    """1: the canonical URL of the page has it, too; -1: it omits it; 0: neither."""
     digest: Array
     """Of the content; 0 = not known, or the page is an alias."""
 
@@ -156,9 +156,9 @@ def judge_parameters(pages: ParameterPages, whole: Hashes, digest: Array, rule: 
         first = np.maximum.accumulate(np.where(is_first, np.arange(len(rows)), 0))
         order = np.argsort(whole, kind="stable")
         at = np.minimum(np.searchsorted(whole, bare, sorter=order), max(len(whole) - 1, 0))
-        place = order[at] if len(whole) else at
-        has_base = (whole[place] == bare) & (digest[place] != 0) if len(whole) else np.zeros(len(rows), np.bool_)
-        beside = np.where(has_base, digest[place] if len(whole) else 0, own[first])
+        base = order[at] if len(whole) else at
+        has_base = (whole[base] == bare) & (digest[base] != 0) if len(whole) else np.zeros(len(rows), np.bool_)
+        beside = np.where(has_base, digest[base] if len(whole) else 0, own[first])
         compared = has_base | ~is_first
         equal = compared & (beside == own)
         same = np.bincount(of[rows[equal]], minlength=len(names))
@@ -191,12 +191,12 @@ class LimitedPages(NamedTuple):
         return left
 
     def count_in_cycle(self, which: Bools, orders: float, second: int) -> int:
-        """Return how many of these pages such a cycle may have."""
+        """Return how many such pages a cycle like this may have."""
         counts = np.bincount(self.of[which], minlength=len(self.share))
         return int(np.minimum(counts, self.left(orders, second)).sum())
 
     def count_a_day(self, which: Bools, cycle_days: float, per_day: float) -> float:
-        """Return how many of these pages cycles may have a day, of so many orders."""
+        """Return how many such pages cycles may have a day, of so many orders."""
         counts = np.bincount(self.of[which], minlength=len(self.share)) / cycle_days
         return float(counts[0] + np.minimum(counts[1:], self.share[1:] * per_day).sum())
 
@@ -214,7 +214,7 @@ def twins_of(whole: Hashes, number: Array, is_read: Bools) -> Bools:
     """Return which pages are twins: without their meaningless parameters they are a page that is known.
 
     `whole` is a hash of the URL without these, `number` 0 where it has none. Where only such URLs of a page are known,
-    one of them is no twin: one that was read, or the first one.
+    one is no twin: one that was read, or the first one.
     """
     rows = np.flatnonzero(whole != 0)
     order = rows[np.lexsort((rows, ~is_read[rows], number[rows] != 0, whole[rows]))]

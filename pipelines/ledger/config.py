@@ -364,7 +364,7 @@ class LedgerConfig:
 
 
 def _plain_refresh(refresh: RefreshConfig) -> dict[str, Any]:
-    """Return plain values. What was added later is left out where it is the default: the bytes stay those of before."""
+    """Return plain values. Later additions are left out where it is the default: the bytes stay those of before."""
     values = plain(refresh)
     if refresh.traps == RefreshConfig.traps:
         del values["traps"]

@@ -7,8 +7,8 @@ A policy may contain up to four kinds of statement:
 - a *subscription*: publish a record when a visit finds that a page has changed. Each publisher has its own.
 - a *removal*: forget the pages.
 
-A policy without any of them withdraws the rule and the request of its target, and the subscription of its publisher. A
-removal cannot be withdrawn: it ends when it expires.
+A policy without any such field withdraws the rule and the request of its target, and the subscription of its publisher.
+A removal cannot be withdrawn: it ends when it expires.
 
 Of all standing rules for a page the latest governs, whatever kind of target it has. The limits of a host are a standing
 rule for the host: a rule that holds nothing else does not govern the host's pages.

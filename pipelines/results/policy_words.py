@@ -55,7 +55,7 @@ _PHRASES = {
     "class_weights": "class weights {listed}",
     "link_bonus_per_1024": "link bonuses {listed}",
 }
-"""What a field of a policy means, in the order of the sentence."""
+"""The meaning of each field of a policy, in the order of the sentence."""
 
 
 def _phrases(policy: Policy, verb: str) -> Iterator[str]:

@@ -150,7 +150,7 @@ class HtmlPages:
 
 
 def _listed(request: Request, view: View, wanted: Filter, heading: str, **values: object) -> Response:
-    """Return the part of a list of pages that a request asks for."""
+    """Return the part of a list of pages that a request names."""
     first, count = window(request.query_params, PAGE_ROWS)
     found = view.table.listed(wanted, first, count)
     before, after = _neighbours(request, first, count, found.total)

@@ -1,4 +1,4 @@
-"""`opicflow traps`: what is found in a state, why, and what to write about it; the summary of a replay says so."""
+"""`opicflow traps`: the figures of a state, why, and what to write about it; the summary of a replay has them, too."""
 
 from __future__ import annotations
 

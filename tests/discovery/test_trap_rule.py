@@ -34,7 +34,7 @@ def one_shape(read: int, unread: int, **columns: object) -> ShapePages:
         shape=np.ones(number, np.int32),
         importance=np.full(number, 0.2),
         is_read=np.arange(number) < read,
-        by_itself=np.zeros(number, np.bool_),
+        by_others=np.zeros(number, np.bool_),
         is_alias=np.zeros(number, np.bool_),
         digest=1 + np.arange(number, dtype=np.uint32),
         leads=np.zeros(number, np.int32),
@@ -59,7 +59,7 @@ def part(number: int, share: float) -> np.ndarray:
     [
         one_shape(9, 500),
         one_shape(50, 0),
-        one_shape(50, 100, by_itself=part(150, 0.2)),
+        one_shape(50, 100, by_others=part(150, 0.2)),
         one_shape(50, 100, leads=np.where(np.arange(150) < 25, 1, 0)),
         one_shape(50, 100, importance=np.full(150, 0.6)),
     ],
@@ -70,11 +70,11 @@ def test_what_speaks_for_pages_makes_them_no_trap(pages: ShapePages) -> None:
 
 
 def test_pages_with_one_content_or_canonical_url_are_a_trap_whatever_links_to_them() -> None:
-    by_itself = np.ones(50, np.bool_)
-    assert why(one_shape(50, 0, by_itself=by_itself, digest=np.full(50, 7, np.uint32))) == SAME
-    assert why(one_shape(50, 0, by_itself=by_itself, is_alias=by_itself)) == SAME
-    assert why(one_shape(50, 0, by_itself=by_itself)) == 0
-    assert why(one_shape(50, 0, by_itself=by_itself, digest=np.zeros(50, np.uint32))) == 0
+    by_others = np.ones(50, np.bool_)
+    assert why(one_shape(50, 0, by_others=by_others, digest=np.full(50, 7, np.uint32))) == SAME
+    assert why(one_shape(50, 0, by_others=by_others, is_alias=by_others)) == SAME
+    assert why(one_shape(50, 0, by_others=by_others)) == 0
+    assert why(one_shape(50, 0, by_others=by_others, digest=np.zeros(50, np.uint32))) == 0
 
 
 @given(st.integers(10, 60), st.integers(1, 60), st.data())
@@ -82,9 +82,9 @@ def test_whatever_speaks_for_pages_never_makes_them_a_trap(read: int, unread: in
     """A law: more links from others, more pages found, and more importance only ever end a judgement."""
     number = read + unread
     flags = st.lists(st.booleans(), min_size=number, max_size=number).map(np.array)
-    pages = one_shape(read, unread, by_itself=data.draw(flags), leads=data.draw(flags).astype(np.int32))
+    pages = one_shape(read, unread, by_others=data.draw(flags), leads=data.draw(flags).astype(np.int32))
     better = pages._replace(
-        by_itself=pages.by_itself | data.draw(flags),
+        by_others=pages.by_others | data.draw(flags),
         leads=pages.leads + data.draw(flags),
         importance=pages.importance * data.draw(st.floats(1, 10)),
     )
@@ -125,7 +125,7 @@ def test_every_group_gets_some_and_a_trap_its_share_of_importance(
 def test_over_cycles_a_group_gets_its_share_and_never_nothing_for_ever(
     share: float, phase: float, orders: int, cycle: int
 ) -> None:
-    """A law: however small its share of a cycle is, a group gets about as much as it says over many cycles."""
+    """A law: however small its share of a cycle is, a group gets about this share over many cycles."""
     pages = LimitedPages(np.zeros(1, np.int32), np.array([0, MORE]), np.array([0.0, share]), np.array([0.0, phase]))
     cycles = int(min(20 / min(share * orders, 1.0), 100_000))
     got = [int(pages.left(orders, 1_700_000_000 // cycle * cycle + number * cycle)[1]) for number in range(cycles)]

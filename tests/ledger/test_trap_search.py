@@ -106,7 +106,7 @@ def test_an_endless_calendar_gets_few_orders_and_honest_unread_pages_theirs(kind
     assert trap.example in calendar
     unread = crawl.unread(crawl.plan())
     counts = Counter(one in calendar for one in unread)
-    assert counts[False] >= 23  # of 30 articles that are not read; the calendar has a third of what was read
+    assert counts[False] >= 23  # of 30 articles that are not read; the calendar has a third of the pages read
     assert counts[True] <= 5
 
     ignored = with_calendar(kind, traps="ignored")[0]
@@ -145,7 +145,7 @@ def test_a_judgement_ends_when_all_pages_were_read() -> None:
 
 
 def test_a_policy_for_the_pages_ends_the_limit() -> None:
-    """Whoever states a rule for pages knows them: that refuses a judgement."""
+    """A rule that somebody stated for pages refuses a judgement."""
     crawl, url = with_calendar("months")
     crawl.crawl.publish(Policy(url_prefix=f"{HOST}/calendar/", importance_factor=1.0))
     calendar = {url(step) for step in range(400, 700)}
@@ -171,7 +171,7 @@ def test_pages_of_honest_sites_are_no_traps(name: str, number: int) -> None:
     crawl, url = UrlCrawl(), HONEST[name]
     crawl.read(f"{HOST}/", [f"{HOST}/list?page={page}" for page in range(3)])
     for page in range(number // 10):
-        items = [url(10 * page + place) for place in range(10)]
+        items = [url(10 * page + row) for row in range(10)]
         crawl.read(f"{HOST}/list?page={page}", [f"{HOST}/", f"{HOST}/list?page={page + 1}", *items])
     for one in range(0, number, 2):
         crawl.read(url(one), [f"{HOST}/", *(url((one * 7 + far) % number) for far in (1, 5, 11))])

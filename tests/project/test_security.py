@@ -79,7 +79,6 @@ def test_the_limits_of_readers_are_those_of_the_code() -> None:
         [1024],  # of orjson: tests/connectors/files/test_hostile_archives.py
         [writer_schema.MOST_SCHEMA_VALUES],
         [writer_schema.MOST_SCHEMA_DEPTH],
-        [writer_schema.MOST_SCHEMA_NAMES],
         [writer_schema.ALWAYS_ALLOWED_VALUES, writer_schema.MOST_VALUES_PER_BYTE],
         [],
         [avro_container.MOST_BLOCK_BYTES],

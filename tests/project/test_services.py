@@ -119,7 +119,7 @@ def test_a_process_that_does_not_listen_is_ended_after_the_limit(launch: Launch)
     assert not deaf.lives
 
 
-def test_a_paused_process_can_still_end_by_itself(launch: Launch) -> None:
+def test_a_paused_process_can_still_end_by_others(launch: Launch) -> None:
     paused = launch(WAITS)
     paused.send(signal.SIGSTOP)
     processes.end([paused], 30.0)

@@ -85,7 +85,7 @@ def test_a_state_goes_on_with_the_option_and_without(log: Path, tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_a_ledger_that_grows_too_large_goes_to_disk_by_itself(log: Path, tmp_path: Path) -> None:
+def test_a_ledger_that_grows_too_large_goes_to_disk_by_others(log: Path, tmp_path: Path) -> None:
     moves = []
     for name, most in (("memory", None), ("large", 1 << 40), ("moved", 100_000), ("disk", 0)):
         result = run([log], tmp_path / f"{name}.out", state=tmp_path / name, segment_bytes=300_000, most_in_memory=most)

@@ -128,7 +128,7 @@ def test_a_canonical_url_of_the_same_path_says_which_parameters_it_omits() -> No
     arena, starts = arena_of([url, to, elsewhere])
     for other, expected in ((to, [1, -1]), (elsewhere, [0, 0])):
         names, bare, kept = np.zeros(2, np.uint64), np.zeros(2, np.uint64), np.zeros(2, np.int8)
-        place = starts[1:2] if other == to else starts[2:3]
-        hash_parameters(arena, starts[:1], place, KEY, np.zeros(1 << 17, np.uint8), names, bare, kept)
+        base = starts[1:2] if other == to else starts[2:3]
+        hash_parameters(arena, starts[:1], base, KEY, np.zeros(1 << 17, np.uint8), names, bare, kept)
         assert kept.tolist() == expected
         assert len(set(names.tolist())) == 2

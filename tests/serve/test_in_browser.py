@@ -217,7 +217,7 @@ def test_text_has_contrast_in_both_themes(window: Browser) -> None:
 FIRST = "return document.querySelector('#top tbody th').textContent"
 
 
-def test_a_live_page_changes_by_itself_and_keeps_the_input_of_the_reader(window: Browser) -> None:
+def test_a_live_page_changes_by_others_and_keeps_the_input_of_the_reader(window: Browser) -> None:
     source = GivenStream(live_view(SMALL))
     with served(source) as at:
         window.resize(1600)

@@ -19,7 +19,7 @@ from support.crawls import exact_ranks
 
 DAY = 86_400
 CALENDARS = ("month", "days", "query", "numbers", "agenda")
-"""How calendars name their pages, and how many pages one of them links to."""
+"""How calendars name their pages, and how many pages each links to."""
 PARAMETERS = ("sid", "PHPSESSID", "ref", "s", "utm_source")
 _WORDS = (
     "stone",
@@ -100,7 +100,7 @@ class TrapWeb:
         """Return the URL of a page, as the kind of its site names pages."""
         if is_front:
             return f"https://{host}/"
-        words = "-".join(_WORDS[(number // 12**place) % 12] for place in range(4))
+        words = "-".join(_WORDS[(number // 12**digit) % 12] for digit in range(4))
         kinds = (
             f"/article/{1000 + number}",
             f"/20{10 + number % 16}/{1 + number % 12:02}/{1 + number % 28:02}/{words}-{number}",
@@ -147,12 +147,12 @@ class TrapWeb:
             "digest": _digest(bare, self.version(number, second)),
             "links": self.links(number, url),
         }
-        if parameter and (own + self.seed) % 3:  # on a third of such hosts only the content says so
+        if parameter and (own + self.seed) % 3:  # on a third of such hosts only the content shows it
             event["canonical"] = bare
         return event
 
     def links(self, number: int, url: str) -> list[str]:
-        """Return the links of a page: some of them moved, gone, or with a parameter of their own."""
+        """Return the links of a page: some are moved, gone, or with a parameter of their own."""
         own, found = int(self.host_of[number]), list[str]()
         parameter = self.parameter_of.get(own)
         for target in self.graph.targets[self.graph.starts[number] : self.graph.starts[number + 1]].tolist():

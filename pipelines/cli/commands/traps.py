@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     if not found:
         print("no traps or twins: no pages bring only more of themselves, or what others have")
         return 0
-    few = "get few fetches" if limits == "limited" else "are fetched as others, as --set traps=ignored says"
+    few = "get few fetches" if limits == "limited" else "are fetched as others, because of --set traps=ignored"
     print_lines(f"{counted(len(found), 'group')} of pages that {few}:")
     for row in rows:
         print_lines(
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _row(trap: TrapFigures, shape: str, visits: int) -> dict[str, Any]:
-    """Return what is known of a trap or of twins, and what to write to confirm it, or to refuse it."""
+    """Return the figures of a trap or of twins, and what to write to confirm it, or to refuse it."""
     host = trap.example.split("/")[2]
     if trap.parameter:
         what, confirm, refuse = f"{host}: parameter {trap.parameter}", f"--drop-parameters {trap.parameter}", ""

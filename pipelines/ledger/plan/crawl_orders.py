@@ -9,7 +9,7 @@ Pages are taken in passes, until the cycle has as many as it may order:
    then those that are worth most;
 4. if that was not enough: the other pages that are due; pages of which at least half of the interval has passed; the
    other unread pages; any page that may be fetched again, the nearest to its due time first; and at last the unread
-   pages of traps, and twins, beyond the few that a cycle may have of them.
+   pages of traps, and twins, beyond the few that a cycle may have.
 
 So a cycle orders as many pages as it may, or all that limits allow. The orders of a host are spread over the cycle.
 """

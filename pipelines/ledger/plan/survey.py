@@ -342,7 +342,7 @@ def survey(known: PagesKnown, terms: Terms) -> Survey:
 
 
 def _not_governed(limited: LimitedPages | None, stated: Directives) -> LimitedPages | None:
-    """Return the limited pages without those that a policy governs: whoever states a rule for pages knows them."""
+    """Return the limited pages without those that a policy governs: a rule for pages refuses the judgement."""
     if limited is None or not limited.of.any():
         return None
     return limited._replace(of=np.where(stated.number > 0, 0, limited.of)) if stated.number.any() else limited

@@ -1,7 +1,7 @@
 """Finds the traps and twins among a ledger's pages, by the rule of `pipelines.discovery.trap_rule`.
 
-Nothing of it is kept: a plan finds them again, from URLs, links, contents and importance as the ledger has them. So it
-takes no time between plans, a restored ledger finds the same ones, and what was wrong is forgotten with its reasons.
+Nothing is kept: a plan finds them again, from URLs, links, contents and importance as the ledger has them. So it
+takes no time between plans, a restored ledger finds the same ones, and a wrong judgement is forgotten with its reasons.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class FoundTraps:
     parameters: Judged
     """The parameters that mean nothing."""
     of_parameter: Array
-    """1 + the place in `parameters` of the first one that each page has; 0 = it has none."""
+    """1 + the row in `parameters` of the first one that each page has; 0 = it has none."""
 
 
 @dataclass(frozen=True)
@@ -110,13 +110,13 @@ def find_traps(
     hashes = np.zeros(len(slots), np.uint64)
     hash_shapes(book.urls, pages.url_start, key, np.zeros(MOST_SHAPE_BYTES, np.uint8), hashes)
     shape, firsts = np.zeros(len(slots), np.int32), np.zeros(len(slots) + 1, np.int64)
-    places = np.zeros(1 << (2 * len(slots) + 1).bit_length(), np.int64)
-    shapes = int(number_hashes(hashes, places, shape, firsts))
-    figures, by_itself = _judge_shapes(table, book, pages, is_twin, shape, shapes, rule)
+    table_rows = np.zeros(1 << (2 * len(slots) + 1).bit_length(), np.int64)
+    shapes = int(number_hashes(hashes, table_rows, shape, firsts))
+    figures, by_others = _judge_shapes(table, book, pages, is_twin, shape, shapes, rule)
     trap_shapes = np.flatnonzero(figures.why)
     group = np.zeros(shapes + 1, np.int32)
     group[trap_shapes] = 1 + np.arange(len(trap_shapes))
-    of = np.where(by_itself, 0, group[shape])
+    of = np.where(by_others, 0, group[shape])
     of = np.where(is_twin, len(trap_shapes) + of_parameter, of)
     why = np.concatenate((figures.why[trap_shapes], np.full(len(parameters.name), TWIN, np.uint8)))
     worth = np.concatenate((figures.importance[trap_shapes], np.zeros(len(parameters.name))))
@@ -173,25 +173,25 @@ def _name_of(book: Book, key: Words, url_start: Ints, wanted: int) -> str:
     number = int(counts[0])
     names, bare, kept = np.zeros(number, np.uint64), np.zeros(number, np.uint64), np.zeros(number, np.int8)
     hash_parameters(book.urls, url_start, 0 * url_start, key, np.zeros(_LONGEST, np.uint8), names, bare, kept)
-    place = names.tolist().index(wanted)
-    return _url_at(book, int(url_start[0])).partition("?")[2].split("&")[place].partition("=")[0]
+    number = names.tolist().index(wanted)
+    return _url_at(book, int(url_start[0])).partition("?")[2].split("&")[number].partition("=")[0]
 
 
 def _judge_shapes(
     table: Table, book: Book, pages: _Pages, is_twin: Bools, shape: Array, shapes: int, rule: TrapRule
 ) -> tuple[Traps, Bools]:
-    """Judge all shapes; also return which pages stand by themselves. Links are read only if a shape may be a trap."""
+    """Judge all shapes; also return which pages are known by others. Links are read only if a shape may be a trap."""
     end = int(book.counts[0].slots)
     by_slot, twin_at = np.zeros(end, np.int32), np.zeros(end, np.bool_)
     by_slot[pages.slots], twin_at[pages.slots] = shape, is_twin
-    by_itself, leads = np.zeros(end, np.bool_), np.zeros(end, np.int32)
+    by_others, leads = np.zeros(end, np.bool_), np.zeros(end, np.int32)
     read = np.bincount(shape[pages.is_read], minlength=shapes + 1)
     if (read[1:] >= rule.least_read).any():
         if len(table.link_count):
-            read_links(table, book, by_slot, twin_at, by_itself)
+            read_links(table, book, by_slot, twin_at, by_others)
         if len(table.found_by):
             count_leads(table, by_slot, twin_at, leads)
-    rows, of_page = np.flatnonzero(shape), by_itself[pages.slots]
+    rows, of_page = np.flatnonzero(shape), by_others[pages.slots]
     columns = ShapePages(
         shape[rows],
         pages.importance[rows],
@@ -203,7 +203,7 @@ def _judge_shapes(
     )
     mean = float(pages.importance[pages.is_read].sum()) / max(int(pages.is_read.sum()), 1)
     judged = judge_shapes(columns, shapes, mean, rule)
-    if not len(table.link_count):  # which pages stand by themselves is not known
+    if not len(table.link_count):  # which pages are known by others is not remembered
         judged.why[:] = 0
     elif not len(table.found_by):  # where pages have led is not known
         judged.why[judged.why == MORE] = 0
@@ -211,7 +211,7 @@ def _judge_shapes(
 
 
 @lean_kernel
-def read_links(table: Table, book: Book, shape: Array, is_twin: Bools, by_itself: Bools) -> None:
+def read_links(table: Table, book: Book, shape: Array, is_twin: Bools, by_others: Bools) -> None:
     """Mark the slots of pages to which a page of another shape links. Twins and canonical URLs say nothing."""
     for slot in range(shape.shape[0]):
         count = links_of(table, slot)
@@ -225,7 +225,7 @@ def read_links(table: Table, book: Book, shape: Array, is_twin: Bools, by_itself
             if link >= 0:
                 to = follow(book, link)
                 if to >= 0 and shape[to] != 0 and shape[to] != own:
-                    by_itself[to] = True
+                    by_others[to] = True
 
 
 @lean_kernel

@@ -484,7 +484,7 @@ def test_a_frontier_needs_no_beam() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
 
 
-def test_a_crawler_that_is_polite_by_itself_gets_several_pages_of_a_host(tmp_path: Path, clock: StandInClock) -> None:
+def test_a_crawler_that_is_polite_by_others_gets_several_pages_of_a_host(tmp_path: Path, clock: StandInClock) -> None:
     with Frontier.open(tmp_path, clock, delay_seconds=None) as frontier:
         frontier.announce([url(0), url(23), url(46)])
         assert sorted(frontier.next(2, {url(0), url(46)})) == [url(0), url(46)]
@@ -492,7 +492,7 @@ def test_a_crawler_that_is_polite_by_itself_gets_several_pages_of_a_host(tmp_pat
         assert sorted(frontier.next(5)) == [url(23), url(69)]
 
 
-def test_a_crawler_that_is_polite_by_itself_gets_all_pages_however_many_a_plan_has(
+def test_a_crawler_that_is_polite_by_others_gets_all_pages_however_many_a_plan_has(
     tmp_path: Path, clock: StandInClock
 ) -> None:
     with Frontier.open(tmp_path, clock, delay_seconds=None) as frontier:

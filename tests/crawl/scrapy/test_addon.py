@@ -593,7 +593,7 @@ def test_pages_that_scrapy_has_in_its_cache_are_asked_for_by_their_etags(tmp_pat
         assert second[web.root + path]["links"] == first[web.root + path]["links"]
 
 
-def test_a_spider_that_asks_by_itself_records_what_was_not_modified(tmp_path: Path, web: ScrapyWeb) -> None:
+def test_a_spider_that_asks_by_others_records_what_was_not_modified(tmp_path: Path, web: ScrapyWeb) -> None:
     etag = hashlib.sha1(web.body("/page/0"), usedforsecurity=False).hexdigest()
     code = SPIDER.replace("https://example.org/", f"{web.root}/page/0")
     asking = f"""{code}
