@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from opicflow.pipelines.discovery.limits import best, explorable
-from opicflow.pipelines.discovery.page_columns import DiscoveryPages
-from opicflow.pipelines.discovery.rule import DiscoveryRule
+from opicflow.pipelines.discovery.rule import DiscoveryPages, DiscoveryRule
 from opicflow.pipelines.discovery.worth import PageWorth, logarithms, page_worth
 from opicflow.schemas.arrays import Array, Bools, Floats, Ids, Ints
 

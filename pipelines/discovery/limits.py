@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from opicflow.pipelines.discovery.page_columns import DiscoveryPages
-from opicflow.pipelines.discovery.rule import DiscoveryRule
+from opicflow.pipelines.discovery.rule import DiscoveryPages, DiscoveryRule
 from opicflow.schemas.arrays import Array, Bools, Floats, Ids, Ints
 
 _MARGIN = 4

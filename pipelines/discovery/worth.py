@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opicflow.pipelines.discovery.page_columns import DiscoveryPages
-from opicflow.pipelines.discovery.rule import DiscoveryRule
+from opicflow.pipelines.discovery.rule import DiscoveryPages, DiscoveryRule
 from opicflow.schemas.arrays import Array, Bools, Floats, Ids, Int, Ints
 from opicflow.schemas.kernel import lean_kernel
 

@@ -33,8 +33,7 @@ from opicflow.pipelines.ledger.cash.peers import Peers
 from opicflow.pipelines.ledger.cash.reader import Reader, SeenChanges
 from opicflow.pipelines.ledger.cash.sweeps import Movers, Sweeps
 from opicflow.pipelines.ledger.cash.windows.dividends import declare_dividend
-from opicflow.pipelines.ledger.cash.windows.settling import Settling
-from opicflow.pipelines.ledger.cash.windows.window import turns, window_turns
+from opicflow.pipelines.ledger.cash.windows.window import Settling, turns, window_turns
 from opicflow.pipelines.ledger.config import (
     MOST_CASH,
     SECONDS_PER_DAY,

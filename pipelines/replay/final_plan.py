@@ -47,6 +47,11 @@ def importance_for_plans(ledger: Ledger, settled: Settled | None = None) -> Floa
     return None
 
 
+def plan_notes(plan: PlanFigures) -> list[str]:
+    """Return a sentence for each wish that a plan, as in a summary, could not fulfil."""
+    return [f"refresh: {why}." for why in plan["why"].split("; ") if why]
+
+
 def schedule_parts(ledger: Ledger, planned: Plan) -> Iterator[bytes]:
     """Yield the schedules that a plan publishes, as packed columns, so many rows at a time."""
     for first in range(0, max(len(planned.publish), 1), ROWS_PER_PART):

@@ -19,6 +19,7 @@ from opicflow.pipelines.ledger import ConfigRefused, Ledger, LedgerConfig
 from opicflow.pipelines.ledger.pages.space import Space
 from opicflow.pipelines.replay.answers import MOST_PAGES, policies_in_force, write_answers
 from opicflow.pipelines.replay.event_clock import policies_chain, policy_time_ms
+from opicflow.pipelines.replay.final_plan import plan_notes
 from opicflow.pipelines.replay.first_compile import compiled_beside
 from opicflow.pipelines.replay.inputs import AllRejected, FoundInput, Input, LogFiles, NothingRead
 from opicflow.pipelines.replay.moments import keep_moments
@@ -54,7 +55,6 @@ from opicflow.pipelines.replay.summary import (
 )
 from opicflow.pipelines.replay.times_ahead import ahead_notes, keep_ahead
 from opicflow.pipelines.results.part_files import Parts, part_paths, remove_final_parts, remove_parts, write_part
-from opicflow.pipelines.results.schedules import plan_notes
 from opicflow.pipelines.stages.decoded_batch import segment_at
 from opicflow.pipelines.stages.freed_memory import return_freed_memory
 from opicflow.pipelines.stages.outputs import (

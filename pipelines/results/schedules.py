@@ -16,7 +16,6 @@ from opicflow.pipelines.ledger import Ledger, Plan, RefreshConfig
 from opicflow.pipelines.ledger.plan.schedule import cost_of
 from opicflow.pipelines.ledger.plan.survey import DECIDED_BY, Budget
 from opicflow.pipelines.refresh.strategies import STRATEGIES, freshness_range
-from opicflow.pipelines.stages.publish import PlanFigures
 from opicflow.schemas.arrays import Floats, Ints
 from opicflow.schemas.dates import iso_time
 
@@ -80,11 +79,6 @@ def compared(
             longest_interval_seconds=longest,
             why=plan.schedule.allocation.why,
         )
-
-
-def plan_notes(plan: PlanFigures) -> list[str]:
-    """Return a sentence for each wish that a plan, as in a summary, could not fulfil."""
-    return [f"refresh: {why}." for why in plan["why"].split("; ") if why]
 
 
 def export(path: Path, ledger: Ledger, plan: Plan) -> int:

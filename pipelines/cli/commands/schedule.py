@@ -64,8 +64,8 @@ _NOT_LEARNT = (
 
 def run(options: argparse.Namespace) -> int:
     """Print the plan, and write it to a file if one is named."""
+    from opicflow.pipelines.replay.final_plan import plan_notes
     from opicflow.pipelines.results.record_columns import order_columns, pages_of
-    from opicflow.pipelines.results.schedules import plan_notes
     from opicflow.schemas.columns import plain_rows
 
     if options.export is not None:

@@ -2,7 +2,7 @@
 
 `dividends` holds the cash of a page: opening balance, credits, and its part of what the virtual page pays.
 `spending` is a visit, the round for pages that cannot spend by themselves, and the turn clock. `history` turns what was
-earned into a rate, over a window or over all time. `window` and `settling` read the turn clock; `spending_laws` audits.
+earned into a rate, over a window or over all time. `window` reads the turn clock; `spending_laws` audits.
 
 There is no residual and no certificate here.
 """
