@@ -86,6 +86,18 @@ def test_forgotten_records_are_published_again_also_of_pages_that_lost_all_impor
     assert len(ledger.publish_movers(1000, 0.1).estimates.pages) == 0
 
 
+def test_records_that_say_no_importance_are_published_again_each_time() -> None:
+    ledger = crawled()
+    ledger.publish_movers(1000, 0.1)
+    reader, room = ledger._reader, ledger._room
+    rates = np.zeros(len(reader.rates()[0]))
+    moves = np.empty(len(rates))
+    reads.mark_published(room.table, room.book, np.arange(len(rates)), rates, rates, True)
+    assert reads.read_movements(room.table, rates, 1.0, ledger.pages, True, 0.1, 0.01, moves) == 0
+    ledger.forget_published()
+    assert reads.read_movements(room.table, rates, 1.0, ledger.pages, True, 0.1, 0.01, moves) == ledger.pages
+
+
 def test_the_biggest_movers_come_first_and_the_others_later() -> None:
     ledger, whole = crawled(), crawled()
     order = whole.publish_movers(1000, 0.1).estimates

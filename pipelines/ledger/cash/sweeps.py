@@ -90,11 +90,10 @@ class Sweeps:
     def forget_published(self) -> None:
         """Treat all pages as if they had no record: see `Ledger.forget_published`.
 
-        A page that has one moves from here to any importance, also to none.
+        Each moves from here to any importance, also to none: a record that says 0 is published again, too.
         """
         pages = self._room.table.pages
-        has_record = (pages["published_importance"] > 0) | (pages["published_score"] > 0)
-        pages["published_importance"] = pages["published_score"] = np.where(has_record, _NEXT_TO_NOTHING, 0.0)
+        pages["published_importance"] = pages["published_score"] = np.where(pages["flags"] != 0, _NEXT_TO_NOTHING, 0.0)
 
     def _publish_slots(self, pages: Ids, slots: Ints, rate_sum: float, is_settled: bool) -> Estimates:
         estimates = self._reader.estimate_slots(pages, slots, rate_sum)
