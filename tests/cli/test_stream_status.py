@@ -35,7 +35,7 @@ from opicflow.pipelines.cli.main import parse
 from opicflow.pipelines.cli.stream_options import default_origin, ledger_topic_of, new_ledger_topic_of, started_with
 from opicflow.pipelines.ledger import LedgerConfig
 from opicflow.pipelines.stages.log_settings import Continuation, Origin
-from opicflow.pipelines.stream import origin, resharding, submit
+from opicflow.pipelines.stream import origin, requests, resharding, submit
 from opicflow.pipelines.stream.resharding import Resharding
 from opicflow.pipelines.stream.submit import FlinkJob, _beam_options, savepoint_path, started_job
 from opicflow.schemas.shards import ShardRanges
@@ -403,6 +403,16 @@ def test_logs_that_a_stream_has_left_behind_are_named(
     result = command(*UPGRADE, "--job-server", ready, "--parallelism", "4")
     assert result.code == 2
     assert "a stream of 6 shards has run since the logs in page-ledger ended: if you mean its logs, name" in result.err
+
+
+def test_a_republication_of_logs_that_a_stream_has_left_behind_warns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It changes nothing that anybody reads: after a reshard --ledger was forgotten."""
+    monkeypatch.setattr(requests, "republish", lambda connection, topic, snapshots: 4)
+    for others, warns in ((6, True), (0, False)):
+        monkeypatch.setattr(resharding, "ran_since", lambda connection, prefix, topic, others=others: others)
+        result = command("stream", "republish", "--brokers", NOBODY)
+        assert result.code == 0 and "page-ledger: 4 shards will publish" in result.out
+        assert ("a stream of 6 shards has run since the logs in page-ledger ended" in result.err) is warns
 
 
 def test_another_server_is_no_job_server(stream: Stream, ready: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -264,17 +264,12 @@ def _prepare(options: argparse.Namespace, connection: Connection) -> _Ready:
     from opicflow.connectors.kafka.connection import KafkaRefused
     from opicflow.pipelines.results.topic_writer import Destination
     from opicflow.pipelines.stream.origin import origin_of
-    from opicflow.pipelines.stream.resharding import ran_since
 
     topic, shards = ledger_topic_of(options), shards_of(options, connection)
     snapshots = snapshots_of(options)
     kept = origin_of(connection, topic, snapshots)
-    if kept is not None and (others := ran_since(connection, options.prefix, topic)):
-        print_lines(
-            f"opicflow: a stream of {counted(others, 'shard')} has run since the logs in {topic} ended: if you mean "
-            "its logs, name them with --ledger",
-            file=sys.stderr,
-        )
+    if kept is not None:
+        _warn_of_left_logs(options, connection, topic)
     if kept is not None and kept.continues is not None and snapshots is None:
         raise KafkaRefused(
             f"{topic}: its logs continue those of {kept.continues.topic}, and begin with snapshots: name the folder of "
@@ -288,6 +283,18 @@ def _prepare(options: argparse.Namespace, connection: Connection) -> _Ready:
         )
     Destination(connection, options.prefix).register_schemas()
     return _Ready(topic, kept or requested or default_origin(shards), snapshots)
+
+
+def _warn_of_left_logs(options: argparse.Namespace, connection: Connection, topic: str) -> None:
+    """Print a warning if a stream has left these logs behind, as after a reshard."""
+    from opicflow.pipelines.stream.resharding import ran_since
+
+    if others := ran_since(connection, options.prefix, topic):
+        print_lines(
+            f"opicflow: a stream of {counted(others, 'shard')} has run since the logs in {topic} ended: if you mean "
+            "its logs, name them with --ledger",
+            file=sys.stderr,
+        )
 
 
 def _submit(
@@ -318,8 +325,9 @@ def _republish(options: argparse.Namespace) -> int:
     """Request that every ledger publishes the importance of all its pages again."""
     from opicflow.pipelines.stream.requests import republish
 
-    topic = ledger_topic_of(options)
-    shards = republish(connection_of(options), topic, snapshots_of(options))
+    connection, topic = connection_of(options), ledger_topic_of(options)
+    _warn_of_left_logs(options, connection, topic)
+    shards = republish(connection, topic, snapshots_of(options))
     print_answer(
         options,
         {"ledger": topic, "shards": shards},
