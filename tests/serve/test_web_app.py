@@ -134,6 +134,13 @@ def test_every_page_is_whole_and_every_link_leads_to_a_page(view) -> None:
             assert {"/page/*", "/host/*.example", "/pages?overdue=1"} <= seen
 
 
+def test_the_plan_shows_how_many_pages_are_limited_as_traps_and_twins() -> None:
+    limited = dataclasses.replace(SMALL, plan={**SMALL.plan, "traps": 2, "twins": 1, "pages_limited": 12})
+    for view, shown in ((limited, True), (SMALL, False)):
+        with served(GivenView(view)) as at:
+            assert ("12 pages in traps, and twins, get few orders" in html(at, "/plan")) is shown
+
+
 def test_hostile_text_is_shown_and_never_becomes_markup() -> None:
     with served(GivenView(hostile_view(HOSTILE_URLS, HOSTILE))) as at:
         ids = [one["page"] for one in requests.get(f"{at}/api/top?n=50", timeout=60).json()["pages"]]
