@@ -138,7 +138,7 @@ def test_the_plan_shows_how_many_pages_are_limited_as_traps_and_twins() -> None:
     limited = dataclasses.replace(SMALL, plan={**SMALL.plan, "traps": 2, "twins": 1, "pages_limited": 12})
     for view, shown in ((limited, True), (SMALL, False)):
         with served(GivenView(view)) as at:
-            assert ("12 pages in traps, and twins, get few orders" in html(at, "/plan")) is shown
+            assert (">12</data> pages in traps, and twins, get few orders" in html(at, "/plan")) is shown
 
 
 def test_hostile_text_is_shown_and_never_becomes_markup() -> None:
