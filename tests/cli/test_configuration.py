@@ -145,7 +145,7 @@ def test_config_shows_each_setting_with_its_value_and_its_source(folder: Path, m
 def test_a_setting_of_the_file_is_the_same_as_an_option_or_set(folder: Path) -> None:
     """Every setting of a replay and of a stream, in the file and on the command line."""
     values = {whole: "7", number: "0.5", positive: "2.5", not_negative: "0", flag: "true", named_number: "pdf=0.5"}
-    choices = {"same-site": "domain", "sites": "host", "state-backend": "heap"}
+    choices = {"same-site": "domain", "sites": "host", "state-backend": "heap", "traps": "ignored"}
     for words in (["replay", "log"], ["stream"], ["schedule"], ["publish", "rules"]):
         settings = parse(words).settings
         assert len(settings) > 3

@@ -306,7 +306,7 @@ def test_columns_of_results_and_their_types_are_those_of_the_schemas() -> None:
         listed[result].append((code(column)[0], type_))
     tombstones = ["text", "word", "time or null"]
     assert listed.pop("tombstones") == list(zip(["page", "why", "event_time"], tombstones, strict=True))
-    names = ("Importance", "RefreshSchedule", "CrawlOrder", "SiteImportance", "Reject")
+    names = ("Importance", "RefreshSchedule", "CrawlOrder", "SiteImportance", "Reject", "PageChange")
     for (_, columns), name in zip(listed.items(), names, strict=True):
         assert columns == [(field["name"], type_in_words(field["type"])) for field in schema(name)["fields"]]
     types = {row[0] for row in table(outputs, "type")}

@@ -1,6 +1,6 @@
 """docs/guides/kafka.md: its outputs are real, its snippets run.
 
-PYTHONPATH=tests .venv/bin/python tests/project/test_kafka_guide.py HOST:PORT     writes them again, by a new broker
+PYTHONPATH=tests:. .venv/bin/python tests/project/test_kafka_guide.py HOST:PORT     writes them again, by a new broker
 """
 
 from __future__ import annotations

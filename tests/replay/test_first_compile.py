@@ -29,10 +29,14 @@ print(json.dumps({{name: types for name, types in used.items() if types and ".pi
 OF_LARGER_LEDGERS = {
     "ledger.pages.index.move",
     "ledger.pages.recent.fill_side",
+    "ledger.plan.trap_search.count_leads",
+    "ledger.plan.trap_search.find_canonical",
+    "ledger.plan.trap_search.read_links",
+    "refresh.orders._fit",
     "refresh.strategies._root",
     "refresh.strategies._search_each",
 }
-"""Small kernels, which make room, or choose among pages when not all can be fetched as often as they may."""
+"""Small kernels, which make room, or choose among pages when not all can be fetched as often as they may, or judge many."""
 REPLAY = """
 from opicflow.pipelines.cli.main import main
 from contextlib import redirect_stdout

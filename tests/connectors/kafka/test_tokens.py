@@ -270,7 +270,7 @@ def test_a_broker_accepts_the_token_and_refuses_another_one_in_one_line(
     text = of_java(server.url).replace("SASL_PLAINTEXT", "SASL_SSL").replace('extension_logicalCluster="lkc-1"', "")
     connection = Connection(secured.brokers, properties(text + tls))
     made = make(connection, specs("tokens-", 1, 1, 1))
-    assert len(made.new) == 9 and len(server.requests) == 1
+    assert len(made.new) == 10 and len(server.requests) == 1
     client_tokens.cache_clear()
     server.answer = (200, b'{"access_token": "soup"}')
     with pytest.raises(KafkaRefused) as refused:

@@ -214,7 +214,7 @@ def test_topics_are_created_once_and_have_no_findings(kafka: LocalKafka, topic_p
     registering = ("--registry", kafka.registry)
     existed = output_of("topics", "create", *cluster, *registering)
     assert existed.count("existed") == len(Names())
-    assert existed.endswith("\nthe schemas of 8 topics are in the registry\n")
+    assert existed.endswith("\nthe schemas of 9 topics are in the registry\n")
     subjects = SchemaRegistry(RegistryAccess(kafka.registry)).subjects()
     assert {f"{name}-value" for name in names(topic_prefix) if name != ledger} <= set(subjects)
     assert partitions_of_topic(connection, ledger) == first

@@ -230,7 +230,7 @@ def test_experiments_define_their_own_size() -> None:
     assert {EXPERIMENTS[name].pages for name in NAMES} == {300_000}
     others = {name: one.pages for name, one in EXPERIMENTS.items() if name not in NAMES}
     assert (others.pop("loop-refresh"), others.pop("loop")) == (1_000, 20_000)
-    assert {others.pop(name) for name in ("discovery", "manipulation", "sites")} == {10_000}
+    assert {others.pop(name) for name in ("discovery", "manipulation", "sites", "updates")} == {10_000}
     assert set(others.values()) == {100_000}
 
 

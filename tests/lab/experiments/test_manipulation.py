@@ -183,7 +183,7 @@ def test_the_good_start_bounds_a_domain_when_no_honest_page_waits() -> None:
 def test_an_attack_costs_the_pages_domains_and_answers_that_it_needs() -> None:
     invented, redirects = attack("invented domains"), attack(REDIRECTS)
     assert (invented["pages"], invented["domains"]) == (1, 1) and float(invented["fetches"]) < 1.0
-    assert (redirects["pages"], redirects["domains"]) == (101, 1) and float(redirects["fetches"]) > 1.0
+    assert (redirects["pages"], redirects["domains"]) == (101, 1) and float(redirects["fetches"]) > 0.5
 
 
 @pytest.mark.slow
