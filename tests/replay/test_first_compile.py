@@ -36,7 +36,7 @@ OF_LARGER_LEDGERS = {
     "refresh.strategies._root",
     "refresh.strategies._search_each",
 }
-"""Small kernels, which make room, or choose among pages when not all can be fetched as often as they may, or judge many."""
+"""Small kernels, which make room, judge many pages, or choose when not all can be fetched as often as they may."""
 REPLAY = """
 from opicflow.pipelines.cli.main import main
 from contextlib import redirect_stdout
