@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import numpy as np
 import xxhash
 
-from opicflow.schemas.arrays import Bytes, Hashes, Int, Word, Words
+from opicflow.schemas.arrays import Array, Bytes, Hashes, Int, Word, Words
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel, trailing_zeros
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
@@ -133,6 +133,19 @@ def find_byte(text: Bytes, at: Int, end: Int, byte: Int) -> Int:
     while at < end and byte_at(text, at) != byte:
         at += 1
     return at
+
+
+@inlined_kernel
+def find_number(numbers: Array, number: Int | Word) -> Int:
+    """Return the index of a number among sorted ones, such as hashes; -1 if it is not there."""
+    low, high = np.int64(0), np.int64(numbers.shape[0])
+    while low < high:
+        middle = (low + high) >> 1
+        if numbers[middle] < number:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < numbers.shape[0] and numbers[low] == number else np.int64(-1)
 
 
 @inlined_kernel

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from opicflow.schemas.arrays import Array, Bytes, Hashes, Int, Ints, Word, Words
-from opicflow.schemas.hashing import byte_at, find_byte, hash_bytes, is_same, keyed_hash, turned
+from opicflow.schemas.hashing import byte_at, find_byte, find_number, hash_bytes, is_same, keyed_hash, turned
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
 MOST_SHAPE_BYTES = 512
@@ -126,7 +126,7 @@ def hash_shapes(urls: Bytes, url_start: Ints, key: Words, room: Bytes, out: Hash
 
 
 @lean_kernel
-def number_hashes(hashes: Hashes, table: Ints, numbers: Array, firsts: Ints) -> Int:
+def number_hashes(hashes: Hashes, table: Array, numbers: Array, firsts: Array) -> Int:
     """Number different hashes from 1 on, in the order in which they come; 0 stays 0. Returns how many there are.
 
     `table` has zeros, a power of two and at least twice the rows. `firsts` gets the first row of each number.
@@ -251,15 +251,9 @@ def hash_without(
         while at < end:
             until = _parameter_end(urls, at, end, parameter)
             name = _named(key, urls, of_host, at, until)
-            low, high = np.int64(0), np.int64(dropped.shape[0])
-            while low < high:
-                middle = (low + high) >> 1
-                if dropped[middle] < name:
-                    low = middle + 1
-                else:
-                    high = middle
-            if low < dropped.shape[0] and dropped[low] == name:
-                number[i] = 1 + low if number[i] == 0 else number[i]
+            row = find_number(dropped, name)
+            if row >= 0:
+                number[i] = 1 + row if number[i] == 0 else number[i]
             else:
                 for j in range(at, min(until + 1, end)):
                     room[size] = byte_at(urls, j)

@@ -230,7 +230,7 @@ class DomainLimits:
 
 
 TRAPS = ("limited", "ignored")
-
+"""The ways to treat traps and twins: few orders, or as many as for other pages."""
 DISCOVERIES = ("learnt", "importance", "cash", "found")
 """The values by which discovery may order unread pages: the first found comes first, or the highest value."""
 
@@ -364,7 +364,7 @@ class LedgerConfig:
 
 
 def _plain_refresh(refresh: RefreshConfig) -> dict[str, Any]:
-    """Return plain values. Later additions are left out where it is the default: the bytes stay those of before."""
+    """Return plain values. A setting that was added later is left out where it has its default: so the bytes stay."""
     values = plain(refresh)
     if refresh.traps == RefreshConfig.traps:
         del values["traps"]

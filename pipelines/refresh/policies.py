@@ -25,8 +25,8 @@ import numpy as np
 
 from opicflow.pipelines.refresh.orders import DELAY_BOUNDS, PER_HOUR_BOUNDS
 from opicflow.pipelines.refresh.strategies import STRATEGIES
-from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Int, Ints, Word
-from opicflow.schemas.hashing import byte_at, hash_bytes, hash_text
+from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Int, Ints
+from opicflow.schemas.hashing import byte_at, find_number, hash_bytes, hash_text
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.policy_json import PolicyRefused, policy_from_json, policy_to_json
@@ -460,18 +460,7 @@ def directives(policies: Policies, urls: Bytes, url_start: Ints, pages: Ids, cat
     rules = index.rules
     if not len(policies):  # one row for all pages
         return rules._replace(**{name: np.broadcast_to(getattr(rules, name)[:1], len(pages)) for name in rules._fields})
-    governing = np.zeros(len(pages), np.int64)
-    requesting = np.zeros(len(pages), np.int64)
-    _resolve(
-        index.rows,
-        index.prefixes,
-        np.require(urls, np.uint8, ["C", "A", "W"]),
-        np.require(url_start, np.int64, ["C", "A", "W"]),
-        np.require(pages, np.uint64, ["C", "A", "W"]),
-        np.require(categories, np.uint8, ["C", "A", "W"]),
-        governing,
-        requesting,
-    )
+    governing, requesting = _rows_of(index.rows, index.prefixes, urls, url_start, pages, categories)
     return rules._replace(
         **{name: getattr(rules, name)[governing] for name in rules._fields if name != "requested_second"},
         requested_second=rules.requested_second[requesting],
@@ -489,17 +478,8 @@ class Subscribers(NamedTuple):
 def subscribers(policies: Policies, urls: Bytes, url_start: Ints, pages: Ids) -> Subscribers:
     """Return who subscribed to the changes of pages, by their ids and by URLs as those of `directives`."""
     index = policies._subscriptions
-    by_page, by_prefix = np.zeros(len(pages), np.int64), np.zeros(len(pages), np.int64)
-    _resolve(
-        index.rows,
-        index.prefixes,
-        np.require(urls, np.uint8, ["C", "A", "W"]),
-        np.require(url_start, np.int64, ["C", "A", "W"]),
-        np.require(pages, np.uint64, ["C", "A", "W"]),
-        np.zeros(len(pages), np.uint8),
-        by_page,
-        by_prefix,
-    )
+    no_categories = np.zeros(len(pages), np.uint8)
+    by_page, by_prefix = _rows_of(index.rows, index.prefixes, urls, url_start, pages, no_categories)
     groups, rows = np.unique(np.column_stack((by_page, by_prefix)), axis=0, return_inverse=True)
     names = [""]
     row_of = np.zeros(len(groups), np.int64)
@@ -687,19 +667,6 @@ def _sorted_prefixes(given: Iterable[bytes]) -> tuple[Prefixes, list[bytes]]:
 
 
 @inlined_kernel
-def _position(numbers: Ids, number: Int | Word) -> Int:
-    """Return the index of a number among sorted ones, or -1."""
-    low, high = 0, numbers.shape[0]
-    while low < high:
-        middle = (low + high) >> 1
-        if numbers[middle] < number:
-            low = middle + 1
-        else:
-            high = middle
-    return low if low < numbers.shape[0] and numbers[low] == number else -1
-
-
-@inlined_kernel
 def _common(text: Bytes, begin: Int, end: Int, other: Bytes, other_begin: Int, other_end: Int) -> Int:
     """Return the length of the common prefix of two texts."""
     most = min(end - begin, other_end - other_begin)
@@ -718,7 +685,7 @@ def _longest(prefixes: Prefixes, urls: Bytes, begin: Int, end: Int) -> Int:
     host_end = host_begin
     while host_end < end and byte_at(urls, host_end) != 47:
         host_end += 1
-    group = _position(prefixes.hosts, hash_bytes(urls, host_begin, host_end))
+    group = find_number(prefixes.hosts, hash_bytes(urls, host_begin, host_end))
     if group < 0:
         return -1
     first = prefixes.first[group]
@@ -750,6 +717,24 @@ def _longest_in_arena(prefixes: Prefixes, urls: Bytes, start: Int) -> Int:
     return _longest(prefixes, urls, start + 1, start + 1 + length)
 
 
+def _rows_of(
+    rows: _IndexRows, prefixes: Prefixes, urls: Bytes, url_start: Ints, pages: Ids, categories: Bytes
+) -> tuple[Ints, Ints]:
+    """Return the rows of each page in an index: of the latest policy that governs it, and that requests it."""
+    governing, requesting = np.zeros(len(pages), np.int64), np.zeros(len(pages), np.int64)
+    _resolve(
+        rows,
+        prefixes,
+        np.require(urls, np.uint8, ["C", "A", "W"]),
+        np.require(url_start, np.int64, ["C", "A", "W"]),
+        np.require(pages, np.uint64, ["C", "A", "W"]),
+        np.require(categories, np.uint8, ["C", "A", "W"]),
+        governing,
+        requesting,
+    )
+    return governing, requesting
+
+
 @lean_kernel
 def _resolve(
     rows: _IndexRows,
@@ -765,7 +750,7 @@ def _resolve(
     for i in range(pages.shape[0]):
         governs = rows.of_category[categories[i], 0]
         requests = rows.of_category[categories[i], 1]
-        at = _position(rows.pages, pages[i])
+        at = find_number(rows.pages, pages[i])
         if at >= 0:
             governs = max(governs, rows.of_page[at, 0])
             requests = max(requests, rows.of_page[at, 1])

@@ -91,9 +91,7 @@ class Moments:
             rows_at = np.searchsorted(rows, pages << np.uint64(_VALUE_BITS) | np.uint64(_VALUES), "right") - 1
             at = rows[np.maximum(rows_at, 0)]
             are_known = at >> np.uint64(_VALUE_BITS) == pages & np.uint64(_WORD >> _VALUE_BITS)
-            steps = (at & np.uint64(_VALUES)).astype(np.float64)
-            values = np.where(steps > 0, 2.0 ** (steps / _STEPS + _LEAST_EXPONENT), 0.0)
-            found[are_known] = values[are_known]
+            found[are_known] = _importance_of(at[are_known] & np.uint64(_VALUES))
         return found
 
     def of_page(self, page: int) -> list[PageMoment]:
@@ -137,6 +135,10 @@ def _steps_of(importance: Floats) -> Ids:
     with np.errstate(divide="ignore"):
         steps = np.rint((np.log2(importance) - _LEAST_EXPONENT) * _STEPS)
     return np.where(importance > 0, np.clip(steps, 1, _VALUES), 0).astype(np.uint64)
+
+
+def _importance_of(steps: Ids) -> Floats:
+    return np.where(steps > 0, 2.0 ** (steps.astype(np.float64) / _STEPS + _LEAST_EXPONENT), 0.0)
 
 
 def _opened(path: Path) -> _MomentFile | None:
@@ -188,5 +190,4 @@ def _importance_in(file: _MomentFile, page: int) -> float | None:
     row = int(rows[max(int(np.searchsorted(rows, last, "right")) - 1, 0)])
     if row == _WORD or row >> _VALUE_BITS != int(last) >> _VALUE_BITS:
         return None
-    steps = row & _VALUES
-    return float(f"{2.0 ** (steps / _STEPS + _LEAST_EXPONENT):.5g}") if steps else 0.0
+    return float(f"{_importance_of(np.array([row & _VALUES], np.uint64))[0]:.5g}")

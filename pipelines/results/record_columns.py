@@ -29,7 +29,7 @@ from opicflow.pipelines.stages.outputs import (
     SCHEDULE,
     SITES,
 )
-from opicflow.schemas.arrays import Array, Ints
+from opicflow.schemas.arrays import Array, Bytes, Ints
 from opicflow.schemas.columns import Columns, NumberedWords, Packed, Texts, WithNulls, unpack
 from opicflow.schemas.dates import FIRST_SECOND, LAST_SECOND, time_ms
 from opicflow.schemas.public_suffixes import installed_suffixes
@@ -167,8 +167,7 @@ def change_columns(pages: Pages) -> Columns:
 
 def _digests(folded: Ints) -> Texts:
     """Return digests of 32 bits as 8 hexadecimal digits; empty where they are not known."""
-    digits = np.frombuffer(folded.astype(">u4").tobytes().hex().encode("ascii"), np.uint8)
-    return Texts(digits, 8 * np.arange(len(folded)), np.where(folded != 0, 8, 0))
+    return Texts(_hexadecimal(folded, ">u4"), 8 * np.arange(len(folded)), np.where(folded != 0, 8, 0))
 
 
 def importance_columns(pages: Pages) -> Columns:
@@ -222,8 +221,12 @@ RESULTS: dict[str, ResultKind] = {
 
 def _page_words(pages: Array) -> Texts:
     """Return page ids as 16 hexadecimal digits."""
-    digits = np.frombuffer(pages.astype(">u8").tobytes().hex().encode("ascii"), np.uint8)
-    return Texts.joined(digits, np.full(len(pages), 16))
+    return Texts.joined(_hexadecimal(pages, ">u8"), np.full(len(pages), 16))
+
+
+def _hexadecimal(numbers: Array, kind: str) -> Bytes:
+    """Return the digits of numbers of this kind, one after the other."""
+    return np.frombuffer(numbers.astype(kind).tobytes().hex().encode("ascii"), np.uint8)
 
 
 def _times(seconds: Array) -> WithNulls:

@@ -444,10 +444,10 @@ class View:
         }
         pages: dict[str, list[dict[str, object]]] = {}
         for name, key in keys.items():
-            rows = np.argsort(-key, kind="stable")[:count]
-            shown = rows[key[rows] > 0].tolist()
+            listed = np.flatnonzero(key)  # few of very many pages
+            shown = listed[np.argsort(-key[listed], kind="stable")][:count].tolist()
             pages[name] = [self._compared(row, float(before[row]), float(after[row])) for row in shown]
-        return Changes(since_ms, until_ms, {name: int((key > 0).sum()) for name, key in keys.items()}, pages)
+        return Changes(since_ms, until_ms, {name: int(np.count_nonzero(key)) for name, key in keys.items()}, pages)
 
     def _importance_at(self, time_ms: int) -> Floats:
         if time_ms == self.time_ms or self.moments is None:

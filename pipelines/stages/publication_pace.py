@@ -125,12 +125,11 @@ class ChangePace:
             key = f"{change.page:016x}"
             last = self.last.get(key, _LastChange(0))
             before = last.digest_before if last.changes else change.digest_before
-            together = change._replace(digest_before=before, changes=last.changes + 1)
             if change.time_ms < last.next_ms:
                 self.last[key] = _LastChange(last.next_ms, last.changes + 1, change.time_ms, before, change.digest)
             else:
                 self.last[key] = _LastChange(change.time_ms + LEAST_MS_BETWEEN_CHANGES)
-                due.append(together)
+                due.append(change._replace(digest_before=before, changes=last.changes + 1))
         return due
 
     def tick(self, second: int) -> list[DueChange]:

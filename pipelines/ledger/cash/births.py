@@ -40,21 +40,14 @@ from opicflow.pipelines.ledger.pages.links import find_slots, forget_links
 from opicflow.pipelines.ledger.pages.numbers import absent_row, give_number, keep_number
 from opicflow.pipelines.ledger.pages.observations import be_born_unseen, set_share
 from opicflow.schemas.arrays import Array, Int
+from opicflow.schemas.hashing import find_number
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
 
 @lean_kernel
 def is_forgotten(book: Book, page: Int) -> bool:
     """Whether a page was forgotten and must not be learnt again yet."""
-    forgotten = book.forgotten
-    low, high = 0, forgotten.shape[0]
-    while low < high:
-        middle = (low + high) // 2
-        if forgotten[middle] < page:
-            low = middle + 1
-        else:
-            high = middle
-    return low < forgotten.shape[0] and forgotten[low] == page
+    return bool(find_number(book.forgotten, page) >= 0)
 
 
 @lean_kernel

@@ -298,12 +298,8 @@ class Reader:
     def url(self, page: int) -> bytes | None:
         """The URL of a page; None where it is not known."""
         slot = int(self.slots_of(np.array([page], np.uint64))[0])
-        start = int(self._room.table.url_start[slot]) - 1 if slot >= 0 else -1
-        if start < 0:
-            return None
-        arena = self._room.book.urls
-        length = int(arena[start]) + (int(arena[start + 1]) << 8)
-        return bytes(arena[start + 2 : start + 2 + length])
+        start = int(self._room.table.url_start[slot]) if slot >= 0 else 0
+        return url_arena.url_at(self._room.book, start) if start else None
 
     def urls(self, pages: Ids) -> tuple[Ints, Bytes]:
         """The starts of the URLs of pages, and the URLs, one after the other; empty where one is not known."""

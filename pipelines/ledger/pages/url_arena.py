@@ -25,6 +25,12 @@ def keep_url(table: Table, book: Book, slot: Int, url_bytes: Array, first: Int, 
     book.counts[0].url_end = at + 2 + length
 
 
+def url_at(book: Book, start: int) -> bytes:
+    """Return the URL of a page by its `url_start`, which is not 0."""
+    length = int(book.urls[start - 1]) + (int(book.urls[start]) << 8)
+    return bytes(book.urls[start + 1 : start + 1 + length])
+
+
 @inlined_kernel
 def has_other_url(table: Table, book: Book, slot: Int, url_bytes: Array, first: Int, last: Int) -> bool:
     """Whether a URL is given, and another one is known of the page."""

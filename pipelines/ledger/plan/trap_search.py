@@ -31,6 +31,7 @@ from opicflow.pipelines.ledger.pages.links import links_of
 from opicflow.pipelines.ledger.pages.numbers import follow
 from opicflow.pipelines.ledger.pages.refresh_rows import field_of
 from opicflow.pipelines.ledger.pages.room import Room
+from opicflow.pipelines.ledger.pages.url_arena import url_at
 from opicflow.schemas.arrays import Array, Bools, Floats, Ints, Words
 from opicflow.schemas.kernel import lean_kernel
 from opicflow.schemas.url_shapes import (
@@ -109,8 +110,8 @@ def find_traps(
     parameters, is_twin, of_parameter = _find_twins(table, book, key, pages, rule)
     hashes = np.zeros(len(slots), np.uint64)
     hash_shapes(book.urls, pages.url_start, key, np.zeros(MOST_SHAPE_BYTES, np.uint8), hashes)
-    shape, firsts = np.zeros(len(slots), np.int32), np.zeros(len(slots) + 1, np.int64)
-    table_rows = np.zeros(1 << (2 * len(slots) + 1).bit_length(), np.int64)
+    shape, firsts = np.zeros(len(slots), np.int32), np.zeros(len(slots) + 1, np.int32)
+    table_rows = np.zeros(1 << (2 * len(slots) + 1).bit_length(), np.int32)  # there may be very many pages
     shapes = int(number_hashes(hashes, table_rows, shape, firsts))
     figures, by_others = _judge_shapes(table, book, pages, is_twin, shape, shapes, rule)
     trap_shapes = np.flatnonzero(figures.why)
@@ -147,7 +148,7 @@ def figures_of(found: FoundTraps, room: Room, key: Words, slots: Ints, importanc
             rows.append(
                 TrapFigures(
                     why=WHY[found.limited.why[first + number - 1]],
-                    example=_url_at(book, int(url_start[0])),
+                    example=_text_at(book, int(url_start[0])),
                     parameter=_name_of(book, key, url_start, int(found.parameters.name[number - 1]))
                     if first > traps
                     else "",
@@ -161,9 +162,8 @@ def figures_of(found: FoundTraps, room: Room, key: Words, slots: Ints, importanc
     return sorted((row for row in rows if row.limited), key=lambda row: (-row.visits, row.example))
 
 
-def _url_at(book: Book, start: int) -> str:
-    length = int(book.urls[start - 1]) + (int(book.urls[start]) << 8)
-    return book.urls[start + 1 : start + 1 + length].tobytes().decode("utf-8", "replace")
+def _text_at(book: Book, start: int) -> str:
+    return url_at(book, start).decode("utf-8", "replace")
 
 
 def _name_of(book: Book, key: Words, url_start: Ints, wanted: int) -> str:
@@ -174,7 +174,7 @@ def _name_of(book: Book, key: Words, url_start: Ints, wanted: int) -> str:
     names, bare, kept = np.zeros(number, np.uint64), np.zeros(number, np.uint64), np.zeros(number, np.int8)
     hash_parameters(book.urls, url_start, 0 * url_start, key, np.zeros(_LONGEST, np.uint8), names, bare, kept)
     number = names.tolist().index(wanted)
-    return _url_at(book, int(url_start[0])).partition("?")[2].split("&")[number].partition("=")[0]
+    return _text_at(book, int(url_start[0])).partition("?")[2].split("&")[number].partition("=")[0]
 
 
 def _judge_shapes(
