@@ -1,6 +1,6 @@
 """Group `log_bytes`: the bytes of page-ledger an event, and those of a stream in which nothing happens.
 
-All shards are in this process, without a broker. The events are those of `stream.few_shards`: 30 links each, 8 of 10
+All shards are in this process, without a broker. The events are those of `stream_shards`: 30 links each, 8 of 10
 within the host, ids by site. They come at a steady pace: routers send entries four times a second, the clock sends a
 tick when it is due, and what shards send each other arrives within the second. Every record is a batch of its own,
 compressed as publishers do it (LZ4): the most that the broker stores.

@@ -1,16 +1,14 @@
-"""The stream on the local cluster, compared with a bare consumer and producer, no ledgers, and a Beam key per page.
+"""The stream on the local cluster, compared with a bare consumer and producer, and with a stream without ledgers.
 
-The crawl is that of a made-up web in which 8 of 10 links stay on their host, and page ids keep sites together, as those
-of new streams do. `stream.scattered` is a log whose links lead anywhere, with ids by URL, as older streams have them:
-most of what a page pays goes to other shards.
+The crawl is that of a made-up web in which 8 of 10 links stay on their host, and page ids keep sites together.
 
-The stream has two shards for each of two cores, as docs/guides/operations.md advises. Group `few_shards` compares these
-with sixteen; group `shard` measures one alone. Each job reads a published backlog, and its metrics are read every half
-second. The start is not measured, nor is the first quarter of the events, in which workers load their kernels: that
-takes them ten seconds, so a backlog is half a million events or more. Routers run ahead of ledgers, so the measured
-time is from the end of that quarter until all events are counted. A first job warms broker and Flink; the stream runs
-before and after the job without ledgers. Times are wall times: all processes share the cores with the broker and with
-Flink. Without Java or Maven nothing is measured, and a message is printed.
+The stream has two shards for each of two cores, as docs/guides/operations.md advises. Group `stream_shards` compares
+these with sixteen, and with other ways to spread pages; group `shard` measures one alone. Each job reads a published
+backlog, and its metrics are read every half second. The start is not measured, nor is the first quarter of the events,
+in which workers load their kernels: that takes them ten seconds, so a backlog is half a million events or more. Routers
+run ahead of ledgers, so the measured time is from the end of that quarter until all events are counted. A first job
+warms broker and Flink. Times are wall times: all processes share the cores with the broker and with Flink. Without Java
+or Maven nothing is measured, and a message is printed.
 `stream.cpu_vs_replay` counts the processor time of the whole machine: nothing else may run beside it.
 """
 
@@ -29,25 +27,19 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
-from apache_beam import typehints
-from apache_beam.coders import BytesCoder, VarIntCoder
-from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
 from benchmarks.harness import Figure, Scale, check, machine_seconds, say, versus, with_services
 from benchmarks.placement import PlacedPages, WebOfSites
-from benchmarks.replay import child, write_log
+from benchmarks.replay import child
 from opicflow.connectors.flink.rest import FlinkCluster, Job
 from opicflow.connectors.kafka.connection import Connection
-from opicflow.connectors.kafka.partitions import TopicEnds
-from opicflow.connectors.kafka.polls import FindEnds, Poll, PollPartitions, PollTimer, WatchedTopic
-from opicflow.connectors.kafka.source import PartitionReader
 from opicflow.connectors.kafka.topics import TopicSpec, make, specs
 from opicflow.pipelines.cli.stream_options import default_origin
+from opicflow.pipelines.ledger import History
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.stages.keepers import KeeperFactory
 from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper, LedgerKeeperFactory
 from opicflow.pipelines.stages.log_head import LogHead
-from opicflow.pipelines.stages.metrics import count
 from opicflow.pipelines.stages.outputs import Output
 from opicflow.pipelines.stages.rules import Rules
 from opicflow.pipelines.stream.origin import begin_logs
@@ -68,6 +60,7 @@ class Sizes:
     pages: int = 100_000
     hosts: int = 500
     keyed_events: int = 4_000
+    """Those of the stream with a key for every page."""
     paced_events: int = 30_000
     paced_per_second: int = 1_000
     paced_hosts: int = 500
@@ -77,7 +70,7 @@ class Sizes:
 
 
 TINY = Sizes(20_000, 5_000, 30, 2_000, 50, 200, 500, 100, 50, 1.0, 1.0)
-USUAL = Sizes(events=500_000, warm_events=150_000, keyed_events=2_000, paced_events=15_000, idle_seconds=15.0)
+USUAL = Sizes(events=500_000, warm_events=150_000, keyed_events=1_000, paced_events=15_000, idle_seconds=15.0)
 
 
 def measure(scale: Scale) -> Iterator[Figure]:
@@ -137,59 +130,32 @@ def _measured(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
     without_job = _idle_cores(sizes.idle_seconds, sizes.idle_seconds)
     web = WebOfSites.made_up(sizes.pages, sizes.links, sizes.hosts)
     placed = PlacedPages.by_site(web, SHARDS)
-    log, few, warm, scattered = (cluster.work / f"{name}.jsonl" for name in ("log", "few", "warm", "scattered"))
+    log, warm = (cluster.work / f"{name}.jsonl" for name in ("log", "warm"))
     web.write_log(log, sizes.events)
-    web.write_log(few, sizes.keyed_events)
     web.write_log(warm, sizes.warm_events)
-    write_log(scattered, sizes.events, sizes.pages, sizes.links)
-    published = {"warm": warm, "first": log, "empty": log, "ours": log, "scattered": scattered, "keyed": few}
-    for prefix, file in ((f"{name}-", file) for name, file in published.items()):
-        say(f"stream: publishing to {prefix}crawl-events")
-        make(cluster.connection, specs(prefix, SHARDS))
-        publish(cluster.connection, prefix, file)
+    for name, file in {"warm": warm, "empty": log, "ours": log}.items():
+        say(f"stream: publishing to {name}-crawl-events")
+        make(cluster.connection, specs(f"{name}-", SHARDS))
+        publish(cluster.connection, f"{name}-", file)
     make(cluster.connection, [TopicSpec("copies", 3, "delete", "CreateTime")])
-    bare = _bare(cluster.connection, "ours-")
-    by_replay, scattered_by_replay = (child("replay", one, cluster.work)["cpu_seconds"] for one in (log, scattered))
-    say("stream: the stream")
-    rate_of(cluster, "warm", stream_of(cluster, "warm-", LedgerKeeperFactory(), placed), sizes.warm_events)
-    first = rate_of(cluster, "first", stream_of(cluster, "first-", LedgerKeeperFactory(), placed), sizes.events)
+    bare = _bare(cluster.connection, "warm-")
+    by_replay = child("replay", log, cluster.work)["cpu_seconds"]
     say("stream: without ledgers")
+    rate_of(cluster, "warm", stream_of(cluster, "warm-", LedgerKeeperFactory(), placed), sizes.warm_events)
     empty = rate_of(cluster, "empty", stream_of(cluster, "empty-", CountingKeeperFactory(), placed), sizes.events)
-    say("stream: the stream, a second time")
-    second = rate_of(
-        cluster, "ours", stream_of(cluster, "ours-", LedgerKeeperFactory(), placed), sizes.events, keep=True
+    say("stream: the stream")
+    ours = rate_of(cluster, "ours", stream_of(cluster, "ours-", LedgerKeeperFactory(), placed), sizes.events, keep=True)
+    how = "catching up; one process that consumes and produces"
+    yield versus("stream.events_vs_bare", ours.per_second, "events/s", bare, how)
+    how = "the same job, entries decoded and dropped"
+    yield versus("stream.events_vs_empty_ledger", ours.per_second, "events/s", empty.per_second, how)
+    by_event = by_replay / sizes.events
+    how = "CPU of the whole machine for an event; a replay of the same log, all outputs"
+    yield Figure(
+        "stream.cpu_vs_replay", 1e6 * ours.cpu_seconds, "µs/event", how, 1e6 * by_event, ours.cpu_seconds / by_event
     )
-    ours = 2 / (1 / first.per_second + 1 / second.per_second)
-    yield versus("stream.events_vs_bare", ours, "events/s", bare, "catching up; one process that consumes and produces")
-    both = (
-        f"{first.per_second:,.0f} before and {second.per_second:,.0f} after the same job, entries decoded and dropped"
-    )
-    yield versus("stream.events_vs_empty_ledger", ours, "events/s", empty.per_second, both)
-    yield _cpu("stream.cpu_vs_replay", (first.cpu_seconds + second.cpu_seconds) / 2, by_replay / sizes.events)
     yield from _latency(cluster, sizes)
     yield _idle(without_job, sizes)
-    cluster.flink.cancel(cluster.flink.find("ours").id)
-    say("stream: links that lead anywhere")
-    anywhere = rate_of(cluster, "scattered", stream_of(cluster, "scattered-", LedgerKeeperFactory()), sizes.events)
-    how = "links that lead anywhere, ids by URL; the stream above"
-    yield versus("stream.scattered", anywhere.per_second, "events/s", ours, how)
-    yield _cpu("stream.scattered_cpu_vs_replay", anywhere.cpu_seconds, scattered_by_replay / sizes.events)
-    say("stream: a Beam key for every page")
-
-    def per_page(slots: int) -> KeyPerPage:
-        return KeyPerPage(cluster.connection, slots)
-
-    bundles = ("--max_bundle_size=1000", "--max_bundle_time_mills=250")  # a message of a link is no bundle by itself
-    keyed = rate_of(cluster, "keyed", per_page, sizes.keyed_events, read="visits", options=bundles)
-    yield versus(
-        "stream.vs_key_per_page", ours, "events/s", keyed.per_second, "cash as state of a key for every page, no cuts"
-    )
-
-
-def _cpu(name: str, by_stream: float, by_replay: float) -> Figure:
-    """Compare the seconds of processor time that an event takes in the stream and in a replay."""
-    how = "CPU of the whole machine for an event; a replay of the same log, all outputs"
-    return Figure(name, 1e6 * by_stream, "µs/event", how, 1e6 * by_replay, by_stream / by_replay)
 
 
 def publish(connection: Connection, prefix: str, log: Path) -> None:
@@ -201,11 +167,20 @@ def publish(connection: Connection, prefix: str, log: Path) -> None:
 
 
 def stream_of(
-    cluster: Cluster, prefix: str, factory: KeeperFactory, placed: PlacedPages | None = None
+    cluster: Cluster,
+    prefix: str,
+    factory: KeeperFactory,
+    placed: PlacedPages | None = None,
+    history: History | None = None,
 ) -> Callable[[int], Stream]:
-    """Return the stream of a number of slots, with logs of its own; `placed` are the pages of its shards."""
+    """Return the stream of a number of slots, with logs of its own; `placed` are the pages of its shards.
+
+    Without `history`, its ledgers have that of a stream.
+    """
     topic = f"{prefix}page-ledger"
     origin = replace(default_origin(SHARDS), rules=Rules(), sites=None)
+    if history is not None:
+        origin = replace(origin, ledger=replace(origin.ledger, history=history))
     if placed is not None:
         origin = replace(origin, ranges=placed.ranges, rules=Rules(page_ids=placed.page_ids))
     origin = begin_logs(cluster.connection, topic, origin)
@@ -407,69 +382,6 @@ class CountingKeeperFactory:
 
     def restore(self, shard: int, chunks: Iterable[bytes]) -> Any:
         return CountingKeeper(shard)
-
-
-class KeyPerPage(beam.PTransform[Any, Any]):
-    """The obvious stream: every page is a key, its cash is state, every link a message. It has no virtual page."""
-
-    def __init__(self, connection: Connection, slots: int) -> None:
-        super().__init__()
-        self._connection = connection
-        self._slots = slots
-
-    def expand(self, pbegin: Any) -> Any:
-        """Make transfers of events, and add them up per page."""
-        topic = WatchedTopic.of(self._connection, "keyed-crawl-events")
-        ends = pbegin | PollTimer(self._slots) | beam.ParDo(FindEnds(TopicEnds(self._connection, [topic.name])))
-        transfers = (
-            ends | PollPartitions(topic) | beam.ParDo(ToTransfers(topic)).with_output_types(typehints.KV[bytes, float])
-        )
-        return transfers | beam.ParDo(Page())
-
-
-class ToTransfers(beam.DoFn):
-    """Sends a message to the page of each visit, and one to every page that it links to."""
-
-    NEXT = ReadModifyWriteStateSpec("next", VarIntCoder())
-
-    def __init__(self, topic: WatchedTopic) -> None:
-        self._reader = PartitionReader(topic)
-
-    def process(
-        self,
-        element: Poll,
-        stored: Any = beam.DoFn.StateParam(NEXT),  # noqa: B008  (Beam's way to declare state)
-    ) -> Iterator[tuple[bytes, float]]:
-        """Yield the messages of the next visits."""
-        from opicflow.connectors.kafka.messages import decode_messages
-        from opicflow.schemas.framing import published_writer
-
-        for batch in self._reader.read(element, lambda: stored.read() or 0):
-            events = decode_messages(batch, "bench", published_writer).events
-            for row in range(len(events)):
-                first, last = int(events.url_starts[row]), int(events.url_starts[row + 1])
-                yield events.text[int(events.begins[first]) : int(events.ends[first])].tobytes(), -1.0
-                for url in range(first + 2, last):
-                    if events.begins[url] >= 0:
-                        text = events.text[int(events.begins[url]) : int(events.ends[url])].tobytes()
-                        yield text, 1.0 / (last - first)
-            stored.write(batch.end)
-
-
-class Page(beam.DoFn):
-    """The cash of a page."""
-
-    CASH = ReadModifyWriteStateSpec("cash", BytesCoder())
-
-    def process(
-        self,
-        element: tuple[bytes, float],
-        cash: Any = beam.DoFn.StateParam(CASH),  # noqa: B008  (Beam's way to declare state)
-    ) -> None:
-        """Add a transfer, or spend the cash at a visit."""
-        held = float(cash.read() or b"0")
-        cash.write(str(0.0 if element[1] < 0 else held + element[1]).encode())
-        count("visits", int(element[1] < 0))
 
 
 if __name__ == "__main__":

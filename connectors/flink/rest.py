@@ -95,6 +95,12 @@ class JobDetails:
         return self.job.state == "RUNNING" and bool(self.vertices) and every
 
     @property
+    def slots_needed(self) -> int:
+        """The slots that the job waits for: 0 if all its subtasks have one. A slot takes a subtask of each stage."""
+        waits = any(vertex.subtasks.get("SCHEDULED", 0) for vertex in self.vertices)
+        return max(vertex.parallelism for vertex in self.vertices) if waits else 0
+
+    @property
     def lasting_trouble(self) -> tuple[Trouble, ...]:
         """The failures after which not all of the job came to run again."""
         return tuple(one for one in self.trouble if not self.runs or one.at_ms >= self.running_since_ms)

@@ -165,6 +165,14 @@ def test_trouble_has_a_date_and_is_forgotten_when_it_healed(stream: Stream) -> N
     assert result.err.endswith("some tasks do not run: see the trouble above, and the cluster's page\n")
 
 
+def test_a_job_that_waits_for_slots_says_how_many_are_missing(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FlinkCluster, "overview", lambda _: Overview("1.19.0", 1, 2, 1))
+    stream.subtasks = {"SCHEDULED": 2}
+    result = command("stream", "status")
+    words = "the job needs 2, the cluster has 2, 1 free: start another TaskManager\n"
+    assert result.code == 2 and result.err.endswith(words), result.err
+
+
 def test_a_worker_that_hangs_is_trouble_and_its_earlier_values_are_not_shown_as_present(stream: Stream) -> None:
     stream.waiting_since_ms = stream.now_ms - 60_000
     assert "lag          crawl-events: 7 records" in status(), "it may still come"

@@ -48,7 +48,7 @@ def program(code: str, topics: LocalKafka, prefix: str) -> str:
     """Return a program of the guide with the addresses and the topic of the test."""
     for name, other in (
         ("localhost:9092", topics.brokers),
-        ("http://localhost:8081", topics.registry),
+        ("http://localhost:8080/apis/ccompat/v7", topics.registry),
         ('"importance"', f'"subscribe-{prefix}importance"'),  # the first one is the topic
     ):
         code = code.replace(name, other, 1)

@@ -424,7 +424,13 @@ def _status(options: argparse.Namespace) -> int:
     details, checkpoints = job.cluster.details(found.id), job.cluster.checkpoints(found.id)
     status = StreamStatus(details, checkpoints, metrics, problem, logs)
     print_answer(options, status.values(), *status.lines(with_table=options.shard_table))
-    if not status.details.runs:
+    if needed := details.slots_needed:
+        has = job.cluster.overview()
+        raise FlinkRefused(
+            f"tasks wait for slots: the job needs {needed}, the cluster has {has.slots}, {has.slots_free} free: "
+            "start another TaskManager"
+        )
+    if not details.runs:
         raise FlinkRefused("some tasks do not run: see the trouble above, and the cluster's page")
     if status.broker_problem:
         raise FlinkRefused("the job runs, but its brokers do not answer: start them, and it goes on by itself")

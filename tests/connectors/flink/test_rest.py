@@ -168,6 +168,10 @@ def test_a_job_runs_when_all_its_subtasks_do(flink: FakeFlink, cluster: FlinkClu
     for tasks, runs in (({"RUNNING": 4}, True), ({"RUNNING": 3, "INITIALIZING": 1}, False), ({}, False)):
         flink.answers[f"GET /jobs/{ID}"] = details(**tasks)
         assert cluster.details(ID).runs == runs
+    for tasks, needed in (({"RUNNING": 4}, 0), ({"SCHEDULED": 4}, 4), ({"RUNNING": 1, "SCHEDULED": 3}, 4)):
+        flink.answers[f"GET /jobs/{ID}"] = details(**tasks)
+        assert cluster.details(ID).slots_needed == needed
+    flink.answers[f"GET /jobs/{ID}"] = details()
     found = cluster.details(ID)
     assert (found.restarts, found.running_since_ms) == (3, 8)
     assert found.trouble == (
