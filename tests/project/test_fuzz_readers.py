@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from support.fuzz.broken_readers import BROKEN
-from support.fuzz.runner import FuzzRun, ReaderReport, table, works_of
-from support.fuzz.worker import Work
+from support.fuzz.readers import READERS
+from support.fuzz.runner import ReaderReport, fuzz, table, works_of
+from support.fuzz.worker import Limits, Work
 from support.paths import TOP
 
 SOME_INPUTS = 3_000
@@ -23,16 +23,16 @@ def failures(reports: list[ReaderReport]) -> list[str]:
 @pytest.mark.slow
 def test_fuzz_some_inputs_of_every_reader(tmp_path: Path) -> None:
     """With the kernels of all tests; those with checks of bounds, which compile for minutes, are for `make soak`."""
-    reports = FuzzRun(7, works_of(SOME_INPUTS), tmp_path).run()
+    reports = fuzz(7, works_of(SOME_INPUTS), tmp_path)
     assert not failures(reports)
-    assert all(report.inputs > 0 and report.accepted + report.rejected > 0 for report in reports)
+    assert {report.reader for report in reports if report.accepted + report.rejected > 0} == {*READERS}
     assert sum(report.inputs for report in reports) > 0.95 * SOME_INPUTS
 
 
 @pytest.mark.soak
 def test_fuzz_many_inputs_of_every_reader(seed: int, record_property: Callable[[str, object], None]) -> None:
     works = works_of(int(os.environ.get("FUZZ_INPUTS", 0)))
-    reports = FuzzRun(seed, works, TOP / "build" / "fuzz" / str(seed), bounds=True).run()
+    reports = fuzz(seed, works, TOP / "build" / "fuzz" / str(seed), bounds=True)
     record_property("table", f"fuzzing with seed {seed}\n{table(reports)}")
     found = "\n".join(failures(reports)[:30])
     assert not found, (
@@ -46,10 +46,9 @@ def test_the_largest_readers_get_200_000_inputs() -> None:
     assert {work.reader for work in works_of() if work.end - work.first >= 200_000} == largest
 
 
-def broken_run(folder: Path, *names: str, inputs: int = 12) -> dict[str, ReaderReport]:
-    works = [Work(name, 0, inputs) for name in names]
-    reports = FuzzRun(3, works, folder, budget_seconds=0.5, compile_seconds=0.5, kind="broken").run()
-    return {report.reader: report for report in reports if report.reader in names}
+def broken_run(folder: Path, *names: str, first: int = 0, inputs: int = 12) -> dict[str, ReaderReport]:
+    works = [Work(name, first, first + inputs) for name in names]
+    return {report.reader: report for report in fuzz(3, works, folder, kind="broken", limits=Limits(0.2, 0.5))}
 
 
 @pytest.mark.slow
@@ -58,7 +57,8 @@ def broken_run(folder: Path, *names: str, inputs: int = 12) -> dict[str, ReaderR
     [
         ("crash", "exit code -11"),
         ("abort", "exit code -6"),
-        ("hang", "slow"),
+        ("hang", "it hangs"),
+        ("slow", "it took longer than 0.2 s"),
         ("memory", "MemoryError"),
         ("raise", "KeyError: 'of the reader'"),
         ("two-lines", "AssertionError"),
@@ -80,16 +80,13 @@ def test_an_input_depends_on_the_seed_and_its_number_alone(tmp_path: Path) -> No
     """So an input that failed can be read again by itself."""
     (found, *_) = broken_run(tmp_path / "all", "raise")["raise"].failures
     number = int(Path(found.partition(":")[0]).stem.rpartition("-")[2])
-    run = FuzzRun(3, [Work("raise", number, number + 1)], tmp_path / "one", kind="broken")
-    (again,) = [report for report in run.run() if report.reader == "raise"]
+    again = broken_run(tmp_path / "one", "raise", first=number, inputs=1)["raise"]
     assert (again.inputs, len(again.failures)) == (1, 1)
     name = f"raise-{number}.input"
     assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "all" / name).read_bytes()
 
 
 def test_the_table_has_a_line_for_each_reader_and_the_sum(tmp_path: Path) -> None:
-    reports = list(broken_run(tmp_path, "sound", "raise").values())
-    lines = table(reports).splitlines()
+    lines = table([*broken_run(tmp_path, "sound", "raise").values()]).splitlines()
     assert [line.split()[0] for line in lines] == ["reader", "sound", "raise", "all"]
     assert lines[-1].split()[1] == "24"
-    assert set(BROKEN) >= {"sound", "raise"}

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from support.fuzz.readers import READERS
-from support.fuzz.runner import BUDGET_SECONDS, FuzzRun, table, works_of
+from support.fuzz.runner import fuzz, table, works_of
 from support.paths import TOP
 
 
@@ -18,14 +18,11 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=READERS, default=[], help="these readers only")
     parser.add_argument("--first", type=int, default=0, help="the number of the first input of each reader")
     parser.add_argument("--bounds", action="store_true", help="with numba's checks of bounds")
-    parser.add_argument("--budget-seconds", type=float, default=BUDGET_SECONDS, help="how long one input may take")
     given = parser.parse_args()
-    folder = TOP / "build" / "fuzz" / str(given.seed)
     works = works_of(given.inputs, given.only, given.first)
-    reports = FuzzRun(given.seed, works, folder, given.bounds, given.budget_seconds).run()
-    print(f"seed {given.seed}\n{table(reports)}")
+    reports = fuzz(given.seed, works, TOP / "build" / "fuzz" / str(given.seed), given.bounds)
     failures = [line for report in reports for line in report.failures]
-    print("\n".join(failures[:50]))
+    print("\n".join([f"seed {given.seed}", table(reports), *failures[:50]]))
     return 1 if failures else 0
 
 

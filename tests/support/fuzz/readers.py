@@ -72,8 +72,8 @@ from support.canonical_urls import RULES, form_of, in_a_batch
 from support.encoded import check_messages
 from support.event_rows import json_without_the_kernel, rows_of
 from support.fuzz import corpus, stored_inputs, written_folders
-from support.fuzz.fuzzed_reader import Counts, FuzzedReader
 from support.fuzz.mutations import json_text, spoilt
+from support.fuzz.worker import Counts, FuzzedReader
 from support.hostile_values import altered, one_line
 from support.logs import json_line
 from support.paths import TOP
