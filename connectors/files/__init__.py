@@ -5,7 +5,8 @@
   one format each; `avro_container` and `warc_records` split files, `avro_scan` and `json_scan` have the kernels,
   `html_links` finds the links of a page.
 - Decoded events: `decoded` is the result of every reader; `scan` the columns that kernels fill.
-- Ranks: `rank_reader` and `rank_writer`. `rank_lines` and `rank_tables` read one kind of files each, `rank_rows` checks
-  their rows.
+- Records of results and ranks: `record_files` reads JSON lines, Avro and Parquet, `csv_tables` CSV, in blocks with the
+  place of each row.
+- Ranks: `rank_reader` and `rank_writer`; `rank_rows` checks rows of any file.
 - Output: `avro_rows` encodes columns as Avro records; `whole_file` writes files completely or not at all.
 """

@@ -23,9 +23,15 @@ from opicflow.connectors.files.csv_tables import whole_rows
 from opicflow.connectors.files.divided_files import files_of_result
 from opicflow.connectors.files.line_blocks import pieces_of, whole_lines
 from opicflow.connectors.files.opening import STDIN, InputRefused, open_bytes
-from opicflow.connectors.files.rank_lines import read_csv, read_json_lines
-from opicflow.connectors.files.rank_rows import RankLayout, starts_and_text
-from opicflow.connectors.files.rank_tables import read_avro, read_parquet
+from opicflow.connectors.files.rank_rows import (
+    RankLayout,
+    read_avro,
+    read_csv,
+    read_json_lines,
+    read_parquet,
+    starts_and_text,
+)
+from opicflow.connectors.files.record_files import AVRO, PARQUET
 from opicflow.schemas.arrays import Floats, Ids, Ints
 from opicflow.schemas.sites import SiteKind, SiteNumbering
 
@@ -163,13 +169,13 @@ def _layout(name: str, rank: str, opened: ExitStack) -> RankLayout:
     """Open a file, which stays open as long as `opened`, and return its layout."""
     pieces: Iterator[bytes] = opened.enter_context(closing(pieces_of(name)))
     first = next(pieces, b"")
-    if first.startswith((b"PAR1", b"Obj\x01")):
+    if first.startswith((PARQUET, AVRO)):
         if name == STDIN:
             raise InputRefused(
                 "standard input: Parquet and Avro are read from files only: name one, or send JSON lines"
             )
         file = opened.enter_context(open_bytes(name))
-        return (read_parquet if first.startswith(b"PAR1") else read_avro)(name, file, rank)
+        return (read_parquet if first.startswith(PARQUET) else read_avro)(name, file, rank)
     pieces = chain((first,), pieces)
     if first.lstrip().startswith(b"{"):
         return read_json_lines(name, whole_lines(name, pieces), rank)

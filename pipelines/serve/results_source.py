@@ -7,16 +7,14 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
-import pyarrow.parquet as pq
 
 from opicflow.connectors.files.divided_files import found_paths
-from opicflow.pipelines.results.plain_times import avro_records, plain_values
+from opicflow.connectors.files.record_files import read_records
 from opicflow.pipelines.results.reasons import Reasons
 from opicflow.pipelines.results.record_columns import Pages
 from opicflow.pipelines.serve.access import ServeRefused
@@ -115,7 +113,7 @@ class ResultsSource:
         return []
 
     def _rows(self, name: str) -> Iterator[Row]:
-        return chain.from_iterable(map(_rows_of, self._paths(name)))
+        return (row for path in self._paths(name) for block in read_records(str(path)) for row in block.rows)
 
     def _pages(self, name: str, columns: tuple[Column, ...]) -> Iterator[Pages]:
         """Yield the rows of a result as columns, so many at a time."""
@@ -150,15 +148,3 @@ def _waiting(table: PageTable, orders: Pages) -> Pages:
     is_earlier = ordered[there] < table.second
     waits[there] &= ~(is_earlier & (table.columns["last_visit_ms"][rows] >= 1000 * ordered[there]))
     return orders.rows(np.flatnonzero(waits))
-
-
-def _rows_of(path: Path) -> Iterator[Row]:
-    with open(path, "rb") as file:
-        if path.suffix == ".jsonl":
-            yield from map(orjson.loads, file)
-        elif path.suffix == ".avro":
-            yield from avro_records(file)
-        else:
-            for batch in pq.ParquetFile(file).iter_batches(_ROWS_AT_ONCE):
-                rows = zip(*map(plain_values, batch.columns), strict=True)
-                yield from (dict(zip(batch.schema.names, row, strict=True)) for row in rows)

@@ -24,9 +24,10 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opicflow.connectors.files import csv_tables, line_blocks, rank_rows, rank_tables
+from opicflow.connectors.files import csv_tables, line_blocks, rank_rows
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.rank_reader import Ranks, read_ranks
+from opicflow.connectors.files.record_files import RowBlock
 from opicflow.connectors.kafka.record_reader import Arrived
 from opicflow.pipelines.cli.commands.subscribe import json_line
 from opicflow.pipelines.ranks.graph.comparison import (
@@ -270,7 +271,7 @@ def test_every_format_gives_the_same_ranks_for_any_block_size(
     name: str, at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(line_blocks, "_BLOCK_BYTES", at_once)
-    monkeypatch.setattr(rank_tables, "_ROWS_AT_ONCE", at_once)
+    monkeypatch.setattr(rank_rows, "_ROWS_AT_ONCE", at_once)
     found = read_ranks(str(write(tmp_path / name, FORMATS[name])), "importance")
     assert as_dict(found) == {page_id(url): value for url, value in A_FEW}
     assert found.pages.tolist() == sorted(found.pages.tolist())
@@ -285,7 +286,7 @@ def test_every_format_gives_the_same_ranks_for_any_block_size(
 def test_a_row_without_a_page_id_is_the_page_of_its_url(urls: list[str]) -> None:
     rows = [{"url": url, "importance": 1} for url in urls]
     rows[::2] = [{"url": "https://other.example/", "page": f"{page_id(row['url']):016X}"} | row for row in rows[::2]]
-    batch = rank_rows.batch_of_rows(rows, "importance")
+    batch = rank_rows.batch_of(RowBlock(rows, str), "importance", "url")
     assert batch.pages.tolist() == [page_id(url) for url in urls]
 
 

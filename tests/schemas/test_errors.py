@@ -19,7 +19,6 @@ from opicflow.schemas.errors import UserError, in_one_line
 
 INTERNAL = {
     "UnpacksTooLarge": "becomes a reject where the batch is read",
-    "BadRow": "readers of ranks raise InputRefused with the file and the line",
     "LedgerError": "a base class",
     "EntryRefused": "the ledger counts the entry as a reject",
     "SnapshotRefused": "its readers raise StateRefused or read an older snapshot",

@@ -5,25 +5,18 @@ from __future__ import annotations
 from collections import Counter, namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cache, cached_property, partial
-from itertools import islice
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from opicflow.connectors.files.divided_files import files_of_result
-from opicflow.connectors.files.line_blocks import LineBlock, json_objects, pieces_of, whole_lines
-from opicflow.connectors.files.opening import STDIN, InputRefused, expand, open_bytes
-from opicflow.pipelines.results.plain_times import avro_records, plain_values
+from opicflow.connectors.files.opening import STDIN, InputRefused, expand
+from opicflow.connectors.files.record_files import ColumnBlock, RowBlock, read_records
 from opicflow.pipelines.results.record_columns import RESULTS
 from opicflow.schemas.columns import plain_rows, row_count, row_slice
-from opicflow.schemas.errors import in_one_line
 from opicflow.schemas.records import RECORDS
 
 _ROWS_AT_ONCE = 1 << 13
-_DAMAGED = (pa.ArrowException, OSError, ValueError, KeyError)  # KeyError: two columns of one name
 
 
 class ImportanceRow(NamedTuple):
@@ -189,14 +182,15 @@ def rows_of_files(kind: str, names: Sequence[str], now_ms: int | None = None, ch
 
     def read() -> Iterator[list[Any]]:
         for file in files:
-            yield from _read(file, kind, row_type)
+            for block in read_records(file, row_type._fields):
+                yield _rows(kind, row_type, block)
 
     return Rows(kind, read, now_ms, chosen)
 
 
 def rows_of_values(kind: str, values: Sequence[Mapping[str, Any]], now_ms: int | None = None) -> Rows:
     """Return the rows of records of a result, as they were decoded from Avro."""
-    rows = _rows(kind, _ROW_TYPES[kind], list(values), lambda number: f"record {number + 1}")
+    rows = _rows(kind, _ROW_TYPES[kind], RowBlock(values, lambda row: f"record {row + 1}"))
     return Rows(kind, lambda: iter([rows]), now_ms)
 
 
@@ -208,78 +202,15 @@ def _files_of(kind: str, name: str) -> list[str]:
     return files_of_result(Path(name), _FILE_NAMES[kind])
 
 
-def _read(name: str, kind: str, row_type: Any) -> Iterator[list[Any]]:
-    with open_bytes(name) as file:
-        first = file.read(4)
-        file.seek(0)
-        if first == b"PAR1":
-            yield from _parquet_rows(name, file, kind, row_type)
-            return
-        if first == b"Obj\x01":
-            yield from _avro_rows(name, file, kind, row_type)
-            return
-    for lines in whole_lines(name, pieces_of(name)):
-        objects = json_objects(name, lines)
-        for at in range(0, len(objects), _ROWS_AT_ONCE):
-            yield _rows(kind, row_type, objects[at : at + _ROWS_AT_ONCE], partial(_line, name, lines, at))
-
-
-def _line(name: str, lines: LineBlock, first: int, row: int) -> str:
-    return f"{name}, line {lines.line_of(first + row)}"
-
-
-def _parquet_rows(name: str, file: Any, kind: str, row_type: Any) -> Iterator[list[Any]]:
-    try:
-        table = pq.ParquetFile(file)
-        wanted = row_type._fields
-        if missing := [column for column in wanted if column not in table.schema_arrow.names]:
-            raise _refusal(kind, name, missing[0])
-        for group in range(
-            table.num_row_groups
-        ):  # one by one: Arrow keeps all that it reads until the end of an iterator
-            for batch in table.iter_batches(_ROWS_AT_ONCE, [group], columns=wanted, use_threads=False):
-                columns = []
-                for column in wanted:
-                    columns.append(values := plain_values(batch.column(column)))
-                    if set(map(type, values)) - set(COLUMN_TYPES[kind][column].types):
-                        raise _refusal(kind, name, column)
-                yield [row_type(*values) for values in zip(*columns, strict=True)]
-    except InputRefused:
-        raise
-    except _DAMAGED as problem:
-        raise InputRefused(f"{name}: damaged ({in_one_line(problem)}): write it again") from None
-
-
-def _avro_rows(name: str, file: Any, kind: str, row_type: Any) -> Iterator[list[Any]]:
-    number = 1
-    try:
-        records = avro_records(file)
-        while some := list(islice(records, _ROWS_AT_ONCE)):
-            yield _rows(kind, row_type, some, partial(_number, name, number))
-            number += len(some)
-    except InputRefused:
-        raise
-    except Exception as problem:  # fastavro has no errors of its own for bytes that make no sense
-        raise InputRefused(f"{name}, from row {number}: damaged ({in_one_line(problem)}): write it again") from None
-
-
-def _number(name: str, first: int, row: int) -> str:
-    return f"{name}, row {first + row}"
-
-
-def _rows(kind: str, row_type: Any, objects: list[Any], where: Callable[[int], str]) -> list[Any]:
-    """Return rows; `where` returns the position of an object whose field is missing or has another type."""
-    columns = [(name, COLUMN_TYPES[kind][name].types) for name in row_type._fields]
-    rows = []
-    for number, values in enumerate(objects):
-        found: list[Any] = []
-        for name, types in columns:
-            if name not in values or type(values[name]) not in types:
-                raise _refusal(kind, where(number), name)
-            found.append(values[name])
-        rows.append(row_type(*found))
-    return rows
-
-
-def _refusal(kind: str, where: str, name: str) -> InputRefused:
-    return InputRefused(f"{where}: no {name} as results have it: name a file of {_FILE_NAMES[kind]}, or its folder")
+def _rows(kind: str, row_type: Any, block: RowBlock | ColumnBlock) -> list[Any]:
+    """Return the rows of a block. A field that is missing, or has another type, is refused."""
+    columns = []
+    for name in row_type._fields:
+        columns.append(values := block.values(name))
+        types = COLUMN_TYPES[kind][name].types
+        if set(map(type, values)) - set(types):
+            row = next(row for row, value in enumerate(values) if type(value) not in types)
+            raise InputRefused(
+                f"{block.place(row)}: no {name} as results have it: name a file of {_FILE_NAMES[kind]}, or its folder"
+            )
+    return list(map(row_type, *columns))
