@@ -8,7 +8,6 @@ still grows, the thread ends the process.
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from pathlib import Path
 from threading import Event, Thread
 from types import TracebackType
 
+from opicflow.pipelines.cli.values import byte_count
 from opicflow.schemas.errors import UserError
 
 DEFAULT_SHARE = 0.75
@@ -26,8 +26,6 @@ LEAST_BYTES = 256 << 20
 _SECONDS_BETWEEN_LOOKS = 0.01
 _MOST_BEYOND = 1.1
 _SECONDS_TO_END = 20.0
-_UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
-_SIZE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)\s?(?:([kmgt]?)(?:i?b)?)", re.IGNORECASE)
 _STATM = Path("/proc/self/statm")
 _LIMITS_OF_CONTAINERS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
@@ -35,13 +33,8 @@ _reached = ""
 
 
 def size_in_bytes(text: str) -> int:
-    """Return the bytes of a size such as `4GiB`, `500M` or `1073741824`; units are powers of 1024.
-
-    >>> size_in_bytes("1.5 GiB"), size_in_bytes("512m")
-    (1610612736, 536870912)
-    """
-    match = _SIZE.fullmatch(text.strip())
-    size = int(float(match[1]) * (1 << _UNITS[match[2].lower()])) if match else 0
+    """Return the bytes of a size such as `4GiB`."""
+    size = byte_count(text) or 0
     if size < LEAST_BYTES:
         raise UserError(f"--memory {text[:40]}: give {LEAST_BYTES >> 20}MiB or more, such as 4GiB")
     return size

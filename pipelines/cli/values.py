@@ -8,6 +8,8 @@ from argparse import ArgumentTypeError
 from collections.abc import Callable
 
 _UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
+_SIZE_UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+_SIZE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)\s?(?:([kmgt]?)(?:i?b)?)", re.IGNORECASE)
 _SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(s|min|h|d|w)")
 
 
@@ -68,6 +70,16 @@ def span_seconds(text: str) -> float:
     if match is None:
         raise ArgumentTypeError(f"{text[:40]!r} is not a duration: write it like 30min, 6h, 2d or 1w")
     return float(match[1]) * _UNITS[match[2]]
+
+
+def byte_count(text: str) -> int | None:
+    """Return the bytes of a size; units are powers of 1024. None for another text.
+
+    >>> byte_count("1.5 GiB"), byte_count("512m"), byte_count("1073741824")
+    (1610612736, 536870912, 1073741824)
+    """
+    match = _SIZE.fullmatch(text.strip())
+    return int(float(match[1]) * (1 << _SIZE_UNITS[match[2].lower()])) if match else None
 
 
 def internal_weight(text: str) -> float:

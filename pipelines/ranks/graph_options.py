@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,16 +13,13 @@ from opicflow.pipelines.cli.options import add_quiet, add_rule_options, rules_of
 from opicflow.pipelines.cli.progress import ProgressDisplay
 from opicflow.pipelines.cli.settings_table import CATEGORY, add_settings
 from opicflow.pipelines.cli.text import counted, print_lines
-from opicflow.pipelines.cli.values import whole
+from opicflow.pipelines.cli.values import byte_count, whole
 
 if TYPE_CHECKING:
     from opicflow.pipelines.ranks.graph.builder import BuildPlan
     from opicflow.pipelines.ranks.graph.store import StoredGraph
     from opicflow.pipelines.ranks.link_graph import BuildProgress
     from opicflow.pipelines.stages.rules import Rules
-
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
 
 def add_graph_options(parser: argparse.ArgumentParser) -> None:
@@ -62,10 +58,10 @@ def plan_of(options: argparse.Namespace) -> tuple[BuildPlan, Rules]:
 
 def size_of(text: str) -> int:
     """Return a number of bytes, such as that of 512MB."""
-    found = _SIZE.fullmatch(text.strip())
-    if not found:
+    size = byte_count(text)
+    if size is None:
         raise InputRefused(f"--memory {text[:20]}: not a size: write it like 512MB or 4GB")
-    return int(float(found[1]) * _UNITS[found[2].upper()])
+    return size
 
 
 @contextmanager
