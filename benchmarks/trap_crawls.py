@@ -1,6 +1,6 @@
 """Crawls of a web with endless calendars and meaningless parameters, and what they get: writes docs/results/traps.md.
 
-Run it with `python -m benchmarks.trap_crawls`. The web is that of tests/support/trap_web.py. A crawl reads it breadth
+Run it with `python -m benchmarks.trap_crawls`. The web is that of trap_web.py. A crawl reads it breadth
 first for a day; then it fetches, for six days, what `opicflow replay` orders each morning, of so many fetches a day.
 Days are those of the log. Everything has a seed.
 """
@@ -8,10 +8,8 @@ Days are those of the log. Everything has a seed.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,6 +18,7 @@ import numpy as np
 import orjson
 
 from benchmarks.harness import say
+from benchmarks.trap_web import TrapWeb
 from opicflow.pipelines.lab.experiments.discovery.crawled_webs import WEBS, crawled_web
 from opicflow.pipelines.lab.experiments.discovery.crawls import a_day, measure_reading
 from opicflow.pipelines.lab.experiments.discovery.followed_orders import LEARNT, LedgerOrders, discovering
@@ -39,7 +38,7 @@ LIMITED, IGNORED, BREADTH_FIRST, BY_TRUTH = "limited", "ignored", "breadth-first
 class LivingCrawl:
     """A crawl of a web that lives: its copy of each page, and its fetches since the first day."""
 
-    web: Any
+    web: TrapWeb
     per_day: int
     got: Ints = field(init=False)
     """The version of each page that was fetched last; -1 = none."""
@@ -98,7 +97,7 @@ def living_crawl(
     seed: int, kind: str, pages: int = PAGES, per_day: int = PER_DAY, days: int = DAYS
 ) -> dict[str, float]:
     """Crawl for so many days after the first, in an order, and return the row of the table."""
-    web = import_module("support.trap_web").TrapWeb(pages, seed)
+    web = TrapWeb(pages, seed)
     crawl = LivingCrawl(web, per_day)
     crawl.breadth_first(0)
     if kind == BREADTH_FIRST:
@@ -193,7 +192,6 @@ def main(write: Callable[[str], object] = _PAGE.write_text) -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     parser.add_argument("--discovery-seeds", type=int, nargs="*", default=DISCOVERY_SEEDS)
     chosen = parser.parse_args()
-    sys.path.insert(0, str(_ROOT / "tests"))
     head = _PAGE.read_text(encoding="utf-8").partition(_MARK)[0]
     write(f"{head}{_MARK}\n{measured(chosen.seeds, chosen.discovery_seeds)}")
 

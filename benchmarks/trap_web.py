@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from opicflow.pipelines.lab.web.directories import DirectoryStyle, directory_web
-from support.crawls import exact_ranks
+from opicflow.pipelines.ranks.graph.oracle import pagerank
 
 DAY = 86_400
 CALENDARS = ("month", "days", "query", "numbers", "agenda")
@@ -76,8 +76,8 @@ class TrapWeb:
             self.urls.append(self._named(own, name, path, int(shuffled[number]), path == "/"))
         self.numbers = {url: number for number, url in enumerate(self.urls)}
         assert len(self.numbers) == pages
-        self.exact = exact_ranks(self.graph)
-        self.exact = self.exact / self.exact.sum()
+        ranks = pagerank(self.graph).values
+        self.exact = ranks / ranks.sum()
         rates = style.changes_a_day * np.exp(random.normal(0, 1.5, pages))
         self.rates = np.minimum(rates, 24.0)
         self._phases = random.random(pages)
