@@ -13,7 +13,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -49,6 +48,7 @@ from opicflow.schemas.urls import (
 from support.commands import output_of
 from support.frontier_service import FrontierService, served
 from support.guides import LOG, TOP, Guide, code, opicflow, python_blocks
+from support.http_server import HttpAnswer, HttpRequest, answering
 
 FORMATS = (TOP / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
 GUIDE = Guide("replay").text
@@ -335,29 +335,17 @@ SITE = {
 }
 
 
-class Site(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        body = SITE.get(self.path, "").encode()
-        self.send_response(301 if self.path == "/old" else 200 if body else 404)
-        if self.path == "/old":
-            self.send_header("Location", "/b")
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *values: object) -> None:
-        pass
+def page_of_site(request: HttpRequest) -> HttpAnswer:
+    if request.path == "/old":
+        return HttpAnswer(301, b"", "text/html", (("Location", "/b"),))
+    body = SITE.get(request.path, "").encode()
+    return HttpAnswer(200 if body else 404, body, "text/html")
 
 
 @pytest.fixture
 def site() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Site) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with answering(page_of_site) as address:
+        yield address
 
 
 def test_the_plain_crawler_writes_a_log_with_all_fields(site: str, tmp_path: Path) -> None:

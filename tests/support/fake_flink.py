@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
+
+from support.http_server import HttpAnswer, HttpRequest, answering
 
 
 class Responses:
@@ -45,26 +45,10 @@ def fake_flink() -> Iterator[FakeFlink]:
     """Run a fake cluster at a free port."""
     fake = FakeFlink()
 
-    class Handler(BaseHTTPRequestHandler):
-        def answer(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            status, content = fake.answer(f"{self.command} {self.path}", json.loads(body) if body else None)
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+    def answer(request: HttpRequest) -> HttpAnswer:
+        body = json.loads(request.body) if request.body else None
+        return HttpAnswer(*fake.answer(f"{request.method} {request.path}", body))
 
-        do_GET = do_POST = do_PATCH = answer
-
-        def log_message(self, format: str, *arguments: Any) -> None:
-            """Log nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        fake.master = f"127.0.0.1:{server.server_port}"
-        try:
-            yield fake
-        finally:
-            server.shutdown()
-            thread.join()
+    with answering(answer) as address:
+        fake.master = address.removeprefix("http://")
+        yield fake

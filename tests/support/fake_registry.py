@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import ssl
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack
 from pathlib import Path
-from threading import Barrier, Lock, Thread
+from threading import Barrier, Lock
 from typing import Any
+
+from support.http_server import HttpAnswer, HttpRequest, answering
 
 KINDS = ("Confluent", "Karapace", "Apicurio")
 """Confluent's registry and Karapace return the id of a schema to each process that registers it. Apicurio returns 409
@@ -34,39 +35,18 @@ class FakeRegistry:
         """So many requests for the versions of a subject are answered together: before any schema is there."""
         self.conflicts = 0
         self._lock, self._barrier = Lock(), Barrier(1)
-        registry = self
+        self._server = ExitStack()
+        self.url = self._server.enter_context(answering(self._respond, certificate))
 
-        class Handler(BaseHTTPRequestHandler):
-            def _answer(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                registry.requests.append((self.command, self.path))
-                registry.credentials.append(self.headers.get("Authorization"))
-                found = registry.instead(self.command, self.path) or registry.answer(self.command, self.path, body)
-                self.send_response(found[0])
-                self.send_header("Content-Type", found[1])
-                self.send_header("Content-Length", str(len(found[2])))
-                self.end_headers()
-                self.wfile.write(found[2])
-
-            do_GET = do_POST = do_PUT = _answer
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        if certificate is not None:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(certificate)
-            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-        self.url = f"http{'' if certificate is None else 's'}://127.0.0.1:{self._server.server_port}"
-        self._thread = Thread(target=self._server.serve_forever, args=(0.01,))
-        self._thread.start()
+    def _respond(self, request: HttpRequest) -> HttpAnswer:
+        self.requests.append((request.method, request.path))
+        self.credentials.append(request.headers.get("Authorization"))
+        status, kind, body = self.instead(request.method, request.path) or self.answer(*request[:2], request.body)
+        return HttpAnswer(status, body, kind)
 
     def close(self) -> None:
         """Stop the server."""
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        self._server.close()
 
     def put(self, subject: str, schema: dict[str, Any]) -> int:
         """Register a schema; return its id."""

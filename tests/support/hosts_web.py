@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler
 from threading import Event
 
 from opicflow.pipelines.lab.web.directories import DirectoryStyle, DirectoryWeb, directory_web
-from support.scrapy_web import answered_by
+from support.http_server import HttpAnswer, HttpRequest, answering
 
 
 class HostsWeb:
@@ -31,28 +30,19 @@ class HostsWeb:
         anchors = [f'<a href="{self.urls[target]}">{target}</a>' for target in targets]
         return f"<html><body><h1>Page {number}</h1>{' '.join(anchors)}{'<p>text</p>' * 50}</body></html>".encode()
 
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    hosts: HostsWeb
-
-    def do_GET(self) -> None:
-        number = self.hosts.numbers.get(self.path)
-        Event().wait(self.hosts.answer_seconds)
-        if number is not None:
-            self.hosts.fetched.append(number)
-        body = b"" if number is None else self.hosts.body(number)
-        status = "404 Not Found" if number is None else "200 OK"
-        head = f"HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {len(body)}\r\n\r\n"
-        self.wfile.write(head.encode() + body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
+    def answer(self, request: HttpRequest) -> HttpAnswer:
+        """Answer a fetch."""
+        number = self.numbers.get(request.path)
+        Event().wait(self.answer_seconds)
+        if number is None:
+            return HttpAnswer(404, b"", "text/html; charset=utf-8")
+        self.fetched.append(number)
+        return HttpAnswer(200, self.body(number), "text/html; charset=utf-8")
 
 
 @contextmanager
 def served_hosts(pages: int, hosts: int, seed: int, answer_seconds: float = 0.02) -> Iterator[HostsWeb]:
     """Serve a web of so many pages on so many hosts, whose sizes differ much, by a proxy on a free port."""
     hosts_web = HostsWeb(directory_web(pages, seed, DirectoryStyle(pages_per_site=pages / hosts)), answer_seconds)
-    with answered_by(type("Handler", (_Handler,), {"hosts": hosts_web})) as hosts_web.proxy:
+    with answering(hosts_web.answer, keeps_alive=True) as hosts_web.proxy:
         yield hosts_web

@@ -9,9 +9,7 @@ import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 from urllib.parse import urlencode
 from urllib.request import ProxyHandler, build_opener
@@ -20,6 +18,7 @@ import pytest
 
 from deploy.services import processes
 from deploy.services.instance import HOST, free_ports
+from support.http_server import HttpAnswer, answering
 from support.paths import TOP
 from support.services import MISSING
 
@@ -103,21 +102,8 @@ class Prometheus:
 @contextmanager
 def serving(metrics: Callable[[], str]) -> Iterator[str]:
     """Serve the text of a reporter; yields HOST:PORT."""
-
-    class Reporter(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4")
-            self.end_headers()
-            self.wfile.write(metrics().encode())
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer((HOST, 0), Reporter) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"{HOST}:{server.server_port}"
-        server.shutdown()
+    with answering(lambda _: HttpAnswer(200, metrics().encode(), "text/plain; version=0.0.4")) as address:
+        yield address.removeprefix("http://")
 
 
 @contextmanager

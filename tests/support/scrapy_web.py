@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Event
 from time import monotonic
 
 from opicflow.pipelines.ranks.graph.csr import Graph
+from support.http_server import HttpAnswer, HttpRequest, answering
 
 
 class ScrapyWeb:
@@ -44,78 +43,40 @@ class ScrapyWeb:
             anchors.append('<a href="/private/1">private</a>')
         return f"<html><body><h1>Page {number}</h1>{' '.join(anchors)}{'<p>text</p>' * 200}</body></html>".encode()
 
+    def answer(self, request: HttpRequest) -> HttpAnswer:
+        """Answer a fetch."""
+        path = request.path
+        self.fetched.append(path)
+        self.seconds.append(monotonic())
+        if self.answer_seconds:
+            Event().wait(self.answer_seconds)
+        if len(self.fetched) == self.busy_number:
+            return HttpAnswer(429, b"", "text/html", (("Retry-After", str(self.busy_seconds)),))
+        if path == "/robots.txt":
+            return HttpAnswer(200, b"User-agent: *\nDisallow: /private/\n", "text/plain")
+        if path.startswith("/moved/"):
+            return HttpAnswer(301, b"", "text/html", (("Location", "/page/" + path.rpartition("/")[2]),))
+        if path.startswith("/page/"):
+            return self._answer_page(path, request.headers.get("If-None-Match"))
+        status, body = {"/gone": (404, b"gone"), "/broken": (500, b"broken")}.get(path, (200, b"<html>odd</html>"))
+        return HttpAnswer(status, body, "text/html; charset=utf-8")
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    web: ScrapyWeb
-
-    def do_GET(self) -> None:
-        path = self.path
-        self.web.fetched.append(path)
-        self.web.seconds.append(monotonic())
-        if self.web.answer_seconds:
-            Event().wait(self.web.answer_seconds)
-        if len(self.web.fetched) == self.web.busy_number:
-            self._answer(429, b"", "text/html", ("Retry-After", str(self.web.busy_seconds)))
-        elif path == "/robots.txt":
-            self._answer(200, b"User-agent: *\nDisallow: /private/\n", "text/plain")
-        elif path.startswith("/moved/"):
-            self._answer(301, b"", "text/html", ("Location", "/page/" + path.rpartition("/")[2]))
-        elif path == "/gone":
-            self._answer(404, b"gone")
-        elif path == "/broken":
-            self._answer(500, b"broken")
-        elif path.startswith("/page/"):
-            self._answer_page(path)
-        else:
-            self._answer(200, b"<html>odd</html>")
-
-    def _answer_page(self, path: str) -> None:
-        if self.web.slow_seconds and int(path.rpartition("/")[2]) % 7 == 3:
-            Event().wait(self.web.slow_seconds)
-        body = self.web.body(path)
+    def _answer_page(self, path: str, known: str | None) -> HttpAnswer:
+        if self.slow_seconds and int(path.rpartition("/")[2]) % 7 == 3:
+            Event().wait(self.slow_seconds)
+        body = self.body(path)
         etag = f'"{hashlib.sha1(body, usedforsecurity=False).hexdigest()}"'
-        if self.headers.get("If-None-Match") == etag:
-            self.web.not_modified.append(path)
-            self._answer(304, b"", "text/html", ("ETag", etag))
-        else:
-            self._answer(200, body, "text/html; charset=utf-8", ("ETag", etag))
-
-    def _answer(
-        self, status: int, body: bytes, kind: str = "text/html; charset=utf-8", *headers: tuple[str, str]
-    ) -> None:
-        self.send_response(status)
-        for name, value in (("Content-Type", kind), ("Content-Length", str(len(body))), *headers):
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 256
-
-
-@contextmanager
-def answered_by(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
-    """Serve on a free port. Yields the address."""
-    server = _Server(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
+        if known == etag:
+            self.not_modified.append(path)
+            return HttpAnswer(304, b"", "text/html", (("ETag", etag),))
+        return HttpAnswer(200, body, "text/html; charset=utf-8", (("ETag", etag),))
 
 
 @contextmanager
 def served(graph: Graph, answer_seconds: float = 0.0) -> Iterator[ScrapyWeb]:
     """Serve a web on a free port."""
     web = ScrapyWeb(graph, answer_seconds)
-    with answered_by(type("Handler", (_Handler,), {"web": web})) as web.root:
+    with answering(web.answer, keeps_alive=True) as web.root:
         yield web
 
 

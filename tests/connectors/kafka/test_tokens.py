@@ -7,9 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -22,6 +20,7 @@ from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.properties import Properties
 from opicflow.connectors.kafka.tokens import client_tokens
 from opicflow.connectors.kafka.topics import make, specs
+from support.http_server import HttpAnswer, HttpRequest, answering
 from support.services import LocalKafka, running
 
 SECRET = 'hu"sh: π\\'
@@ -63,28 +62,14 @@ def unsecured_token(subject: str, number: int) -> str:
 def server() -> Iterator[TokenServer]:
     found = TokenServer()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
-            status, content = found.respond(self.headers.get("Authorization", ""), form)
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, format: str, *arguments: Any) -> None:
-            """Log nothing."""
+    def answer(request: HttpRequest) -> HttpAnswer:
+        form = parse_qs(request.body.decode())
+        return HttpAnswer(*found.respond(request.headers.get("Authorization", ""), form))
 
     client_tokens.cache_clear()
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
-        thread = Thread(target=http.serve_forever, args=(0.05,))
-        thread.start()
-        found.url = f"http://127.0.0.1:{http.server_port}/token"
-        try:
-            yield found
-        finally:
-            http.shutdown()
-            thread.join()
+    with answering(answer) as address:
+        found.url = f"{address}/token"
+        yield found
 
 
 def java_escaped(text: str) -> str:
