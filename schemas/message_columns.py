@@ -1,9 +1,10 @@
-"""Messages of a log as columns: what a reader of topics returns, and what routers and ledgers take."""
+"""Messages of topics: those of a log as columns, which routers and ledgers take, and those of results one by one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -61,3 +62,13 @@ def value_spans(sizes: Ints) -> tuple[Ints, Ints]:
     ends = np.cumsum(np.maximum(sizes, 0) + 1) - 1
     is_missing = sizes < 0
     return np.where(is_missing, sizes, ends - sizes), np.where(is_missing, -1, ends)
+
+
+class ResultMessage(NamedTuple):
+    """A message of a topic. `values` are those that Avro has; None for a tombstone, and if they cannot be read."""
+
+    key: bytes
+    values: Mapping[str, object] | None
+    partition: int
+    offset: int
+    is_readable: bool = True

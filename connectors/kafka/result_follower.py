@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import NamedTuple
 
 from kafka import OffsetAndMetadata, TopicPartition
 
@@ -15,21 +14,12 @@ from opicflow.connectors.kafka.messages import writer_of
 from opicflow.connectors.kafka.partitions import described, resolve
 from opicflow.connectors.kafka.record_reader import BY_KEY, POLICIES, SCHEMAS, record_of
 from opicflow.schemas.framing import Decoder, FramingRefused, frame_kind
+from opicflow.schemas.message_columns import ResultMessage
 from opicflow.schemas.policy_json import PolicyRefused
 from opicflow.schemas.records import Policy, to_avro
 
 _POLL_RECORDS = 2_000
 _PROBE_MS = 3_000
-
-
-class ResultMessage(NamedTuple):
-    """A message of a topic. `values` are those that Avro has; None for a tombstone, and if they cannot be read."""
-
-    key: bytes
-    values: Mapping[str, object] | None
-    partition: int
-    offset: int
-    is_readable: bool = True
 
 
 class ResultFollower:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from opicflow.connectors.kafka.result_follower import ResultMessage
 from opicflow.pipelines.refresh.policies import Policies, check, most_categories
 from opicflow.pipelines.results.record_columns import Pages
 from opicflow.pipelines.serve.books import Check
@@ -30,6 +29,7 @@ from opicflow.pipelines.serve.wording import number
 from opicflow.pipelines.stream.audit import Auditor, AuditRefused, Verdict
 from opicflow.schemas.arrays import Array
 from opicflow.schemas.columns import Texts
+from opicflow.schemas.message_columns import ResultMessage
 from opicflow.schemas.policy_json import PolicyRefused
 from opicflow.schemas.records import Audit, Policy, from_avro
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opicflow.connectors.kafka.result_follower import ResultMessage
 from opicflow.pipelines.ledger import UNITS_PER_PAGE
 from opicflow.pipelines.serve.page_table import Filter
 from opicflow.pipelines.serve.stream_checks import JobState, checks_of
@@ -18,6 +17,7 @@ from opicflow.pipelines.serve.view import Live, View
 from opicflow.pipelines.stream.audit import Verdict
 from opicflow.pipelines.stream.status import StreamStatus
 from opicflow.schemas.crawl_events import Reason, Reject
+from opicflow.schemas.message_columns import ResultMessage
 from opicflow.schemas.pages import PageIds, page_id
 from opicflow.schemas.records import Audit, CrawlOrder, Importance, Policy, RefreshSchedule, SiteImportance, to_avro
 from support.stream_job import details, no_checkpoints
