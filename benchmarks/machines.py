@@ -49,9 +49,9 @@ class Figures:
     """A second, of a core that keeps a shard of 100,000 pages, under `interpolation`: the same section."""
     events_of_large_shard: float = 209_000.0
     """The same with `MOST_PAGES_PER_SHARD` pages. `--figures` takes both from the group `shard`, under `certified`."""
-    crawl_bytes: float = 182.0
+    crawl_bytes: float = 180.0
     """Of page-ledger an event, without messages: `log_bytes` with one shard (docs/decisions/log-entries.md)."""
-    message_bytes: float = 281.0
+    message_bytes: float = 192.0
     """Of page-ledger an event, for messages between 16 shards: `log_bytes` with 16 (the same page)."""
     message_us: float = 46.0
     """To encode, decode and apply a short entry (the same page)."""

@@ -94,8 +94,9 @@ class Absorbing:
 class Certified:
     """Exact ranks of the graph seen, with a bound of their error. Remembers all links.
 
-    Residual cash is pushed on at cuts and ticks, at most `pushes_per_visit` times a visit, until the certificate is
-    below `tolerance`. Nothing is forgotten; the mean of a page's importance over the last `window_days` is kept, too.
+    Residual cash is pushed on until the certificate is below `tolerance`: with one shard at cuts and ticks, at most
+    `pushes_per_visit` times a visit; with several at ticks, at most as often as there are pages. Nothing is forgotten;
+    the mean of a page's importance over the last `window_days` is kept, too.
     """
 
     tolerance: float = 1e-4

@@ -481,13 +481,12 @@ class Ledger:
 
     def _seal_cut(self, at_tick: bool = False) -> list[tuple[int, TransfersEntry]]:
         """Push residuals, and seal the cuts that are due."""
-        counts = self._room.book.counts[0]
-        visits = int(counts.visits_since_cut)
-        if isinstance(self.config.history, Certified):
-            most = visits * self.config.history.pushes_per_visit
-            if at_tick and self.shards > 1:  # what other shards send comes without visits
-                most += int(counts.pages) + 1
-            self._residuals.push(self.config.history.tolerance, most)
+        counts, history = self._room.book.counts[0], self.config.history
+        if isinstance(history, Certified):
+            if self.shards == 1:
+                self._residuals.push(history.tolerance, int(counts.visits_since_cut) * history.pushes_per_visit)
+            elif at_tick:  # residuals come without visits, too; pushed more often, they would be sent in more parts
+                self._residuals.push(history.tolerance, int(counts.pages) + 1)
         elif self.shards == 1:
             counts.virtual = declare_dividend(self._room.book, counts.virtual)
         if self.shards == 1:
