@@ -12,6 +12,7 @@ from urllib.parse import quote, urlsplit
 import requests
 from requests.adapters import HTTPAdapter
 from requests.utils import get_netrc_auth
+from urllib3.exceptions import ReadTimeoutError
 from urllib3.util.retry import Retry
 
 from opicflow.connectors.kafka.properties import KafkaRefused, RegistryAccess, is_this_machine, warn_once
@@ -21,6 +22,8 @@ from opicflow.schemas.published_schemas import Schema
 
 _CONFLICT = 409
 _TRIES = 4
+_TRIES_WHILE_BUSY = 7
+"""Of a request that the registry answers with an error of its own: together 12 s, in which it elects a leader."""
 _FIRST_PAUSE_SECONDS = 0.2
 _TIMEOUT_SECONDS = 10.0
 _CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
@@ -75,7 +78,11 @@ class SchemaRegistry:
         if access.auth is not None or "@" in urlsplit(self._url).netloc or get_netrc_auth(self._url):
             self._warn_without_tls()
         retry = Retry(
-            total=_TRIES - 1,
+            total=None,
+            connect=_TRIES - 1,
+            read=_TRIES - 1,
+            status=_TRIES_WHILE_BUSY - 1,
+            other=0,
             backoff_factor=_FIRST_PAUSE_SECONDS,
             status_forcelist=(429, 500, 502, 503, 504),
             allowed_methods=None,  # all methods: every request here may be repeated
@@ -212,10 +219,12 @@ class SchemaRegistry:
             )
         except requests.exceptions.SSLError:
             raise self._refused("its certificate is not trusted: name its authority in the properties file") from None
-        except requests.Timeout:
-            raise self._refused(f"no answer in {self._timeout_seconds:g} s: check that it runs") from None
-        except requests.ConnectionError:
-            raise self._refused("it cannot be reached: check that it runs, and its address") from None
+        except (requests.Timeout, requests.ConnectionError) as problem:
+            if _is_timeout(problem):
+                reason = f"no answer in {self._timeout_seconds:g} s, {_TRIES} times: check that it runs"
+            else:
+                reason = "it cannot be reached: check that it runs, and its address"
+            raise self._refused(reason) from None
         except (requests.RequestException, OSError, ValueError) as problem:  # a malformed URL, a missing file
             raise self._refused(f"the request failed ({type(problem).__name__}): check its address") from None
         if answer.status_code in (401, 403):
@@ -231,9 +240,12 @@ class SchemaRegistry:
         try:
             content = json.loads(data)
         except (ValueError, RecursionError):
-            raise self._refused(
-                f"not a schema registry, it returns {answer.status_code} without JSON: give the URL of its API"
-            ) from None
+            code = answer.status_code
+            if code >= 500:  # Karapace, while it elects a leader
+                reason = f"it returns {code} (no reason): check its log"
+            else:
+                reason = f"not a schema registry, it returns {code} without JSON: give the URL of its API"
+            raise self._refused(reason, code) from None
         if answer.status_code == 404 and isinstance(content, dict) and "error_code" in content:
             return None
         if not answer.ok:
@@ -266,6 +278,12 @@ class SchemaRegistry:
 
     def _refused(self, reason: str, status: int = 0) -> _RegistryRefused:
         return _RegistryRefused(f"schema registry {self._shown}: {reason}", status)
+
+
+def _is_timeout(problem: requests.RequestException) -> bool:
+    """Whether no answer came in time: after its last try, requests has another exception for that."""
+    last_try = problem.args[0] if problem.args else None
+    return isinstance(problem, requests.Timeout) or isinstance(getattr(last_try, "reason", None), ReadTimeoutError)
 
 
 def _quoted(subject: str) -> str:

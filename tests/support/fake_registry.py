@@ -12,9 +12,10 @@ from typing import Any
 from support.http_server import HttpAnswer, HttpRequest, answering
 
 KINDS = ("Confluent", "Karapace", "Apicurio")
-"""Confluent's registry and Karapace return the id of a schema to each process that registers it. Apicurio returns 409
-to those that come while another one registers the first version of a subject, or sets its compatibility: seen with
-Apicurio 2.6.13. Here the first one has won when the others are answered."""
+"""Confluent's registry and Karapace return the id of a schema to each process that registers it: seen with Karapace
+6.2, at one and at two instances. Apicurio returns 409 to those that come while another one registers the first version
+of a subject, or sets its compatibility: seen with Apicurio 2.6.13. Here the first one has won when the others are
+answered."""
 
 Answer = tuple[int, str, bytes]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -12,8 +13,12 @@ from urllib.parse import urlsplit
 
 import pytest
 import requests
+from requests.adapters import HTTPAdapter
+from urllib3 import HTTPResponse
+from urllib3.exceptions import MaxRetryError
 
 from deploy.services.certificates import authority_and_server
+from opicflow.connectors.kafka import registry as _registry_module
 from opicflow.connectors.kafka.client import FetchedRecords, message_batch
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.messages import Framer, decode_messages, register_schemas, writer_of
@@ -279,11 +284,40 @@ def test_a_failed_request_is_repeated(fake: FakeRegistry) -> None:
     assert len(fake.requests) == 3
 
 
+@pytest.mark.usefixtures("short_pauses")
 def test_requests_that_fail_repeatedly_are_an_error(fake: FakeRegistry) -> None:
     fake.instead = lambda method, path: answer_of({"error_code": 50001, "message": "no\nstore"}, 500)
     with pytest.raises(KafkaRefused, match=r"^schema registry http://\S+: it returns 500 \(no store\): check its log$"):
         client(fake).schema(1)
-    assert len(fake.requests) == 4
+    assert len(fake.requests) == 7
+
+
+@pytest.fixture
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the pauses between the tries of a request a hundred times as short."""
+    monkeypatch.setattr(_registry_module, "_FIRST_PAUSE_SECONDS", _registry_module._FIRST_PAUSE_SECONDS / 100)
+
+
+@pytest.mark.usefixtures("short_pauses")
+def test_a_registry_that_elects_a_leader_gets_the_schema_when_it_has_one(fake: FakeRegistry) -> None:
+    """The answers of Karapace between the loss of its leader and the election of another one."""
+    no_leader = answer_of({"error_code": 50003, "message": "Error while forwarding the request to the master."}, 500)
+    answers = iter([(500, "text/plain", b"Internal Server Error"), *[no_leader] * 5])
+    fake.instead = lambda method, path: next(answers, None) if path.endswith("/versions") and method == "POST" else None
+    assert client(fake).publish("Policy", "a-value") == 1
+    assert fake.of("a-value") == [published.schema("Policy")]
+
+
+def test_a_registry_has_ten_seconds_to_elect_a_leader(fake: FakeRegistry) -> None:
+    """Karapace needed 5 s after its first answer."""
+    adapter = client(fake)._session.get_adapter("http://")
+    assert isinstance(adapter, HTTPAdapter)
+    retry, seconds = adapter.max_retries, 0.0
+    with suppress(MaxRetryError):
+        while True:
+            retry = retry.increment("GET", "/", response=HTTPResponse(status=500))
+            seconds += retry.get_backoff_time()
+    assert 10 <= seconds <= 20
 
 
 @pytest.mark.parametrize(
@@ -292,6 +326,7 @@ def test_requests_that_fail_repeatedly_are_an_error(fake: FakeRegistry) -> None:
         ((200, "text/html", b"<html>welcome</html>"), "not a schema registry, it returns 200 without JSON"),
         ((404, "text/html", b"<html>nothing here</html>"), "not a schema registry"),
         ((404, "application/json", b'{"status": 404}'), "it returns 404"),
+        ((501, "text/plain", b"Internal Server Error"), r"it returns 501 \(no reason\): check its log"),
         ((401, "application/json", b'{"error_code": 401}'), "it refuses the login"),
         ((403, "text/html", b""), "it refuses the login"),
         ((422, "application/json", b'{"error_code": 42201, "message": "Invalid schema"}'), "Invalid schema"),
@@ -339,7 +374,7 @@ def test_a_registry_that_does_not_answer_in_time_is_refused() -> None:
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
         registry = SchemaRegistry(RegistryAccess(f"http://127.0.0.1:{silent.getsockname()[1]}"), timeout_seconds=0.05)
-        with pytest.raises(KafkaRefused, match="check that it runs"):
+        with pytest.raises(KafkaRefused, match=r"no answer in 0\.05 s, 4 times: check that it runs"):
             registry.schema(1)
 
 
