@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition, errors
 from kafka.errors import KafkaError
 
-from opicflow.connectors.kafka.client import NetworkClient, causes, is_permanent, unpack_in_columns, unpack_in_records
+from opicflow.connectors.kafka.client import NetworkClient, causes, is_permanent, unpack_in_columns
 from opicflow.connectors.kafka.properties import (
     KafkaRefused,
     Properties,
@@ -150,15 +150,12 @@ class Connection:
         return Properties.read(self.properties).registry(self.registry)
 
     def consumer(self, **more: object) -> KafkaConsumer:
-        """Make a consumer without a group, whose caller assigns partitions and keeps offsets; it returns `Record`s."""
-        return unpack_in_records(self._consumer(more))
+        """Make a consumer without a group, whose caller assigns partitions and keeps offsets.
 
-    def column_consumer(self, **more: object) -> KafkaConsumer:
-        """Make such a consumer, which returns `FetchedRecords`."""
-        return unpack_in_columns(self._consumer(more))
-
-    def _consumer(self, more: dict[str, object]) -> KafkaConsumer:
-        return self._client(KafkaConsumer, {"group_id": None, "enable_auto_commit": False, **more})
+        It returns `FetchedRecords`, which have `records`.
+        """
+        settings = {"group_id": None, "enable_auto_commit": False, **more}
+        return unpack_in_columns(self._client(KafkaConsumer, settings))
 
     def producer(self, **more: object) -> KafkaProducer:
         """Make an idempotent producer."""

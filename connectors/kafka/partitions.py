@@ -241,10 +241,10 @@ def record_at(
         consumer.assign([target])
         consumer.seek(target, offset)
         while time.monotonic() < give_up_at:
-            records = consumer.poll(timeout_ms=_MOST_WAIT_MS).get(target, [])
-            if records:
-                value: bytes | None = records[0].value
-                return value if records[0].offset == offset else None
+            parts = consumer.poll(timeout_ms=_MOST_WAIT_MS).get(target, [])
+            if parts:
+                first_record = parts[0].record(0)
+                return first_record.value if first_record.offset == offset else None
     raise KafkaRefused(f"{connection.brokers}: {topic}, partition {partition}: no answer: check the brokers")
 
 

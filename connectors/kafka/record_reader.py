@@ -110,8 +110,9 @@ def batches(
                 answered_at = time.monotonic()
             arrived = [
                 _arrived(record, decoder, kind)
-                for one, rows in polled.items()
-                for record in rows
+                for one, parts in polled.items()
+                for part in parts
+                for record in part.records()
                 if (follow or record.offset < ends[one])
                 and not (stream in BY_KEY and late.is_late(stream, record.key, record.timestamp))
             ]

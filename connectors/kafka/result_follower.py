@@ -68,8 +68,8 @@ class ResultFollower:
         """
         with self._connection.doing("reading results"):
             polled = self._consumer.poll(timeout_ms)
-        for one, records in polled.items():
-            stream = self._streams[one]
+        for one, parts in polled.items():
+            stream, records = self._streams[one], [record for part in parts for record in part.records()]
             if stream in BY_KEY:
                 records = [one for one in records if not self._late.is_late(stream, one.key, one.timestamp)]
             yield stream, [_message(record, self._decoders[stream], stream == POLICIES) for record in records]

@@ -187,7 +187,7 @@ class _PartitionConsumer:
                 settings["fetch_max_wait_ms"] = _FETCH_WAIT_MS
             if batch_records is not None:
                 settings["max_poll_records"] = batch_records
-            self._consumer = input_range.connection.column_consumer(**settings)
+            self._consumer = input_range.connection.consumer(**settings)
             try:
                 first = self._consumer.beginning_offsets([self._topic_partition])[self._topic_partition]
                 last = self._consumer.end_offsets([self._topic_partition])[self._topic_partition]

@@ -322,7 +322,7 @@ class _Reader:
         ordered = sorted(input_ranges, key=lambda one: one.partition)
         self.buffers = [_Buffer(input_range, len(ordered)) for input_range in ordered]
         settings = consumer_settings(len(ordered))
-        self._consumers = [stack.enter_context(closing(one.connection.column_consumer(**settings))) for one in ordered]
+        self._consumers = [stack.enter_context(closing(one.connection.consumer(**settings))) for one in ordered]
         self._check_same_topic = check_same_topic
         self._patience_seconds = patience_seconds
         self._checked_at = self._got_at = time.monotonic()

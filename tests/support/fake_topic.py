@@ -17,7 +17,7 @@ from opicflow.connectors.kafka.client import FetchedRecords
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.partitions import PartitionRange
 from opicflow.connectors.kafka.topic_log import PartitionProgress, TopicBatch, TopicRange, read_topic, topic_range
-from support.memory_kafka import MemoryCluster, MemoryConsumer, Partition, Record
+from support.memory_kafka import MemoryCluster, MemoryConsumer, Partition, Record, in_columns
 
 HOUR_MS = 3_600_000
 
@@ -50,12 +50,11 @@ class Cluster:
         except KafkaError as problem:
             raise KafkaRefused(f"{self.brokers}: {action}: {problem}") from None
 
-    def consumer(self, **more: Any) -> RowConsumer:
-        return RowConsumer(self)
-
-    def column_consumer(self, **more: Any) -> Consumer:
-        assert more["auto_offset_reset"] == "none" and more["isolation_level"] == "read_committed"
-        return Consumer(self)
+    def consumer(self, **more: Any) -> Consumer:
+        assert more["isolation_level"] == "read_committed"
+        made = Consumer(self)
+        made.may_poll = more.get("auto_offset_reset") == "none"
+        return made
 
     def admin(self) -> Admin:
         return Admin(self)
@@ -75,8 +74,11 @@ class Admin:
         self.cluster.closed += 1
 
 
-class RowConsumer(MemoryConsumer):
-    """Returns records one by one as a consumer of kafka-python may: any slices, in any order."""
+class Consumer(MemoryConsumer):
+    """Returns records as a consumer may: any slices, in any order, in parts as those of several batches are."""
+
+    may_poll = True
+    """Whether it refuses offsets that were deleted."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(MemoryCluster(cluster.seed, 0), 1)
@@ -88,7 +90,14 @@ class RowConsumer(MemoryConsumer):
         return self.cluster.partitions[one.partition]
 
     def poll(self, timeout_ms: int) -> dict[TopicPartition, list[Any]]:
-        return {one: some for one, some in self.fetched(timeout_ms).items() if some}
+        assert self.may_poll
+        return {one: [*self._parts(some)] for one, some in self.fetched(timeout_ms).items() if some}
+
+    def _parts(self, records: list[Record]) -> Iterator[FetchedRecords]:
+        while records:
+            count = self.chance.randint(1, len(records))
+            yield in_columns(records[:count])
+            records = records[count:]
 
     def fetched(self, timeout_ms: int) -> dict[TopicPartition, list[Record]]:
         """Return what a poll finds."""
@@ -115,19 +124,6 @@ class RowConsumer(MemoryConsumer):
 
     def close(self) -> None:
         self.cluster.closed += 1
-
-
-class Consumer(RowConsumer):
-    """Returns records in columns, in parts as those of several batches are."""
-
-    def poll(self, timeout_ms: int) -> dict[TopicPartition, list[Any]]:
-        return {one: [*self._parts(one, some)] for one, some in super().poll(timeout_ms).items()}
-
-    def _parts(self, one: TopicPartition, records: list[Record]) -> Iterator[FetchedRecords]:
-        while records:
-            count = self.chance.randint(1, len(records))
-            some, records = records[:count], records[count:]
-            yield FetchedRecords.of(one.partition, [(r.offset, r.timestamp, r.key, r.value) for r in some])
 
 
 def record(partition: int, offset: int, hour: float = 0, size: int = 0) -> Record:

@@ -134,9 +134,6 @@ class MemoryConnection(Connection):
     def consumer(self, **more: Any) -> MemoryConsumer:
         return MemoryConsumer(self.cluster, more.get("max_poll_records", 1000))
 
-    def column_consumer(self, **more: Any) -> ColumnConsumer:
-        return ColumnConsumer(self.cluster, more.get("max_poll_records", 1000))
-
     def producer(self, **more: Any) -> Any:
         return MemoryProducer(self)
 
@@ -195,7 +192,7 @@ class MemoryProducer:
 
 
 class MemoryConsumer:
-    """Returns records one by one."""
+    """Returns records in columns."""
 
     def __init__(self, cluster: MemoryCluster, most: int) -> None:
         self._cluster = cluster
@@ -249,21 +246,16 @@ class MemoryConsumer:
             rows = partition.records[row : row + min(chance.choice(_FETCHES), self._most)]
             self.at[one] = rows[-1].offset + 1 if rows else max(at, partition.end)
             if rows:
-                found[one] = self._returned(rows)
+                found[one] = [in_columns(rows)]
         return found
-
-    def _returned(self, rows: list[Record]) -> list[Any]:
-        return rows
 
     def close(self) -> None:
         pass
 
 
-class ColumnConsumer(MemoryConsumer):
-    """Returns records in columns."""
-
-    def _returned(self, rows: list[Record]) -> list[Any]:
-        return [FetchedRecords.of(rows[0].partition, [(r.offset, r.timestamp, r.key, r.value) for r in rows])]
+def in_columns(records: list[Record]) -> FetchedRecords:
+    """Return records of one partition as a consumer does."""
+    return FetchedRecords.of(records[0].partition, [(r.offset, r.timestamp, r.key, r.value) for r in records])
 
 
 class MemoryAdmin:

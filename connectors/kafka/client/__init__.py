@@ -10,7 +10,7 @@ with parts_of("kafka-python", "kafka"):
     from kafka.producer.future import FutureRecordMetadata, RecordMetadata
 
     from opicflow.connectors.kafka.client.fetched_records import FetchedRecords, Record, message_batch
-    from opicflow.connectors.kafka.client.fetches import unpack_in_columns, unpack_in_records
+    from opicflow.connectors.kafka.client.fetches import unpack_in_columns
     from opicflow.connectors.kafka.client.network import NetworkClient, causes, is_permanent
     from opicflow.connectors.kafka.client.producer_batches import (
         MIN_RECORDS,
@@ -37,5 +37,4 @@ __all__ = [
     "message_batch",
     "stop_sending",
     "unpack_in_columns",
-    "unpack_in_records",
 ]

@@ -25,7 +25,6 @@ class Record(NamedTuple):
     A record whose value has the size -1 - n replaces n records that were not read: their batch is too large.
     """
 
-    leader_epoch: int
     partition: int
     offset: int
     timestamp: int
@@ -47,15 +46,12 @@ class FetchedRecords:
     are those of `Record`.
     """
 
-    leader_epoch: int
     partition: int
     text: bytes
     columns: Ints
 
     @classmethod
-    def of(
-        cls, partition: int, rows: Iterable[tuple[int, int, bytes | None, bytes | None]], epoch: int = -1
-    ) -> FetchedRecords:
+    def of(cls, partition: int, rows: Iterable[tuple[int, int, bytes | None, bytes | None]]) -> FetchedRecords:
         """Return records of which each is given as offset, time, key and value."""
         parts, columns, at = list[bytes](), list[tuple[int, ...]](), 0
         for offset, time_ms, key, value in rows:
@@ -65,12 +61,12 @@ class FetchedRecords:
             parts += (key or b"", value or b"")
             at = value_at + max(value_size, 0)
         table = np.array(columns, np.int64).reshape(-1, COLUMNS)
-        return cls(epoch, partition, b"".join(parts), np.ascontiguousarray(table.T))
+        return cls(partition, b"".join(parts), np.ascontiguousarray(table.T))
 
     @classmethod
-    def unread(cls, epoch: int, partition: int, offset: int, time_ms: int, records: int) -> FetchedRecords:
+    def unread(cls, partition: int, offset: int, time_ms: int, records: int) -> FetchedRecords:
         """Return a record that replaces records that were not read."""
-        return cls(epoch, partition, b"", np.array([[offset], [time_ms], [0], [-1], [0], [-1 - records]], np.int64))
+        return cls(partition, b"", np.array([[offset], [time_ms], [0], [-1], [0], [-1 - records]], np.int64))
 
     def __len__(self) -> int:
         """The number of records."""
@@ -101,7 +97,7 @@ class FetchedRecords:
 
     def rows(self, begin: int, end: int) -> FetchedRecords:
         """Return the records from one row to before another, without a copy."""
-        return FetchedRecords(self.leader_epoch, self.partition, self.text, self.columns[:, begin:end])
+        return FetchedRecords(self.partition, self.text, self.columns[:, begin:end])
 
     def between(self, start: int, end: int) -> FetchedRecords:
         """Return the records at the offsets [start, end), without a copy."""
@@ -121,8 +117,8 @@ class FetchedRecords:
             None if size < 0 else text[begin : begin + size] for begin, size in zip(key_begins, key_sizes, strict=True)
         ]
         values = [None if size < 0 else text[begin : begin + size] for begin, size in zip(begins, sizes, strict=True)]
-        epochs, partitions = repeat(self.leader_epoch, len(self)), repeat(self.partition, len(self))
-        rows: Any = zip(epochs, partitions, offsets, times_ms, keys, values, key_sizes, sizes, strict=True)
+        partitions = repeat(self.partition, len(self))
+        rows: Any = zip(partitions, offsets, times_ms, keys, values, key_sizes, sizes, strict=True)
         return map(_as_record, rows)
 
 

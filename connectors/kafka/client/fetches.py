@@ -1,9 +1,9 @@
 """Unpacks fetched record batches as columns: what kafka-python does record by record, in a tenth of the time.
 
-A consumer given to `unpack_in_columns` returns `FetchedRecords`, one given to `unpack_in_records` returns `Record`s
-instead of kafka-python's own records. kafka-python still decides what to fetch and when, and what a failure means. The
-records unpacked at once are bounded in bytes and in number: a batch may hold a thousand times its own bytes. Formats
-before Kafka 0.11 are not read: brokers that give topics an id, as opicflow needs them, write none.
+A consumer given to `unpack_in_columns` returns `FetchedRecords` instead of kafka-python's own records. kafka-python
+still decides what to fetch and when, and what a failure means. The records unpacked at once are bounded in bytes and in
+number: a batch may hold a thousand times its own bytes. Formats before Kafka 0.11 are not read: brokers that give
+topics an id, as opicflow needs them, write none.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kafka.protocol.consumer import IsolationLevel
 from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.memory_records import MemoryRecords
 
-from opicflow.connectors.kafka.client.fetched_records import COLUMNS, TIMES, FetchedRecords, Record
+from opicflow.connectors.kafka.client.fetched_records import COLUMNS, TIMES, FetchedRecords
 from opicflow.connectors.kafka.client.unpacking import UnpacksTooLarge, unpacked_records
 from opicflow.schemas.arrays import Bytes, Int, Ints
 from opicflow.schemas.kernel import lean_kernel
@@ -42,13 +42,6 @@ def unpack_in_columns(consumer: KafkaConsumer) -> KafkaConsumer:
     return consumer
 
 
-@parts_of("kafka-python", "kafka")
-def unpack_in_records(consumer: KafkaConsumer) -> KafkaConsumer:
-    """Return the consumer, a new one of kafka-python, changed to return each `Record`."""
-    consumer._fetcher.PartitionRecords = PartitionRows
-    return consumer
-
-
 class _Taken:
     """Records in columns. For kafka-python it has the length of a list of records; it yields only their parts."""
 
@@ -67,7 +60,7 @@ class PartitionColumns(Fetcher.PartitionRecords):  # type: ignore[misc]
 
     _ready: FetchedRecords | None = None
 
-    def take(self, n: int | None = None) -> _Taken | list[Record]:
+    def take(self, n: int | None = None) -> _Taken:
         """Return the next records, at most `n`; a failure is raised after all records before it were returned."""
         self._maybe_raise_next_inline_exception()
         taken: list[FetchedRecords] = []
@@ -89,9 +82,6 @@ class PartitionColumns(Fetcher.PartitionRecords):  # type: ignore[misc]
             if not taken:
                 raise
             self._next_inline_exception = problem
-        return self._as_returned(taken)
-
-    def _as_returned(self, taken: Sequence[FetchedRecords]) -> _Taken | list[Record]:
         return _Taken(taken)
 
     def _maybe_skip_record(self, records: FetchedRecords) -> bool:
@@ -139,13 +129,6 @@ def _next_batch(records: MemoryRecords) -> DefaultRecordBatch | None:
         raise CorruptRecordError("a batch does not have the length that is in its head") from None
 
 
-class PartitionRows(PartitionColumns):
-    """The records of one fetched partition, handled in columns, and returned one by one."""
-
-    def _as_returned(self, taken: Sequence[FetchedRecords]) -> list[Record]:
-        return [record for part in taken for record in part.records()]
-
-
 def _unpack(batch: DefaultRecordBatch, partition: int) -> Iterator[FetchedRecords]:
     """Yield the records of a batch in parts of a bounded size.
 
@@ -154,9 +137,7 @@ def _unpack(batch: DefaultRecordBatch, partition: int) -> Iterator[FetchedRecord
     try:
         text, count = unpacked_records(batch), batch.records_count
     except UnpacksTooLarge:
-        yield FetchedRecords.unread(
-            batch.leader_epoch, partition, batch.last_offset, batch.max_timestamp, max(batch.records_count, 1)
-        )
+        yield FetchedRecords.unread(partition, batch.last_offset, batch.max_timestamp, max(batch.records_count, 1))
         return
     if not 0 <= count * _LEAST_BYTES <= len(text):  # before memory is taken for so many
         raise CorruptRecordError(f"the batch at offset {batch.base_offset} is too short for its {count} records")
@@ -177,7 +158,7 @@ def _unpack(batch: DefaultRecordBatch, partition: int) -> Iterator[FetchedRecord
             _scan(data, begin, batch.base_offset, batch.first_timestamp, columns)
         if batch.timestamp_type:
             columns[TIMES] = batch.max_timestamp
-        yield FetchedRecords(batch.leader_epoch, partition, text, columns)
+        yield FetchedRecords(partition, text, columns)
 
 
 @lean_kernel

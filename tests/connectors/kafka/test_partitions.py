@@ -128,7 +128,7 @@ def test_offsets_deleted_while_reading_are_refused() -> None:
         def beginning_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
             return {partition: 45 if self.polls else 0}
 
-    cluster.column_consumer = lambda **_: Shrinking(cluster)  # type: ignore[method-assign]
+    cluster.consumer = lambda **_: Shrinking(cluster)  # type: ignore[method-assign]
     with pytest.raises(KafkaRefused, match=r"partition 0: offsets \d+ to 44 were deleted"):
         list(found)
 

@@ -325,8 +325,8 @@ def read_back(connection: Connection, topic: str) -> dict[int, list[Any]]:
         ends = consumer.end_offsets(partitions)
         found: dict[int, list[Any]] = {one.partition: [] for one in partitions}
         while any(consumer.position(one) < ends[one] for one in partitions):
-            for one, records in consumer.poll(timeout_ms=1000).items():
-                found[one.partition] += records
+            for one, parts in consumer.poll(timeout_ms=1000).items():
+                found[one.partition] += [record for part in parts for record in part.records()]
         return found
     finally:
         consumer.close()

@@ -230,13 +230,13 @@ def one_by_one(consumer: Consumer, timeout_ms: int) -> dict[TopicPartition, list
 def test_a_consumer_is_kept_from_read_to_read_until_the_reader_is_closed() -> None:
     cluster = filled([0.0] * 400)
     made = []
-    consumer = cluster.column_consumer
+    consumer = cluster.consumer
 
     def counted(**settings: Any) -> Any:
         made.append(consumer(**settings))
         return made[-1]
 
-    cluster.column_consumer = counted  # type: ignore[method-assign]
+    cluster.consumer = counted  # type: ignore[method-assign]
     reading = Reading(endless(cluster))
     assert len(reading.poll_until(400)) > 3 and len(made) == 1
     before = cluster.closed

@@ -283,7 +283,7 @@ def test_waiting_for_a_slow_partition_does_not_use_more_memory(monkeypatch: pyte
                 return {}
             return super().fetched(timeout_ms)
 
-    cluster.column_consumer = lambda **_: Slow(cluster)  # type: ignore[method-assign]
+    cluster.consumer = lambda **_: Slow(cluster)  # type: ignore[method-assign]
     assert records_of(all_steps(log_of(cluster))) == whole
     assert len(held) == 100 and max(held) <= 4 + 100
 
@@ -302,7 +302,7 @@ def test_with_many_partitions_fewer_records_of_each_are_kept(
             self.cluster.held += 1
             return found
 
-    cluster.column_consumer = lambda **_: Single(cluster)  # type: ignore[method-assign]
+    cluster.consumer = lambda **_: Single(cluster)  # type: ignore[method-assign]
     found = read_topic(log_of(cluster))
     next(found)
     assert 20 <= cluster.held <= 50
@@ -317,7 +317,7 @@ def consumer_settings(partitions: int) -> dict[str, Any]:
         settings.update(more)
         return Consumer(cluster)
 
-    cluster.column_consumer = consumer  # type: ignore[method-assign]
+    cluster.consumer = consumer  # type: ignore[method-assign]
     assert all_steps(log_of(cluster))
     return settings
 

@@ -668,6 +668,6 @@ def test_visits_reach_kafka_and_what_a_broker_missed_is_sent_by_the_next_crawl(
             consumer.assign([one])
             consumer.seek_to_beginning(one)
             while consumer.position(one) < found.end:
-                for records in consumer.poll(500).values():
-                    sent += [bytes(record.value) for record in records]
+                for parts in consumer.poll(500).values():
+                    sent += [record.value or b"" for part in parts for record in part.records()]
     assert sorted(sent) == sorted(logged) and len(logged) >= 40

@@ -35,7 +35,7 @@ from opicflow.connectors.files.log_reader import FileRange, _of_lines, format_of
 from opicflow.connectors.files.opening import Block, expand, open_bytes
 from opicflow.connectors.files.rank_reader import read_ranks
 from opicflow.connectors.files.vertices import VertexFile, read_numbered_edges
-from opicflow.connectors.kafka.client.fetches import PartitionRows
+from opicflow.connectors.kafka.client.fetches import PartitionColumns
 from opicflow.connectors.kafka.messages import decode_messages
 from opicflow.connectors.kafka.record_reader import STREAMS, _arrived
 from opicflow.pipelines.ledger import (
@@ -502,13 +502,13 @@ def _spoilt_batch(data: bytes, draw: random.Random) -> bytes:
 def _check_batches(data: bytes, draw: random.Random) -> Counts:
     """Batches are unpacked, or corrupt; offsets ascend."""
     records = MemoryRecords(data)
-    partition = PartitionRows(0, _PARTITION, records)
+    partition = PartitionColumns(0, _PARTITION, records)
     taken = 0
     try:
         while partition:
             found = partition.take(draw.choice([1, 3, 1000]))
             taken += len(found)
-            for record in found:
+            for record in (one for part in found for one in part.records()):
                 assert len(record.key or b"") == max(record.serialized_key_size, 0)
                 assert len(record.value or b"") == max(record.serialized_value_size, 0)
     except KafkaError:

@@ -23,7 +23,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.util import calc_crc32c
 
 from opicflow.connectors.kafka.client import FetchedRecords, Record, fetches, message_batch
-from opicflow.connectors.kafka.client.fetches import PartitionColumns, PartitionRows
+from opicflow.connectors.kafka.client.fetches import PartitionColumns
 from opicflow.connectors.kafka.client.unpacking import UnpacksTooLarge, _snappy_bytes, decompress
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.messages import decode_messages
@@ -65,17 +65,17 @@ def batch_of(rows: Sequence[Any], codec: int = NONE, first: int = 0) -> bytes:
     return bytes(data)
 
 
-def fetched(kind: Any, data: bytes, start: int = 0, slices: int = 1000) -> Iterator[tuple[int, list[Any]]]:
-    """Yield the next offset of a fetch and its records, `slices` at a time."""
+def fetched(kind: Any, data: bytes, start: int = 0, slices: int = 1000) -> Iterator[tuple[int, Any]]:
+    """Yield the next offset of a fetch and what it returns, `slices` records at a time."""
     partition = kind(start, PARTITION, MemoryRecords(data))
     while partition:
-        records = partition.take(slices)
-        yield partition.next_fetch_offset, records
+        taken = partition.take(slices)
+        yield partition.next_fetch_offset, taken
 
 
-def parts_of(data: bytes) -> list[FetchedRecords]:
+def parts_of(data: bytes, start: int = 0, checks: bool = True) -> list[FetchedRecords]:
     """Return the records of a fetch in the parts in which they come."""
-    return [part for _, parts in fetched(PartitionColumns, data) for part in parts]
+    return list(PartitionColumns(start, PARTITION, MemoryRecords(data), check_crcs=checks).take(1 << 20))
 
 
 def plain(record: Any) -> tuple[Any, ...]:
@@ -84,9 +84,11 @@ def plain(record: Any) -> tuple[Any, ...]:
 
 
 def both(data: bytes, start: int = 0, slices: int = 1000) -> list[list[tuple[int, list[tuple[Any, ...]]]]]:
+    theirs = fetched(Fetcher.PartitionRecords, data, start, slices)
+    ours = fetched(PartitionColumns, data, start, slices)
     return [
-        [(to, [plain(record) for record in records]) for to, records in fetched(kind, data, start, slices)]
-        for kind in (Fetcher.PartitionRecords, PartitionRows)
+        [(to, [plain(record) for record in records]) for to, records in theirs],
+        [(to, [plain(record) for part in parts for record in part.records()]) for to, parts in ours],
     ]
 
 
@@ -100,17 +102,6 @@ def test_records_equal_those_of_the_client(batches: list[Any], codec: int, data:
     theirs, ours = both(whole, start, data.draw(st.integers(1, 30)))
     assert ours == theirs
     assert any(records for _, records in ours)
-
-
-@given(batches=st.lists(rows, min_size=1, max_size=4), slices=st.integers(1, 30))
-def test_columns_have_the_records_that_rows_have(batches: list[Any], slices: int) -> None:
-    data, first = b"", 0
-    for batch in batches:
-        data += batch_of(batch, NONE, first)
-        first += sum(1 + row[0] for row in batch)
-    columns = [(to, list(taken)) for to, taken in fetched(PartitionColumns, data, 0, slices)]
-    rows = [(to, taken) for to, taken in fetched(PartitionRows, data, 0, slices)]
-    assert [(to, [one for part in found for one in part.records()]) for to, found in columns] == rows
 
 
 @given(batches=st.lists(st.lists(parts, max_size=6), min_size=1, max_size=4), data=st.data())
@@ -134,21 +125,20 @@ def test_a_batch_with_wrong_fields_is_corrupt_and_gives_no_wrong_record(rows: An
     good = batch_of(rows)
     at = data.draw(st.integers(61, len(good) - 1))  # after its header
     bad = good[:at] + bytes([good[at] ^ data.draw(st.integers(1, 255))]) + good[at + 1 :]
-    kinds = [PartitionRows(0, PARTITION, MemoryRecords(bad), check_crcs=checks) for checks in (True, False)]
     with pytest.raises(CorruptRecordError, match="crc"):
-        kinds[0].take(100)
+        parts_of(bad)
     try:
-        found = kinds[1].take(100)
+        found = parts_of(bad, checks=False)
     except CorruptRecordError:
         return
-    assert len(found) == len(rows)
+    assert sum(map(len, found)) == len(rows)
 
 
 def test_a_count_that_is_too_low_is_corrupt() -> None:
     good = batch_of([(0, 5, b"k", b"v", [])] * 6)
     bad = good[:57] + (5).to_bytes(4, "big") + good[61:]
     with pytest.raises(CorruptRecordError, match="does not hold the 5 records"):
-        PartitionRows(0, PARTITION, MemoryRecords(bad), check_crcs=False).take(100)
+        parts_of(bad, checks=False)
 
 
 BOUNDS = """
@@ -192,14 +182,14 @@ def test_a_count_of_records_takes_no_memory_before_it_is_checked() -> None:
     good = batch_of([(0, 5, b"k", b"v", [])] * 6)
     bad = good[:57] + (2**31 - 1).to_bytes(4, "big") + good[61:]
     with pytest.raises(CorruptRecordError, match="too short for its 2147483647 records"):
-        PartitionRows(0, PARTITION, MemoryRecords(bad), check_crcs=False).take(100)
+        parts_of(bad, checks=False)
 
 
 def test_the_time_of_the_broker_counts_if_the_topic_is_set_so() -> None:
     data = bytearray(batch_of([(0, time_ms, b"k", b"v", []) for time_ms in (5, 9, 7, 1)]))
     data[22] |= 8  # LogAppendTime, among the attributes
-    (records,) = [PartitionRows(0, PARTITION, MemoryRecords(bytes(data)), check_crcs=False).take(100)]
-    assert [record.timestamp for record in records] == [9, 9, 9, 9]
+    (part,) = parts_of(bytes(data), checks=False)
+    assert [record.timestamp for record in part.records()] == [9, 9, 9, 9]
 
 
 def test_aborted_and_open_transactions_are_not_read(kafka: LocalKafka, topic_prefix: str) -> None:
@@ -222,7 +212,7 @@ def test_aborted_and_open_transactions_are_not_read(kafka: LocalKafka, topic_pre
         consumer.seek(partition, 0)
         end, found = consumer.end_offsets([partition])[partition], []
         while consumer.position(partition) < end:
-            found += consumer.poll(timeout_ms=1000).get(partition, [])
+            found += [record for part in consumer.poll(1000).get(partition, []) for record in part.records()]
     assert [record.key for record in found] == [b"0"] * 10 + [b"2"] * 10
     assert all(after.offset > before.offset for before, after in pairwise(found))
     assert {type(record) for record in found} == {Record}
@@ -235,7 +225,7 @@ def test_a_batch_that_is_shorter_than_its_head_is_corrupt(size: int, magic: int)
     data[8:12], data[16] = (size - 12).to_bytes(4, "big"), magic
     whole = batch_of([(0, 5, None, b"before", [])])
     with pytest.raises(CorruptRecordError):
-        for _ in fetched(PartitionRows, whole + bytes(data)):
+        for _ in fetched(PartitionColumns, whole + bytes(data)):
             pass
 
 
@@ -245,7 +235,7 @@ def test_a_batch_of_an_impossible_length_is_corrupt_or_not_read(length: int, mag
     data = bytearray(batch_of([(0, 5, None, b"x" * 200, [])]))
     data[8:12], data[16] = length.to_bytes(4, "big", signed=True), magic
     try:
-        assert [record for _, records in fetched(PartitionRows, bytes(data)) for record in records] == []
+        assert parts_of(bytes(data)) == []
     except CorruptRecordError as problem:
         assert "\n" not in str(problem)
 
@@ -258,7 +248,7 @@ def test_a_batch_of_another_format_is_corrupt(codec: int, magic: int) -> None:
     data[70:74] = bytes(4)
     data[17:21] = calc_crc32c(bytes(data[21:])).to_bytes(4, "big")
     with pytest.raises(CorruptRecordError, match=f"has format {magic}, which is not read"):
-        list(fetched(PartitionRows, bytes(data)))
+        parts_of(bytes(data))
 
 
 @pytest.mark.parametrize(("codec", "count"), crossed([GZIP, LZ4, ZSTD], [1, 20]))
@@ -281,9 +271,9 @@ def test_a_batch_of_very_many_records_is_unpacked_in_parts() -> None:
     rows = [(0, 5, None, b"", [])] * 200_000
     data = batch_of(rows, GZIP)
     assert len(data) < 1 << 20
-    partition, most, offsets = PartitionRows(0, PARTITION, MemoryRecords(data)), 0, []
+    partition, most, offsets = PartitionColumns(0, PARTITION, MemoryRecords(data)), 0, list[int]()
     while partition:
-        offsets += [record.offset for record in partition.take(1000)]
+        offsets += [offset for part in partition.take(1000) for offset in part.offsets.tolist()]
         most = max(most, len(partition._ready or ()))
     assert offsets == list(range(200_000)) and most <= 1 << 16
 
@@ -302,13 +292,13 @@ def test_a_corrupt_part_of_a_batch_is_found_before_its_first_records_are_read(mo
     good = batch_of([(0, 5, None, b"value", [])] * 9)
     bad = good[:-1] + b"\x7f"  # of headers
     with pytest.raises(CorruptRecordError, match="does not hold the 9 records"):
-        PartitionRows(0, PARTITION, MemoryRecords(bad), check_crcs=False).take(1)
+        PartitionColumns(0, PARTITION, MemoryRecords(bad), check_crcs=False).take(1)
 
 
 def test_no_value_of_a_message_passes_for_a_batch_that_was_not_read() -> None:
     values = [b"opicflow: too-large: x", None, b""]
     read = FetchedRecords.of(3, [(offset, 5, None, value) for offset, value in enumerate(values)])
-    unread = FetchedRecords.unread(0, 3, 3, 5, 7)
+    unread = FetchedRecords.unread(3, 3, 5, 7)
     decoded = decode_messages(message_batch([read, unread], 0, 4), "events/3", published_writer)
     reasons = [(reject.offset, reject.reason) for reject in decoded.rejects]
     assert [offset for offset, reason in reasons if reason is Reason.TOO_LARGE] == [3]
@@ -316,7 +306,7 @@ def test_no_value_of_a_message_passes_for_a_batch_that_was_not_read() -> None:
 
 
 def test_a_result_that_was_not_read_is_broken_and_no_withdrawal() -> None:
-    unread = Record(0, 3, 9, 5, None, None, -1, -1 - 7)
+    unread = Record(3, 9, 5, None, None, -1, -1 - 7)
     arrived = _arrived(unread, Decoder("Importance", published_writer), Importance)
     assert arrived.record is None and "7 or more records ends here" in arrived.broken
 
