@@ -105,6 +105,8 @@ def _job(job: JobState) -> Iterator[Check]:
         advice = "find it by the workers' logs, and kill it: Flink starts another, which goes on where it was"
         yield Check("Workers", False, f"{what}. To do: {advice}")
         yield Check("Lag", None, f"not known; {lag:,} records waited at {at}")
+    elif unknown := status.lags_unknown():
+        yield Check("Lag", None, unknown)
     elif rate is None:
         yield Check("Lag", None, f"{lag:,} records wait to be read")
     else:

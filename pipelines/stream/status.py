@@ -67,7 +67,7 @@ class StreamStatus:
                 "last": last
                 and {"id": last.id, "path": last.path, "bytes": last.written_bytes, "seconds": last.seconds},
             },
-            "lag": None if self.broker_problem or self.silent_since_ms else self.lags(),
+            "lag": None if self.lags_unknown() else self.lags(),
             "loads": [load._asdict() for load in self._loads()],
             "counted_at": iso_time(self.counted_ms) if self.counted_ms else None,
             "metrics": dict(self.metrics),
@@ -94,10 +94,8 @@ class StreamStatus:
         yield "job", f"{job.name!r} ({job.id}): {job.state}, {self.details.restarts} restarts"
         yield "brokers", _BROKERS.get(self.broker_problem, "do not answer: see the trouble below")
         yield "checkpoints", self._checkpoints_in_words()
-        if self.broker_problem:
-            yield "lag", "not known while the brokers do not answer"
-        elif self.silent_since_ms:
-            yield "lag", "not known while a worker does not answer: see the trouble below"
+        if unknown := self.lags_unknown():
+            yield "lag", unknown
         else:
             for topic, lag in sorted(self.lags().items()):
                 yield "lag", f"{topic}: {lag:,} records"
@@ -129,6 +127,17 @@ class StreamStatus:
             f"{self.checkpoints.completed:,} complete{since}; the last wrote {last.written_bytes / 1e6:,.1f} MB in "
             f"{last.seconds:.1f} s"
         )
+
+    def lags_unknown(self) -> str:
+        """Return why lags are not known; nothing if they are.
+
+        Until a worker has reported, nobody knows where it goes on: all that a topic holds would count as lag.
+        """
+        if self.broker_problem:
+            return "not known while the brokers do not answer"
+        if self.silent_since_ms:
+            return "not known while a worker does not answer: see the trouble below"
+        return "" if self.metrics else "not known: no worker has reported since the tasks started"
 
     def _snapshots(self) -> str:
         """Return how old the newest snapshots in storage are; nothing if they go into Flink's state."""

@@ -263,6 +263,17 @@ def test_counts_have_their_age_and_those_of_a_worker_that_is_paused_are_not_show
     assert "visits       0" not in shown
 
 
+def test_nothing_counts_as_lag_before_a_worker_has_reported_where_it_goes_on(
+    stream: Stream, on_brokers: dict[str, list[PartitionRange]]
+) -> None:
+    """A restored stream goes on behind the start of its topics."""
+    stream.metrics.clear()
+    assert "lag          not known: no worker has reported since the tasks started" in status("--brokers", NOBODY)
+    assert json.loads("\n".join(status("--brokers", NOBODY, "--json")))["lag"] is None
+    stream.metrics["read_to_e1_0"] = 10.0
+    assert "lag          crawl-events: 20 records" in status("--brokers", NOBODY), "its other partition is not read yet"
+
+
 def test_brokers_that_the_command_does_not_know_are_not_shown_as_answering(stream: Stream) -> None:
     lines = status()
     assert "brokers      not checked: name them with --brokers HOST:PORT" in lines
