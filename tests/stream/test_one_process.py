@@ -15,9 +15,13 @@ from typing import Any
 
 import pytest
 
+from opicflow.connectors.kafka.connection import Connection
+from opicflow.connectors.storage.folder import StorageFolder
 from opicflow.pipelines.cli.stream_options import DIRECT_RUNNER
 from opicflow.pipelines.lab.web.webs import power_law_web
 from opicflow.pipelines.stream.one_process import MOST_ROUNDS, StreamFolderRefused, stream_folder
+from opicflow.pipelines.stream.resharding import Resharding
+from opicflow.pipelines.stream.snapshot_store import Snapshots
 from support.commands import command, output_of, refusal
 from support.logs import WebLog, jsonl
 from support.services import LocalKafka
@@ -50,10 +54,10 @@ class Topics:
         output_of("topics", "create", "--shards", str(SHARDS), "--replication", "1", *self._at)
 
     @contextmanager
-    def running(self, most_rounds: int = MOST_ROUNDS) -> Iterator[subprocess.Popen[str]]:
+    def running(self, *more: str, most_rounds: int = MOST_ROUNDS) -> Iterator[subprocess.Popen[str]]:
         """Run the stream in another process, which is killed at the end."""
         words = ["stream", "--set", "snapshot-mb=0.05", "--runner", DIRECT_RUNNER, "--state", f"{self.folder}/state"]
-        process = _begun([sys.executable, "-c", RUN.format(most_rounds), *words, *self._at])
+        process = _begun([sys.executable, "-c", RUN.format(most_rounds), *words, *self._at, *more])
         try:
             yield process
         finally:
@@ -77,8 +81,8 @@ class Topics:
     def wait_for_visits(self, visits: int, seconds: float = 90.0) -> None:
         wait_for(f"{visits} visits", lambda: self.audit().get("visits") == visits, seconds)
 
-    def prove(self) -> str:
-        return command("audit", "--prove", *self._at).out
+    def prove(self, *more: str) -> str:
+        return command("audit", "--prove", *self._at, *more).out
 
 
 @pytest.fixture
@@ -145,6 +149,34 @@ def test_a_state_that_is_lost_costs_time_alone(kafka: LocalKafka, topic_prefix: 
     with topics.running():
         wait_for("ledgers equal their logs", lambda: "proven" in topics.prove(), 90)
         assert topics.audit()["visits"] == 6000
+
+
+@pytest.mark.slow
+def test_a_state_that_is_lost_after_a_reshard_costs_time_alone(
+    kafka: LocalKafka, topic_prefix: str, tmp_path: Path
+) -> None:
+    """New logs, snapshots of their ledgers and crawl-events are all that is left: each event counts once."""
+    topics, ledger, snapshots = (
+        Topics(kafka, topic_prefix, tmp_path),
+        f"{topic_prefix}page-ledger",
+        tmp_path / "ledgers",
+    )
+    logs = ("--snapshots", snapshots.as_uri(), "--ledger", f"{ledger}-5")
+    events = WebLog(power_law_web(500, 3, dangling=0.1)).crawl("random", 7500).events
+    before, after = tmp_path / "before.jsonl", tmp_path / "after.jsonl"
+    before.write_bytes(jsonl(events[:-1500]))
+    after.write_bytes(jsonl(events[-1500:]))
+    topics.publish(before)
+    with topics.running(*logs[:2]):
+        topics.wait_for_visits(6000)
+    stored = Snapshots(StorageFolder.of(snapshots.as_uri()))
+    Resharding(Connection(kafka.brokers), topic_prefix, ledger, f"{ledger}-5", 5, stored).run()
+    (tmp_path / "state").rename(tmp_path / "lost")
+    topics.publish(before)  # the same visits again: duplicates
+    topics.publish(after)
+    with topics.running(*logs):
+        topics.wait_for_visits(7500)
+        assert "proven: all 5 ledgers equal their logs" in topics.prove(*logs)
 
 
 @pytest.mark.soak
