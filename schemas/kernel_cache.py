@@ -15,9 +15,7 @@ import os
 import pickle
 import stat
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from contextlib import suppress
 from hashlib import blake2b
 from io import BufferedWriter
 from pathlib import Path
@@ -30,21 +28,6 @@ if TYPE_CHECKING:  # numba takes longer to import than many commands need
 
 SUFFIX = ".kernel"
 _DIGEST_BYTES = 16
-_waits: ContextVar[bool] = ContextVar("_waits", default=True)
-
-
-class CompiledElsewhere(Exception):
-    """Another process compiles the kernel, and this one does not wait for it."""
-
-
-@contextmanager
-def without_waiting() -> Iterator[None]:
-    """Raise `CompiledElsewhere` at a kernel that another process compiles, instead of waiting for it."""
-    before = _waits.set(False)
-    try:
-        yield
-    finally:
-        _waits.reset(before)
 
 
 def compile_once(dispatcher: Any, folder: Path) -> None:
@@ -146,9 +129,7 @@ class KernelCache:
 
             self._lock = (self._folder / f"{self._name}.lock").open("ab")
             # Unlike that of flock, this lock is not inherited by forks, and refuses to wait in a circle.
-            fcntl.lockf(self._lock, fcntl.LOCK_EX if _waits.get() else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise CompiledElsewhere(self._name) from None
+            fcntl.lockf(self._lock, fcntl.LOCK_EX)
         except (ImportError, OSError):
             self.unlock()
 

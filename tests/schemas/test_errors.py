@@ -27,7 +27,6 @@ INTERNAL = {
     "ReshardRefused": "opicflow stream reshard raises LogRefused",
     "TokenRefused": "a failed login for kafka-python: a connection raises KafkaRefused with its words",
     "TokenUnavailable": "a failed connection for kafka-python: a connection raises KafkaRefused with its words",
-    "CompiledElsewhere": "raised on request only: the process beside a first replay compiles something else",
     "Interrupted": "a KeyboardInterrupt: the command line prints its words, with exit code 130",
     "Stopped": "the thread that writes files ends with it, when they are no longer wanted",
 }

@@ -12,12 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from subprocess import PIPE
 from threading import Timer
-from unittest.mock import Mock
 
 import pytest
 
 from opicflow.schemas import errors, kernel, kernel_cache, kernel_parts
-from opicflow.schemas.kernel_cache import CompiledElsewhere, KernelCache, without_waiting
 
 CALLEE = """
 from opicflow.schemas.kernel import kernel
@@ -508,36 +506,6 @@ def test_processes_that_would_wait_in_a_circle_go_on_without_a_lock(project: Pro
         resume(second)
         assert [read_line(first), read_line(second)] == ["wants both", "wants both"]
         assert [read_line(first), read_line(second)] == ["goes on", "goes on"]
-
-
-HOLDER = """
-from pathlib import Path
-from unittest.mock import Mock
-from opicflow.schemas.kernel_cache import KernelCache
-cache = KernelCache("one", Path(), makes_arrays=False)
-cache.load_overload((), Mock())
-print("has it", flush=True)
-input()
-cache.unlock()
-print("gave it back", flush=True)
-input()
-"""
-
-
-def test_a_kernel_that_another_process_compiles_is_not_waited_for_on_request(project: Project) -> None:
-    cache = KernelCache("one", project.folder, makes_arrays=False)
-    with project.start(HOLDER) as other:
-        assert read_line(other) == "has it"
-        for _ in range(2):
-            with without_waiting(), pytest.raises(CompiledElsewhere):
-                cache.load_overload((), Mock())
-            cache.unlock()
-        resume(other)
-        assert read_line(other) == "gave it back"
-        with without_waiting():
-            assert cache.load_overload((), Mock()) is None
-        cache.unlock()
-        resume(other)
 
 
 @pytest.mark.parametrize("root", kernel._MADE_OF)
