@@ -15,11 +15,10 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from opicflow.connectors.files.csv_tables import RowBlock as CsvBlock
-from opicflow.connectors.files.csv_tables import read_columns
+from opicflow.connectors.files.csv_tables import RowBlock, read_columns
 from opicflow.connectors.files.line_blocks import LineBlock
 from opicflow.connectors.files.opening import InputRefused
-from opicflow.connectors.files.record_files import MISSING, AvroFile, ColumnBlock, ParquetFile, RowBlock, json_block
+from opicflow.connectors.files.record_files import MISSING, AvroFile, ColumnBlock, ParquetFile, RecordBlock, json_block
 from opicflow.connectors.files.site_lists import reversed_host
 from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints
 from opicflow.schemas.errors import printable
@@ -98,7 +97,7 @@ def read_parquet(name: str, file: BinaryIO, rank: str) -> RankLayout:
     return _layout(types, records.blocks([*columns, rank], _ROWS_AT_ONCE), rank)
 
 
-def read_csv(name: str, blocks: Iterator[CsvBlock], rank: str) -> RankLayout:
+def read_csv(name: str, blocks: Iterator[RowBlock], rank: str) -> RankLayout:
     """Return the layout of a file of CSV, or of a list of sites."""
     first = next(blocks, None)
     if first is None:
@@ -116,14 +115,14 @@ def read_csv(name: str, blocks: Iterator[CsvBlock], rank: str) -> RankLayout:
 
 
 def _layout(
-    names: Collection[str], blocks: Iterator[RowBlock | ColumnBlock], rank: str, is_stream: bool | None = None
+    names: Collection[str], blocks: Iterator[RecordBlock | ColumnBlock], rank: str, is_stream: bool | None = None
 ) -> RankLayout:
     key = _key_of(names)
     is_stream = _FIELD_OF_RECORDS in names if is_stream is None else is_stream
     return RankLayout(is_stream, (batch_of(block, rank, key) for block in blocks), names, key == SITE)
 
 
-def _common_crawl(name: str, head: list[str], blocks: Iterator[CsvBlock], rank: str) -> RankLayout:
+def _common_crawl(name: str, head: list[str], blocks: Iterator[RowBlock], rank: str) -> RankLayout:
     names = [column.removeprefix("#") for column in head]
     if _REVERSED not in names or "pr_val" not in names:
         raise InputRefused(
@@ -141,7 +140,7 @@ def _common_crawl(name: str, head: list[str], blocks: Iterator[CsvBlock], rank: 
     return RankLayout(False, batches(), names, of_sites=True)
 
 
-def _tranco(name: str, blocks: Iterator[CsvBlock], rank: str) -> RankLayout:
+def _tranco(name: str, blocks: Iterator[RowBlock], rank: str) -> RankLayout:
     if rank != "importance":
         raise InputRefused(
             f"{name}: no column of ranks {_shown(rank)}: a list of positions and sites has none: omit it"
@@ -161,7 +160,7 @@ def _tranco(name: str, blocks: Iterator[CsvBlock], rank: str) -> RankLayout:
 
 
 def _csv_columns(
-    name: str, blocks: Iterator[CsvBlock], names: Sequence[str], key: str, rank: str
+    name: str, blocks: Iterator[RowBlock], names: Sequence[str], key: str, rank: str
 ) -> Iterator[ColumnBlock]:
     """Yield the columns of a rank and of what it belongs to."""
     types = {column: pa.string() for column in (key, "page") if column in names} | {rank: pa.float64()}
@@ -181,7 +180,7 @@ def _csv_columns(
             yield ColumnBlock(columns, partial(_line, name, some))
 
 
-def _line(name: str, block: CsvBlock, row: int) -> str:
+def _line(name: str, block: RowBlock, row: int) -> str:
     return f"{name}, line {block.line_of(row)}"
 
 
@@ -209,7 +208,7 @@ def _is_text(type_: pa.DataType) -> bool:
 # -- rows --------------------------------------------------------------------------------------------------------------
 
 
-def batch_of(block: RowBlock | ColumnBlock, rank: str, key: str) -> RankBatch:
+def batch_of(block: RecordBlock | ColumnBlock, rank: str, key: str) -> RankBatch:
     """Check rows, whose names are in the column `key`, and return them as a batch."""
     if isinstance(block, ColumnBlock):
         values = block.columns[rank].cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
@@ -233,7 +232,7 @@ def batch_of(block: RowBlock | ColumnBlock, rank: str, key: str) -> RankBatch:
     return RankBatch(ids, np.where(gone, np.nan, values) if gone.any() else values, texts.get(key))
 
 
-def _texts(block: RowBlock, name: str) -> pa.Array:
+def _texts(block: RecordBlock, name: str) -> pa.Array:
     texts: list[Any] = [None if text is MISSING else text for text in block.values(name)]
     try:
         return pa.array(texts, pa.string())
@@ -242,7 +241,7 @@ def _texts(block: RowBlock, name: str) -> pa.Array:
         raise InputRefused(f"{block.place(row)}: {name} is no text: write it as one") from None
 
 
-def _why_no_rank(block: RowBlock | ColumnBlock, row: int, rank: str) -> str:
+def _why_no_rank(block: RecordBlock | ColumnBlock, row: int, rank: str) -> str:
     if isinstance(block, ColumnBlock):
         return _no_rank(rank, str(block.columns[rank][row]))
     record = block.rows[row]

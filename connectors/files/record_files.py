@@ -32,7 +32,7 @@ _DAMAGED = (pa.ArrowException, OSError, ValueError, KeyError)
 
 
 @dataclass(frozen=True)
-class RowBlock:
+class RecordBlock:
     """Consecutive records. `place` returns where a row of the block is: the file, and the line or row."""
 
     rows: Sequence[Mapping[str, Any]]
@@ -81,7 +81,7 @@ class ColumnBlock:
         return values
 
 
-def read_records(name: str, names: Sequence[str] | None = None) -> Iterator[RowBlock | ColumnBlock]:
+def read_records(name: str, names: Sequence[str] | None = None) -> Iterator[RecordBlock | ColumnBlock]:
     """Yield the records of a file. Of Parquet only the fields with these names are read.
 
     Raises `InputRefused` for a file that cannot be read.
@@ -99,9 +99,9 @@ def read_records(name: str, names: Sequence[str] | None = None) -> Iterator[RowB
         yield json_block(name, lines)
 
 
-def json_block(name: str, lines: LineBlock) -> RowBlock:
+def json_block(name: str, lines: LineBlock) -> RecordBlock:
     """Return the objects of lines of JSON."""
-    return RowBlock(json_objects(name, lines), lambda row: f"{name}, line {lines.line_of(row)}")
+    return RecordBlock(json_objects(name, lines), lambda row: f"{name}, line {lines.line_of(row)}")
 
 
 def _row_of(name: str, first: int, row: int) -> str:
@@ -151,7 +151,7 @@ class AvroFile:
         is_record = isinstance(written, dict) and written.get("type") == "record"
         self.names: list[str] = [field["name"] for field in written["fields"]] if is_record else []
 
-    def blocks(self, at_once: int = _ROWS_AT_ONCE) -> Iterator[RowBlock]:
+    def blocks(self, at_once: int = _ROWS_AT_ONCE) -> Iterator[RecordBlock]:
         """Yield the records."""
         row, records = 1, self._records()
         while True:
@@ -161,7 +161,7 @@ class AvroFile:
                 raise self._damaged(problem, row) from None
             if not some:
                 return
-            yield RowBlock(some, partial(_row_of, self._name, row))
+            yield RecordBlock(some, partial(_row_of, self._name, row))
             row += len(some)
 
     def _records(self) -> Iterator[Mapping[str, Any]]:

@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from opicflow.connectors.files import csv_tables, line_blocks, rank_rows
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.rank_reader import Ranks, read_ranks
-from opicflow.connectors.files.record_files import RowBlock
+from opicflow.connectors.files.record_files import RecordBlock
 from opicflow.connectors.kafka.record_reader import Arrived
 from opicflow.pipelines.cli.commands.subscribe import json_line
 from opicflow.pipelines.ranks.graph.comparison import (
@@ -286,7 +286,7 @@ def test_every_format_gives_the_same_ranks_for_any_block_size(
 def test_a_row_without_a_page_id_is_the_page_of_its_url(urls: list[str]) -> None:
     rows = [{"url": url, "importance": 1} for url in urls]
     rows[::2] = [{"url": "https://other.example/", "page": f"{page_id(row['url']):016X}"} | row for row in rows[::2]]
-    batch = rank_rows.batch_of(RowBlock(rows, str), "importance", "url")
+    batch = rank_rows.batch_of(RecordBlock(rows, str), "importance", "url")
     assert batch.pages.tolist() == [page_id(url) for url in urls]
 
 

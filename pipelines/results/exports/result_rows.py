@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 
 from opicflow.connectors.files.divided_files import files_of_result
 from opicflow.connectors.files.opening import STDIN, InputRefused, expand
-from opicflow.connectors.files.record_files import ColumnBlock, RowBlock, read_records
+from opicflow.connectors.files.record_files import ColumnBlock, RecordBlock, read_records
 from opicflow.pipelines.results.record_columns import RESULTS
 from opicflow.schemas.columns import plain_rows, row_count, row_slice
 from opicflow.schemas.records import RECORDS
@@ -190,7 +190,7 @@ def rows_of_files(kind: str, names: Sequence[str], now_ms: int | None = None, ch
 
 def rows_of_values(kind: str, values: Sequence[Mapping[str, Any]], now_ms: int | None = None) -> Rows:
     """Return the rows of records of a result, as they were decoded from Avro."""
-    rows = _rows(kind, _ROW_TYPES[kind], RowBlock(values, lambda row: f"record {row + 1}"))
+    rows = _rows(kind, _ROW_TYPES[kind], RecordBlock(values, lambda row: f"record {row + 1}"))
     return Rows(kind, lambda: iter([rows]), now_ms)
 
 
@@ -202,7 +202,7 @@ def _files_of(kind: str, name: str) -> list[str]:
     return files_of_result(Path(name), _FILE_NAMES[kind])
 
 
-def _rows(kind: str, row_type: Any, block: RowBlock | ColumnBlock) -> list[Any]:
+def _rows(kind: str, row_type: Any, block: RecordBlock | ColumnBlock) -> list[Any]:
     """Return the rows of a block. A field that is missing, or has another type, is refused."""
     columns = []
     for name in row_type._fields:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from opicflow.pipelines.lab.web.webs import power_law_web
 from opicflow.pipelines.ranks.graph.csr import Graph
 from opicflow.pipelines.ranks.graph.oracle import pagerank
+from support.stored_graphs import links_in_memory
 from support.thorough import examples
 
 property_test = examples(30, 500)
@@ -60,12 +61,6 @@ def solved(web: tuple[int, Links], damping: float, paid: np.ndarray) -> np.ndarr
     return np.linalg.solve(np.eye(len(paid)) - damping * matrix, (1 - damping) * paid)
 
 
-def links_as_dict(graph: Graph) -> dict[tuple[int, int], int]:
-    sources = np.repeat(np.arange(graph.pages), graph.out_degrees)
-    pairs = zip(sources.tolist(), graph.targets.tolist(), strict=True)
-    return dict(zip(pairs, graph.weights.tolist(), strict=True))
-
-
 def same(one: Graph, other: Graph) -> bool:
     return all(
         a.dtype == b.dtype and a.tobytes() == b.tobytes()
@@ -84,7 +79,7 @@ def same(one: Graph, other: Graph) -> bool:
 @given(webs())
 def test_a_graph_holds_its_links_by_the_ledgers_rules(web) -> None:
     graph = graph_of(web)
-    assert links_as_dict(graph) == link_weights(web[1])
+    assert links_in_memory(graph) == link_weights(web[1])
     assert graph.links == len(link_weights(web[1]))  # no duplicates hidden by the dict
     assert graph.pages == web[0]
 
@@ -101,8 +96,8 @@ def test_the_order_of_the_links_given_changes_nothing(web, random) -> None:
 @given(webs())
 def test_transposing_turns_every_link_around_and_twice_changes_nothing(web) -> None:
     graph = graph_of(web)
-    turned = {(target, source): weight for (source, target), weight in links_as_dict(graph).items()}
-    assert links_as_dict(graph.transposed()) == turned
+    turned = {(target, source): weight for (source, target), weight in links_in_memory(graph).items()}
+    assert links_in_memory(graph.transposed()) == turned
     assert same(graph.transposed().transposed(), graph)
 
 
@@ -141,7 +136,7 @@ def test_masked_links_stay_and_no_others(web, data) -> None:
 
 def test_links_without_weights_are_ordinary_and_duplicates_add_up_to_the_cap() -> None:
     graph = Graph.from_links(3, [0] * 70 + [1], [1] * 70 + [2])
-    assert links_as_dict(graph) == {(0, 1): 65_535, (1, 2): 1024}
+    assert links_in_memory(graph) == {(0, 1): 65_535, (1, 2): 1024}
 
 
 def test_a_graph_may_have_no_links_or_no_pages() -> None:
