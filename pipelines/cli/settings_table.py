@@ -18,6 +18,7 @@ from opicflow.pipelines.cli.values import (
     named_number,
     not_negative,
     number,
+    number_or_auto,
     one_of,
     parameters,
     positive,
@@ -130,7 +131,13 @@ REFRESH = {
         field="refresh.estimator",
     ),
     "cycle": Setting("HOURS", "the time between two sets of orders (24; a stream: 1)", number, "refresh.cycle_hours"),
-    "discovery-share": Setting("S", "of the bandwidth, for unread pages (0.25)", number, "refresh.discovery_share"),
+    "discovery-share": Setting(
+        "S",
+        "of the bandwidth, for unread pages (0.25); auto: at least a quarter, more while that is worth more than "
+        "refreshing",
+        number_or_auto,
+        "refresh.discovery_share",
+    ),
     "discovery-by": Setting(
         "NAME",
         "which unread pages first: learnt (the default: by importance, siblings, and what exploring has brought), "

@@ -39,6 +39,11 @@ def number(text: str) -> float:
         raise ArgumentTypeError(f"{text[:20]!r} is not a number") from None
 
 
+def number_or_auto(text: str) -> float | str:
+    """Return a number, or the word auto."""
+    return text if text == "auto" else number(text)
+
+
 def positive(text: str) -> float:
     """Return a number from 0.001."""
     return _number_between(text, 1e-3, 1e9, "a number from 0.001")

@@ -43,7 +43,8 @@ class TrapRule:
     - `worth`: what those of its pages that wait are worth at most, of the mean of all pages read.
     - `fair`: a trap gets its share of importance times this of the orders for unread pages. `each`: the share of a
       cycle's orders that it gets at least; `all`: what all traps get so together; `twins`: the share of all twins.
-    - `refreshed`: by what the importance of its pages is multiplied where they share the bandwidth for refreshing.
+    - `refreshed`: by what the importance of a trap's pages is multiplied where they share the bandwidth for refreshing.
+      Twins have none there, as pages that redirect: the content is refreshed at another address.
     """
 
     least_read: int = 10
@@ -76,7 +77,7 @@ class ShapePages(NamedTuple):
 
 
 class Traps(NamedTuple):
-    """The figures of all shapes, by their numbers; row 0 is no shape."""
+    """The figures of all shapes, by their numbers; row 0 is no shape. Shapes of few pages read have none."""
 
     known: Ints
     read: Ints

@@ -126,7 +126,8 @@ class RefreshConfig:
     `strategy`, `estimator` and `rate_prior` are names of `refresh.strategies.STRATEGIES`, `refresh.rates.ESTIMATORS`
     and `refresh.rate_prior.PRIORS`.
     `bandwidth_per_day` is all fetches, discovery included; None = as many as the crawl makes. Discovery gets the share
-    `discovery_share` while there are enough unread pages. `discovery_by` is the order in which it takes them: by worth,
+    `discovery_share` while there are enough unread pages; with `AUTO` `LEAST_DISCOVERY`, and more while that is worth
+    more than refreshing. `discovery_by` is the order in which it takes them: by worth,
     as learnt from pages that were read; by importance; by waiting cash; or as they were found. Orders are given every
     `cycle_hours`, a page once. With `first_cycle_minutes` a new crawl gets them sooner: its first cycle is so long, and
     each later one as long as the crawl has lasted, until that is `cycle_hours`. No page is refreshed more often than
@@ -147,7 +148,7 @@ class RefreshConfig:
     estimator: str = "likelihood"
     alpha: float = 0.95
     bandwidth_per_day: float | None = None
-    discovery_share: float = 0.25
+    discovery_share: float | str = 0.25
     discovery_by: str = "learnt"
     cycle_hours: float = 24.0
     shortest_interval_seconds: float = 3600.0
@@ -178,6 +179,8 @@ class RefreshConfig:
         ):
             chosen = getattr(self, name)
             _check(isinstance(chosen, str) and chosen in choices, name, chosen, f"one of {', '.join(choices)}")
+        share = self.discovery_share
+        _check(share == AUTO or _is_number(share, 0, 1), "discovery_share", share, f"a number from 0 to 1, or {AUTO}")
         for name, least, most, may_be_none in _REFRESH_BOUNDS:
             value = getattr(self, name)
             sensible = (may_be_none and value is None) or _is_number(value, least, most)
@@ -230,6 +233,8 @@ class DomainLimits:
         return self != DomainLimits()
 
 
+AUTO, LEAST_DISCOVERY = "auto", 0.25
+"""A value of the share of discovery, and the least share that discovery then has."""
 TRAPS = ("limited", "ignored")
 """The ways to treat traps and twins: few orders, or as many as for other pages."""
 DISCOVERIES = ("learnt", "importance", "cash", "found")
@@ -241,7 +246,6 @@ _LASTING = ("estimator", "alpha", "gone_days", "gone_visits")
 _REFRESH_BOUNDS = (
     ("alpha", 0.01, 10, False),
     ("bandwidth_per_day", 1e-3, 1e12, True),
-    ("discovery_share", 0, 1, False),
     ("cycle_hours", 1 / 60, 24 * 365, False),
     ("first_cycle_minutes", 1, 60, True),
     ("shortest_interval_seconds", 1, SECONDS_PER_DAY * MOST_DAYS, False),

@@ -246,7 +246,7 @@ def _excerpt(record: Mapping[str, Any]) -> str:
 def options_of(ledger: dict[str, Any]) -> list[tuple[str, str]]:
     """The options of a ledger that the pages show: names and values."""
     history, refresh = ledger["history"], ledger["refresh"]
-    bandwidth = refresh.get("bandwidth_per_day")
+    bandwidth, unread = refresh.get("bandwidth_per_day"), refresh["discovery_share"]
     return [
         ("history", str(history["policy"])),
         ("damping", f"{ledger['damping']:g}"),
@@ -254,7 +254,10 @@ def options_of(ledger: dict[str, Any]) -> list[tuple[str, str]]:
         ("refresh strategy", str(refresh["strategy"])),
         ("bandwidth", "as many fetches as the crawl made" if bandwidth is None else f"{bandwidth:g} fetches a day"),
         ("cycle", f"{refresh['cycle_hours']:g} hours"),
-        ("for unread pages", f"{100 * refresh['discovery_share']:g}% of the bandwidth"),
+        (
+            "for unread pages",
+            "as many as they are worth" if unread == "auto" else f"{100 * unread:g}% of the bandwidth",
+        ),
     ]
 
 

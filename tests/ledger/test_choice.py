@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opicflow.pipelines.ledger import Ledger, LedgerConfig, Outcome, RefreshConfig
+from opicflow.pipelines.ledger import ConfigRefused, Ledger, LedgerConfig, Outcome, RefreshConfig
 from opicflow.pipelines.ledger.plan.crawl_orders import WHY
 from opicflow.pipelines.ledger.plan.planner import LEAST_PACE, Plan
 from opicflow.pipelines.refresh.strategies import STRATEGIES
@@ -112,6 +112,83 @@ def test_retries_leave_most_of_a_small_bandwidth_to_pages_that_answer() -> None:
     planned = crawl.plan()
     assert planned.schedule.allocation.frequencies.sum() == pytest.approx(6.0)
     assert len(planned.orders.rows) == 8
+
+
+# -- the share of discovery by worth -----------------------------------------------------------------------------------
+
+
+def with_share(share: float | str, read: int = 100, unread: int = 300, **options: Any) -> Crawl:
+    """Pages read a day ago, and unread ones to which these link."""
+    given = {"bandwidth_per_day": 40.0, "discovery_share": share, **options}
+    crawl = Crawl(with_refresh(**given)).see(range(read + unread))
+    log = crawl.writer()
+    for page in range(read):
+        crawl.add_visit(log, page, T0, links=[read + (3 * page + far) % unread for far in range(3)] if unread else [])
+    crawl.apply(log)
+    crawl.tick(T0 + DAY)
+    return crawl
+
+
+def test_pages_that_were_just_read_leave_the_bandwidth_to_unread_ones_that_are_worth_more() -> None:
+    assert with_share(0.25).plan().orders.discovered == 10
+    planned = with_share("auto").plan()
+    assert planned.orders.discovered >= 38
+    assert planned.schedule.discovery_per_day + planned.schedule.refresh_per_day == 40.0
+
+
+def test_unread_pages_that_are_worth_little_get_the_least_share() -> None:
+    """Pages that change every day, and were not fetched for a month; a classifier finds the unread ones bad."""
+    crawl = with_share("auto")
+    crawl.publish(*(Policy(host=f"host{number}.example", changes_per_day=1.0) for number in range(4)))
+    log = crawl.writer()
+    for page in range(100, 400):
+        log.announcement(crawl.id(page), quality=1)
+    crawl.apply(log)
+    crawl.tick(T0 + 30 * DAY)
+    assert crawl.plan().orders.discovered == 10
+
+
+@pytest.mark.parametrize("share", [0.25, 0.0])
+def test_with_no_unread_pages_the_share_changes_nothing(share: float) -> None:
+    plans = [with_share(one, unread=0).plan() for one in ("auto", share)]
+    assert ordered(plans[0]) == ordered(plans[1])
+    assert np.array_equal(plans[0].schedule.intervals, plans[1].schedule.intervals)
+
+
+def test_pins_and_longest_intervals_keep_theirs() -> None:
+    crawl = with_share("auto", longest_interval_days=20.0)
+    crawl.publish(*(Policy(url=crawl.name(page), refresh_interval_seconds=float(DAY)) for page in range(12)))
+    crawl.tick(T0 + DAY + 1)
+    planned = crawl.plan()
+    assert planned.schedule.allocation.feasible
+    assert planned.schedule.allocation.frequencies.min() >= 1 / 20.0001
+    assert 20 <= planned.schedule.discovery_per_day <= 40 - 12 - 88 / 20
+    assert planned.orders.refreshed >= 12
+
+
+def test_unread_pages_beyond_the_limit_of_their_host_do_not_count() -> None:
+    """Hosts with 75 unread pages each, of which they may have 2 a day."""
+    planned = with_share("auto", host_fetches_per_day=2.0).plan()
+    assert planned.schedule.discovery_per_day <= 8.0
+    assert len(planned.orders.rows) == 8
+
+
+@pytest.mark.parametrize("strategy", ["greedy", "importance", "uniform"])
+def test_strategies_without_change_rates_keep_the_least_share(strategy: str) -> None:
+    assert with_share("auto", strategy=strategy).plan().orders.discovered == 10
+
+
+def test_a_stated_share_holds_instead_of_one_by_worth() -> None:
+    crawl = with_share("auto")
+    crawl.publish(Policy(discovery_share=0.5))
+    crawl.tick(T0 + DAY + 1)
+    assert crawl.plan().schedule.discovery_per_day == pytest.approx(20.0)
+
+
+@pytest.mark.parametrize("share", ["all", -0.1, 1.1, True])
+def test_a_share_is_a_number_or_auto(share: Any) -> None:
+    with pytest.raises(ConfigRefused, match="give a number from 0 to 1, or auto"):
+        RefreshConfig(discovery_share=share)
 
 
 # -- hosts with a limit ------------------------------------------------------------------------------------------------

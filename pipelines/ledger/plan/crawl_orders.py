@@ -313,7 +313,7 @@ class _Choice:
                 no_gaps = np.zeros(len(per_day), np.int64)
                 hosts_alike = HostLimits(domains.of, per_day, domains.parts, domains.before, no_gaps)
                 self._add_limit(hosts_alike, budget, most, cycle, is_new)
-            of_all = max(most.discovery, budget.discovery_share * most.all)  # unread pages may be too few for it
+            of_all = max(most.discovery, budget.least_discovery * most.all)  # unread pages may be too few for it
             share = max(int(budget.domain_discovery_share * of_all), 1)
             left = np.where(domains.is_known, share, _MANY)
             self._limits.append(_GroupLimit(domains.of, left, np.zeros_like(left), of_discovery=True))
@@ -325,7 +325,7 @@ class _Choice:
         self._limits = [limit for limit in self._limits if limit is not self._of_traps]
 
     def _add_limit(self, groups: HostLimits, budget: Budget, most: Most, cycle: int, is_new: Bools) -> None:
-        kept = _allowed(groups, budget.discovery_share, most, cycle)
+        kept = _allowed(groups, budget.least_discovery, most, cycle)
         kept = np.minimum(kept, np.bincount(groups.of[is_new], minlength=len(kept)))
         self._limits.append(_GroupLimit(groups.of, _allowed(groups, 1.0, most, cycle), kept))
 

@@ -128,7 +128,7 @@ class Planner:
         if self._bandwidth() is None:
             return None
         budget = self.budget()
-        return budget.per_day * (1 - budget.discovery_share)
+        return budget.per_day * (1 - budget.least_discovery)
 
     def _bandwidth(self) -> float | None:
         """Fetches a day of all shards together, if configured or stated by a policy."""
@@ -277,7 +277,7 @@ class Planner:
             busy=self._busy.waiting(second),
             worth=self._unread.worth(importance, slots) if learns else None,
             quality=self._qualities.of(slots),
-            limited=self._find_traps(slots, importance, terms.budget.discovery_share).limited if limits else None,
+            limited=self._find_traps(slots, importance, terms.budget.least_discovery).limited if limits else None,
         )
         return survey(known, terms)
 
@@ -285,7 +285,7 @@ class Planner:
         """Return the traps and twins, those that were fetched most first, by the importance of all pages."""
         _, slots = self._reader.live()
         importance = self._importance(slots) if importance is None else importance
-        found = self._find_traps(slots, importance, self.budget().discovery_share)
+        found = self._find_traps(slots, importance, self.budget().least_discovery)
         return figures_of(found, self._room, self._key, slots, importance)
 
     def _find_traps(self, slots: Ints, importance: Floats, discovery_share: float) -> FoundTraps:

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from opicflow.pipelines.discovery.limits import best
 from opicflow.pipelines.ledger.config import RefreshConfig
 from opicflow.pipelines.ledger.plan.survey import BY_BUDGET, DAY, DISCOVERY, FORBIDDEN, LIMIT, Survey, Terms
 from opicflow.pipelines.refresh.strategies import Allocation, Costs, costs, solve, solve_within_shares
-from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints
+from opicflow.schemas.arrays import Array, Bools, Bytes, Floats, Ids, Ints
 
 _MOST_RETRIES = 0.25  # of the bandwidth for refreshing
 _MOST_HURRIED = 0.5  # of the rest
@@ -42,7 +43,9 @@ def schedule_pages(survey: Survey, terms: Terms) -> Schedule:
     cycle_days = config.cycle_hours / 24
     now = survey.second
     most_discovered = _most_discovered(survey, terms)
-    discovery = min(budget.discovery_share * budget.per_day, most_discovered)
+    discovery = min(budget.least_discovery * budget.per_day, most_discovered)
+    if budget.weighs_discovery and discovery < most_discovered:
+        discovery = min(max(discovery, _worth_discovering(survey, terms)), most_discovered)
     retries = float((survey.retry_due <= now + cycle_days * DAY).sum()) / cycle_days
     rest = budget.per_day - discovery
     rest -= min(retries, _MOST_RETRIES * rest)
@@ -149,11 +152,61 @@ def _most_discovered(survey: Survey, terms: Terms) -> float:
     if survey.limited is not None:
         most = min(most, survey.limited.count_a_day(unread, cycle_days, budget.per_day))
     if survey.domains is not None and budget.limits_domains:
-        of_all = budget.domain_discovery_share * budget.discovery_share * budget.per_day
+        of_all = budget.domain_discovery_share * budget.least_discovery * budget.per_day
         here = np.minimum(budget.domain_most * survey.domains.parts, max(of_all, 1 / cycle_days))
         by_domain = np.bincount(survey.domains.of[unread], minlength=len(here)) / cycle_days
         most = min(most, float(np.where(survey.domains.is_known, np.minimum(by_domain, here), by_domain).sum()))
     return most
+
+
+def _worth_discovering(survey: Survey, terms: Terms) -> float:
+    """The unread pages a day that are among the fetches worth most, of as many as pins and longest intervals leave.
+
+    With w the weight of a page, λ its changes a day and t the days since it was fetched, a fetch is worth
+    w/λ (1 - (1 + u) exp(-u)), u = λt: what the freshness of all pages gains over time if it happens now and not later.
+    An unread page is worth w/λ. So pages of both kinds have one measure.
+    """
+    wanted, cycle_days = survey.wanted, terms.config.cycle_hours / 24
+    reserved = np.zeros(len(survey.sharing)) if wanted.least is None else wanted.least
+    if wanted.pinned is not None:
+        reserved = np.where(wanted.pinned > 0, wanted.pinned, reserved)
+    most = int((terms.budget.per_day - float(reserved.sum())) * cycle_days)
+    is_free = can_be_ordered(survey, terms.config)
+    is_read = is_free & (survey.decided_by == BY_BUDGET)
+    is_unread = is_free & (survey.decided_by == DISCOVERY)
+    if survey.limited is not None:
+        is_unread &= survey.limited.of == 0
+    gains = _gains(survey, is_unread, survey.second + terms.cycle_seconds)
+    if survey.hosts is not None:
+        here = np.minimum(survey.hosts.here * cycle_days, len(survey)).astype(np.int64)
+        firsts = best(gains, survey.pages, survey.hosts.of, here, max(most, 0), is_unread)
+        is_unread[:] = False
+        is_unread[firsts] = True
+    gains[~(is_read | is_unread)] = 0.0
+    if not 0 < most < len(gains):
+        return float(is_unread.sum() if most > 0 else 0) / cycle_days
+    least = np.partition(gains, len(gains) - most)[len(gains) - most]
+    above, equal = gains > least, gains == least
+    left = most - int(above.sum()) - int((equal & is_read).sum())
+    return (int((above & is_unread).sum()) + min(max(left, 0), int((equal & is_unread).sum()))) / cycle_days
+
+
+def _gains(survey: Survey, is_unread: Bools, until: int) -> Array:
+    """What a fetch of each page is worth until a second. Single precision: there may be very many pages.
+
+    Unread pages change at the rate of their sites, but not more slowly than half of the others: a rate that nobody has
+    seen must not make them worth more. exp(u) counts as 1 + u + u²/2, which is the same on all processors.
+    """
+    typical = float(np.median(survey.unannounced_per_day[survey.sharing])) if len(survey.sharing) else 0.0
+    gains = np.empty(len(survey), np.float32)
+    for first in range(0, len(survey), _PAGES_AT_ONCE):
+        rows = slice(first, first + _PAGES_AT_ONCE)
+        rates, fetched, unread = survey.unannounced_per_day[rows], survey.fetched[rows], is_unread[rows]
+        changes = np.where(fetched > 0, rates * np.maximum(until - fetched, 0) / DAY, 1.0)  # or at an unknown time
+        stale = changes * changes / 2
+        part = np.where(unread, 1.0, stale / (1.0 + changes + stale))
+        gains[rows] = survey.weights(rows) / np.where(unread, np.maximum(rates, typical), rates) * part
+    return gains
 
 
 def cost_of(survey: Survey, schedule: Schedule, alpha: float) -> Costs:

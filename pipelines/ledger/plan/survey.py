@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opicflow.pipelines.discovery.trap_rule import LimitedPages, TrapRule
-from opicflow.pipelines.ledger.config import RefreshConfig
+from opicflow.pipelines.discovery.trap_rule import TWIN, LimitedPages, TrapRule
+from opicflow.pipelines.ledger.config import AUTO, LEAST_DISCOVERY, RefreshConfig
 from opicflow.pipelines.ledger.entries import Outcome
 from opicflow.pipelines.ledger.pages import layout as at
 from opicflow.pipelines.ledger.pages.announcements import IN_USE, find_rows
@@ -51,7 +51,8 @@ class Budget:
 
     strategy: str
     per_day: float
-    discovery_share: float
+    discovery_share: float | str
+    """Of the bandwidth; or `AUTO`."""
     host_most: float
     """Fetches a day of a host without a limit of its own; inf = no limit."""
     host_per_hour: float = np.inf
@@ -65,6 +66,16 @@ class Budget:
     """The part of the orders of discovery that one domain may get."""
     domain_refreshing: float = 2.0
     """How many times its share of importance one domain may get of refreshing."""
+
+    @property
+    def least_discovery(self) -> float:
+        """The share of the bandwidth that unread pages have at least, while there are enough of them."""
+        return LEAST_DISCOVERY if isinstance(self.discovery_share, str) else self.discovery_share
+
+    @property
+    def weighs_discovery(self) -> bool:
+        """Whether unread pages get more than that while they are worth more than refreshing, which rates say."""
+        return self.discovery_share == AUTO and self.bounds_refreshing
 
     @property
     def limits_domains(self) -> bool:
@@ -259,7 +270,9 @@ def survey(known: PagesKnown, terms: Terms) -> Survey:
     is_read = (of_page("class_") & 1) == 1
     is_gone = (notes & WAS_GONE) != 0
     if limited is not None:
-        valued = np.where(is_read & (limited.of > 0), TrapRule.refreshed * valued, valued)
+        refreshed = np.where(limited.why == TWIN, 0.0, TrapRule.refreshed)
+        refreshed[0] = 1.0
+        valued = np.where(is_read, refreshed[limited.of] * valued, valued)
     decided_by = np.full(len(pages), BY_BUDGET, np.uint8)
     pins, suspended = _affordable(np.where(is_read & ~is_gone, stated.interval_seconds, 0.0), stated, budget)
     decided_by[pins > 0] = BY_PIN
@@ -294,7 +307,7 @@ def survey(known: PagesKnown, terms: Terms) -> Survey:
     if groups is not None:
         with_unread = np.unique(groups[decided_by == DISCOVERY])
         with_unread = with_unread[np.isfinite(most[with_unread])]
-        most[with_unread] *= 1 - budget.discovery_share  # the rest is for unread pages
+        most[with_unread] *= 1 - budget.least_discovery  # the rest is for unread pages
     wanted = Demand(
         weights=np.minimum(valued[sharing] * known.pages_everywhere * stated.factor[sharing], _MOST_WEIGHT),
         changes_per_day=unannounced[sharing],
@@ -441,7 +454,7 @@ def _affordable(intervals: Floats, stated: Directives, budget: Budget) -> tuple[
     pinned = np.flatnonzero(intervals > 0)
     numbers, of = np.unique(stated.number[pinned], return_inverse=True)
     takes = np.bincount(of, DAY / intervals[pinned], len(numbers))
-    most = budget.per_day * (1 - budget.discovery_share)
+    most = budget.per_day * (1 - budget.least_discovery)
     taken, too_many = 0.0, []
     for row, takes_per_day in enumerate(takes.tolist()):
         if taken + takes_per_day <= most * (1 + 1e-9):

@@ -117,7 +117,9 @@ class _Crawl:
 
     def __init__(self, web: ManipulatedWeb, seed: int, attack: Attack, config: LedgerConfig) -> None:
         self._web, self._attack = web, attack
-        self._discovery_per_day = config.refresh.discovery_share * float(config.refresh.bandwidth_per_day or 0.0)
+        share = config.refresh.discovery_share
+        assert not isinstance(share, str)
+        self._discovery_per_day = share * float(config.refresh.bandwidth_per_day or 0.0)
         self._random = np.random.Generator(np.random.PCG64([seed, 7]))
         pages = len(web.urls)
         self._rates, self._versions = log_normal_rates(self._random, pages), np.ones(pages, np.int64)
