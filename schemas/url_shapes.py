@@ -1,9 +1,12 @@
 """Shapes of URLs: what stays of a URL if its numbers, dates and words like those of sessions may be any.
 
     https://example.org/calendar/2024-05/7?view=day     example.org/calendar/*?view=day
+    https://example.org/events/2024/november/12         example.org/events/*
     https://example.org/item?id=123&s=9f86d081884c       example.org/item?id=*&s=*
 
-And the query parameters of URLs: the URL without one parameter. All in one pass over the bytes of a URL.
+And the parameters of URLs: the URL without one parameter. They are those of the query, `;name=value` in the path, and a
+session between two slashes, whose name is what is before it: that of `/s/9f86d081884c/page` is `s/`. All in one pass
+over the bytes of a URL.
 """
 
 from __future__ import annotations
@@ -20,7 +23,24 @@ MOST_PARAMETERS = 8
 """Of a URL: those that follow are no parameters, but part of the last one's value."""
 _LEAST_SESSION_LETTERS, _LEAST_SESSION_DIGITS = 8, 2
 """A word of so many letters and digits, as many digits as this, is a number, a hash or a session as a whole."""
-_STAR, _SLASH, _PERCENT, _QUESTION, _AND, _EQUAL, _S = 42, 47, 37, 63, 38, 61, 115
+_STAR, _SLASH, _PERCENT, _QUESTION, _AND, _EQUAL, _S, _SEMICOLON = 42, 47, 37, 63, 38, 61, 115, 59
+_MONTHS = np.unique(
+    np.array(
+        [
+            int.from_bytes(name[:8].encode(), "big")
+            for names in (
+                "jan feb mar apr may jun jul aug sep sept oct nov dec january february march april june july august",
+                "september october november december januar februar maerz mai juni juli oktober dezember janvier",
+                "fevrier mars avril juin juillet aout septembre octobre novembre decembre enero febrero marzo abril",
+                "mayo junio julio agosto septiembre octubre noviembre diciembre",
+            )
+            for name in names.split()
+        ],
+        np.uint64,
+    )
+)
+"""Names of months in English, German, French and Spanish: their first eight letters."""
+_LONGEST_MONTH = 10
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -62,6 +82,27 @@ def _put_star(room: Bytes, size: Int) -> Int:
     return size + 1
 
 
+@inlined_kernel
+def _is_month(text: Bytes, begin: Int, end: Int) -> bool:
+    """Whether a word of letters is the name of a month."""
+    if not 3 <= end - begin <= _LONGEST_MONTH:
+        return False
+    letters = np.uint64(0)
+    for i in range(begin, min(end, begin + 8)):
+        letters = letters << np.uint64(8) | np.uint64(byte_at(text, i) | np.uint8(32))
+    return bool(find_number(_MONTHS, letters) >= 0)
+
+
+@inlined_kernel
+def _is_part_of_date(text: Bytes, at: Int, word_end: Int, end: Int, room: Bytes, size: Int) -> bool:
+    """Whether a word without digits is a month beside a number, or a month as a whole value of a parameter."""
+    if size > 1 and room[size - 1] == _EQUAL:
+        return bool(word_end == end or byte_at(text, word_end) == _AND) and _is_month(text, at, word_end)
+    after = size > 1 and room[size - 2] == _STAR and _joins(room[size - 1])
+    before = word_end + 1 < end and _joins(byte_at(text, word_end)) and _is_digit(byte_at(text, word_end + 1))
+    return bool(after or before) and _is_month(text, at, word_end)
+
+
 @lean_kernel
 def write_shape(text: Bytes, begin: Int, end: Int, room: Bytes) -> tuple[Int, bool]:
     """Write the shape of a URL whose host begins at `begin`. Returns its size, and whether anything may be any."""
@@ -89,7 +130,8 @@ def write_shape(text: Bytes, begin: Int, end: Int, room: Bytes) -> tuple[Int, bo
         while word_end < end and (_is_digit(byte_at(text, word_end)) or _is_letter(byte_at(text, word_end))):
             digits += _is_digit(byte_at(text, word_end))
             word_end += 1
-        if word_end - at >= _LEAST_SESSION_LETTERS and digits >= _LEAST_SESSION_DIGITS:
+        is_any = word_end - at >= _LEAST_SESSION_LETTERS and digits >= _LEAST_SESSION_DIGITS
+        if is_any or (digits == 0 and _is_part_of_date(text, at, word_end, end, room, size)):
             size, has_star, at = _put_star(room, size), True, word_end
         while at < word_end and size < MOST_SHAPE_BYTES:
             if _is_digit(byte_at(text, at)):
@@ -151,15 +193,49 @@ def number_hashes(hashes: Hashes, table: Array, numbers: Array, firsts: Array) -
 
 
 @inlined_kernel
-def _named(key: Words, urls: Bytes, of_host: Word, begin: Int, end: Int) -> Word:
-    """Return a hash of a parameter of a host, by its name; it is not 0."""
-    name = keyed_hash(key, urls, begin, find_byte(urls, begin, end, _EQUAL))
-    return max((of_host ^ turned(name, 23)) * _MIX, np.uint64(1))
+def _next_parameter(urls: Bytes, at: Int, query: Int, end: Int, number: Int) -> tuple[Int, Int]:
+    """Return where the next parameter begins, with the sign before it, and where it ends; two ends if there is none.
+
+    `number` is how many come before it.
+    """
+    while at < query:
+        c = byte_at(urls, at)
+        if c == _SEMICOLON:
+            until = at + 1
+            while until < query and byte_at(urls, until) != _SEMICOLON and byte_at(urls, until) != _SLASH:
+                until += 1
+            return at, end if number + 1 == MOST_PARAMETERS else until
+        until, digits = at + 1, np.int64(0)
+        if c == _SLASH:
+            while until < query and (_is_digit(byte_at(urls, until)) or _is_letter(byte_at(urls, until))):
+                digits += _is_digit(byte_at(urls, until))
+                until += 1
+            letters = until - at - 1 - digits
+            is_long = digits + letters >= _LEAST_SESSION_LETTERS and digits >= _LEAST_SESSION_DIGITS and letters > 0
+            if is_long and until < query and byte_at(urls, until) == _SLASH:
+                return at, end if number + 1 == MOST_PARAMETERS else until
+        at = until
+    if at + 1 >= end:
+        return end, end
+    return at, end if number + 1 == MOST_PARAMETERS else find_byte(urls, at + 1, end, _AND)
 
 
 @inlined_kernel
-def _parameter_end(urls: Bytes, at: Int, end: Int, number: Int) -> Int:
-    return find_byte(urls, at, end, _AND) if number + 1 < MOST_PARAMETERS else end
+def _name_bounds(urls: Bytes, path: Int, begin: Int, until: Int) -> tuple[Int, Int]:
+    """Return where the name of a parameter begins and ends. `path` is where the path of the URL begins."""
+    sign, first = byte_at(urls, begin), begin
+    if sign == _SLASH:
+        while first > path and byte_at(urls, first - 1) != _SLASH:
+            first -= 1
+        return first, begin + 1
+    return begin if sign == _SEMICOLON else begin + 1, find_byte(urls, begin, until, _EQUAL)
+
+
+@inlined_kernel
+def _named(key: Words, urls: Bytes, of_host: Word, path: Int, begin: Int, until: Int) -> Word:
+    """Return a hash of a parameter of a host, by its name; it is not 0."""
+    first, last = _name_bounds(urls, path, begin, until)
+    return max((of_host ^ turned(keyed_hash(key, urls, first, last), 23)) * _MIX, np.uint64(1))
 
 
 @lean_kernel
@@ -168,11 +244,26 @@ def count_parameters(urls: Bytes, url_start: Ints, counts: Ints) -> None:
     for i in range(url_start.shape[0]):
         counts[i] = 0
         if url_start[i] != 0:
-            _, end, at = _bounds(urls, url_start[i])
-            at = find_byte(urls, at, end, _QUESTION) + 1
-            while at < end:
-                at = _parameter_end(urls, at, end, counts[i]) + 1
+            _, end, host_begin = _bounds(urls, url_start[i])
+            query = find_byte(urls, host_begin, end, _QUESTION)
+            at = find_byte(urls, host_begin, query, _SLASH)
+            while counts[i] < MOST_PARAMETERS:
+                begin, at = _next_parameter(urls, at, query, end, counts[i])
+                if begin == end:
+                    break
                 counts[i] += 1
+
+
+@lean_kernel
+def name_parameters(urls: Bytes, url_start: Int, begins: Ints, ends: Ints) -> None:
+    """Fill in where the names of the parameters of a URL begin and end in the arena."""
+    _, end, host_begin = _bounds(urls, url_start)
+    query = find_byte(urls, host_begin, end, _QUESTION)
+    path = find_byte(urls, host_begin, query, _SLASH)
+    at = path
+    for number in range(begins.shape[0]):
+        begin, at = _next_parameter(urls, at, query, end, number)
+        begins[number], ends[number] = _name_bounds(urls, path, begin, at)
 
 
 @lean_kernel
@@ -182,38 +273,42 @@ def hash_parameters(
     """Fill in the parameters of URLs, one URL after the other.
 
     `names`: a hash of host and name. `bare`: a hash of the URL without the parameter. `kept`: whether the URL at
-    `other_start`, of the same host and path, has it too: 1 yes, -1 no, 0 if there is no such URL.
+    `other_start`, which is the same but for parameters, has it too: 1 yes, -1 no, 0 if there is no such URL.
     """
     row = np.int64(0)
     for i in range(url_start.shape[0]):
         if url_start[i] == 0:
             continue
-        begin, end, host_begin = _bounds(urls, url_start[i])
-        of_host = keyed_hash(key, urls, host_begin, find_byte(urls, host_begin, end, _SLASH))
+        first, end, host_begin = _bounds(urls, url_start[i])
         query = find_byte(urls, host_begin, end, _QUESTION)
-        at, number = query + 1, np.int64(0)
-        while at < end:
-            until = _parameter_end(urls, at, end, number)
-            names[row] = _named(key, urls, of_host, at, until)
+        path = find_byte(urls, host_begin, query, _SLASH)
+        of_host = keyed_hash(key, urls, host_begin, path)
+        at, number = path, np.int64(0)
+        while number < MOST_PARAMETERS:
+            begin, until = _next_parameter(urls, at, query, end, number)
+            if begin == end:
+                break
+            names[row] = _named(key, urls, of_host, path, begin, until)
             size = np.int64(0)
-            for j in range(begin, end):
-                if (j < at or j > until) and size < room.shape[0]:
-                    room[size] = byte_at(urls, j)
+            for j in range(first, end):
+                if j < begin or j >= until:
+                    room[size] = _QUESTION if j == until and begin == query else byte_at(urls, j)
                     size += 1
-            if until == end:  # it was the last one: the ? or & before it goes too
-                size -= 1
             bare[row] = hash_bytes(room, 0, size) ^ of_host
-            kept[row] = _is_kept(urls, begin, query, at, until, other_start[i])
-            at = until + 1
+            if other_start[i] == 0:
+                kept[row] = 0
+            elif begin >= query:
+                kept[row] = _is_kept(urls, first, query, begin + 1, until, other_start[i])
+            else:
+                kept[row] = _is_kept_in_path(urls, first, path, begin, until, end, other_start[i])
+            at = until
             number += 1
             row += 1
 
 
 @inlined_kernel
 def _is_kept(urls: Bytes, begin: Int, query: Int, at: Int, until: Int, other_start: Int) -> Int:
-    """Whether another URL of the same host and path has a parameter too: 1 or -1; 0 if there is no such URL."""
-    if other_start == 0:
-        return np.int64(0)
+    """Whether another URL of the same host and path has a parameter of the query too: 1 or -1; 0 if it is none."""
     other, end, host_begin = _bounds(urls, other_start)
     other_query = find_byte(urls, host_begin, end, _QUESTION)
     if other_query - other != query - begin or not is_same(urls, begin, urls, other, query - begin):
@@ -228,6 +323,22 @@ def _is_kept(urls: Bytes, begin: Int, query: Int, at: Int, until: Int, other_sta
     return np.int64(-1)
 
 
+@inlined_kernel
+def _is_kept_in_path(urls: Bytes, first: Int, path: Int, begin: Int, until: Int, end: Int, other_start: Int) -> Int:
+    """Whether another URL of the same host, with the same end, has a parameter of the path too: as `_is_kept`."""
+    other, other_end, _ = _bounds(urls, other_start)
+    rest, size = end - until, until - begin
+    other_rest = other_end - rest
+    if other_rest < other + (path - first) or not is_same(urls, first, urls, other, path - first):
+        return np.int64(0)
+    if not is_same(urls, until, urls, other_rest, rest):
+        return np.int64(0)
+    if other_rest - size >= other and is_same(urls, begin, urls, other_rest - size, size):
+        return np.int64(1)
+    is_without = other_rest - other == begin - first and is_same(urls, first, urls, other, begin - first)
+    return np.int64(-1 if is_without or (rest > 1 and byte_at(urls, begin) == _SLASH) else 0)
+
+
 @lean_kernel
 def hash_without(
     urls: Bytes, url_start: Ints, key: Words, dropped: Hashes, room: Bytes, whole: Hashes, number: Array
@@ -240,29 +351,31 @@ def hash_without(
         whole[i], number[i] = 0, 0
         if url_start[i] == 0:
             continue
-        begin, end, host_begin = _bounds(urls, url_start[i])
-        of_host = keyed_hash(key, urls, host_begin, find_byte(urls, host_begin, end, _SLASH))
+        first, end, host_begin = _bounds(urls, url_start[i])
         query = find_byte(urls, host_begin, end, _QUESTION)
-        size = np.int64(0)
-        for j in range(begin, min(query + 1, end)):
-            room[size] = byte_at(urls, j)
-            size += 1
-        at, parameter = query + 1, np.int64(0)
-        while at < end:
-            until = _parameter_end(urls, at, end, parameter)
-            name = _named(key, urls, of_host, at, until)
-            row = find_number(dropped, name)
+        path = find_byte(urls, host_begin, query, _SLASH)
+        of_host = keyed_hash(key, urls, host_begin, path)
+        size, at, parameter, in_query = np.int64(0), path, np.int64(0), np.int64(0)
+        copied = first
+        while True:
+            begin, until = end, end
+            if parameter < MOST_PARAMETERS:
+                begin, until = _next_parameter(urls, at, query, end, parameter)
+            for j in range(copied, min(begin, query)):
+                room[size] = byte_at(urls, j)
+                size += 1
+            if begin == end:
+                break
+            row = find_number(dropped, _named(key, urls, of_host, path, begin, until))
             if row >= 0:
                 number[i] = 1 + row if number[i] == 0 else number[i]
             else:
-                for j in range(at, min(until + 1, end)):
+                for j in range(begin, until):
                     room[size] = byte_at(urls, j)
                     size += 1
-                if until == end:
-                    room[size] = _AND
-                    size += 1
-            at = until + 1
+                if begin >= query:  # the first one of the query is after a ?, others after a &
+                    room[size - (until - begin)] = _AND if in_query else _QUESTION
+                    in_query += 1
+            at = copied = until
             parameter += 1
-        if query < end:  # a ? or & at the end goes
-            size -= 1
         whole[i] = hash_bytes(room, 0, size) ^ of_host

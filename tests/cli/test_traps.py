@@ -62,6 +62,16 @@ def test_the_command_says_what_is_limited_why_and_what_to_write(tmp_path: Path) 
     assert (plan["traps"], plan["twins"]) == (1, 1)
 
 
+def test_validate_names_the_traps_and_twins_of_a_log_and_what_to_write(tmp_path: Path) -> None:
+    notes = json.loads(output_of("validate", log_of(tmp_path), "--json"))["notes"]
+    (calendar,) = [note for note in notes if note.startswith("www.example.org/calendar/*: ")]
+    (session,) = [note for note in notes if note.startswith("www.example.org: parameter sid: ")]
+    assert "to confirm it: " in calendar and "refresh_forbidden" in calendar
+    assert "--drop-parameters sid" in session
+    notes = json.loads(output_of("validate", log_of(tmp_path), "--drop-parameters", "sid", "--json"))["notes"]
+    assert not any("parameter" in note for note in notes)
+
+
 def test_a_policy_that_refuses_a_judgement_is_read_by_the_next_replay(tmp_path: Path) -> None:
     policies = tmp_path / "policies.jsonl"
     policies.write_text(json.dumps({"url_prefix": f"{HOST}/calendar/", "importance_factor": 1}) + "\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from datetime import date, timedelta
 from itertools import pairwise
 
 import numpy as np
@@ -74,6 +75,7 @@ CALENDARS: dict[str, Callable[[int], str]] = {
     "a query": lambda step: f"{HOST}/cal.php?year={2000 + step // 12}&month={1 + step % 12}",
     "numbers": lambda step: f"{HOST}/termine/{step}/",
     "hashes": lambda step: f"{HOST}/s/{page_id(str(step)):016x}0",
+    "names of months": lambda step: f"{HOST}/events/{date(2026, 1, 1) + timedelta(step):%Y/%B/%d}".lower(),
 }
 
 
@@ -200,6 +202,44 @@ def test_addresses_with_a_parameter_that_means_nothing_get_few_orders(name: str,
     (twins,) = crawl.ledger.traps()
     assert (twins.why, twins.parameter, twins.limited) == ("twin", name, 26 * 8)
     assert sum("?" in url for url in crawl.unread(crawl.plan())) <= 1
+
+
+@pytest.mark.parametrize("canonical", [True, False])
+@pytest.mark.parametrize(("form", "name"), [("/s/{1}/{0}", "s/"), ("/{0};jsessionid={1}", ";jsessionid")])
+def test_addresses_with_a_session_in_the_path_get_few_orders(form: str, name: str, canonical: bool) -> None:
+    crawl, pages = UrlCrawl(bandwidth_per_day=30.0), "abcdefghijklmnop"
+
+    def address(source: int, far: int) -> str:
+        return HOST + form.format(pages[(source + far) % 16], f"{source:02x}aa{far}7f9")
+
+    crawl.read(f"{HOST}/", [f"{HOST}/{page}" for page in pages])
+    for source, page in enumerate(pages):
+        crawl.read(f"{HOST}/{page}", [address(source, far) for far in range(1, 9)], digest=source + 1)
+    for source in range(16):
+        for far in (1, 2):
+            number = (source + far) % 16
+            links = [f"{HOST}/{pages[number]}"] if canonical else [f"{HOST}/"]
+            crawl.read(address(source, far), links, digest=number + 1, alias=canonical)
+    (twins,) = crawl.ledger.traps()
+    assert (twins.why, twins.parameter) == ("twin", name)
+    assert twins.limited == 16 * 8 - (16 if "/s/" in form else 0)  # of /s/ one address of each page is none
+    assert sum("7f9" in url for url in crawl.unread(crawl.plan())) <= 1
+
+
+def test_twins_that_were_read_are_refreshed_at_the_longest_interval_and_other_pages_as_before() -> None:
+    intervals = {}
+    for traps in ("limited", "ignored"):
+        crawl = with_sessions("sid", canonical=False)
+        crawl.ledger.change_refreshing(RefreshConfig(bandwidth_per_day=30.0, discovery_share=0.5, traps=traps))
+        planned = crawl.plan()
+        starts, text = crawl.ledger.urls(planned.survey.pages[planned.survey.sharing])
+        is_twin = np.array([b"?" in text[first:end].tobytes() for first, end in pairwise(starts.tolist())])
+        days = planned.schedule.intervals[planned.survey.sharing] / DAY
+        intervals[traps] = days[is_twin], days[~is_twin]
+    assert len(intervals["limited"][0]) == 12
+    assert np.allclose(intervals["limited"][0], 365.0)
+    assert intervals["ignored"][0].max() < 30.0
+    assert (intervals["limited"][1] <= intervals["ignored"][1]).all()
 
 
 def test_a_parameter_that_makes_other_pages_is_no_twin() -> None:

@@ -17,6 +17,7 @@ from opicflow.schemas.url_shapes import (
     hash_parameters,
     hash_shapes,
     hash_without,
+    name_parameters,
     number_hashes,
     shape_of,
 )
@@ -48,6 +49,13 @@ def hashes_of(urls: list[str]) -> list[int]:
         ("https://e.org/2024/05/17/a-title", "e.org/*/a-title"),
         ("https://e.org/x?sid=9f86d081884c7d65", "e.org/x?sid=*"),
         ("https://e.org/d0k/12.html", "e.org/d*k/*.html"),
+        ("https://e.org/2026/november/12", "e.org/*"),
+        ("https://e.org/events/May-2026/", "e.org/events/*/"),
+        ("https://e.org/termine/12-dezember-2026", "e.org/termine/*"),
+        ("https://e.org/cal?month=nov&year=2026", "e.org/cal?month=*&year=*"),
+        ("https://e.org/s/9f86d081884c/page", "e.org/s/*/page"),
+        ("https://e.org/2026/market/march-on", "e.org/*/market/march-on"),
+        ("https://e.org/novembers/may", "e.org/novembers/may"),
         ("https://h7.e.org:8080/a", "h7.e.org:8080/a"),
         ("https://e.org/%D0%9F/about", "e.org/%D0%9F/about"),
         ("https://e.org/", "e.org/"),
@@ -76,10 +84,10 @@ def test_any_path_has_a_shape_of_bounded_length_that_is_its_own_shape(path: str)
     assert shape.startswith("e.org/")
 
 
-@pytest.mark.parametrize("piece", ["1a", "1/", "?a=1&", "%31", "a" * 50 + "1", "&", "1-"])
+@pytest.mark.parametrize("piece", ["1a", "1/", "?a=1&", "%31", "a" * 50 + "1", "&", "1-", ";", "may/", "/1a1a1a1a"])
 def test_the_time_is_proportional_to_the_length(piece: str) -> None:
     """4,000 URLs of 8,000 bytes: quadratic time would be minutes."""
-    url = ("https://e.org/?" + piece * 8000)[:8000]
+    url = (f"https://e.org/{'' if '/' in piece or piece == ';' else '?'}" + piece * 8000)[:8000]
     arena, starts = arena_of([url])
     many = np.repeat(starts, 400)
     found, counts = np.zeros(len(many), np.uint64), np.zeros(len(many), np.int64)
@@ -121,6 +129,44 @@ def test_a_url_without_parameters_is_that_of_the_library(parameters: list[tuple[
     assert whole[0] == whole[1]
     assert (number[0] > 0) == any(name in dropped for name, _ in parameters)
     assert number[1] == 0
+
+
+SESSIONS = ["9f86d081884c7d65", "0a1b2c3d"]
+
+
+@pytest.mark.parametrize("form", ["/s/{}/page", "/s/{}/page?id=3&b=", "/a/page;v={}", "/a;v={}/page?id=3"])
+def test_sessions_in_paths_are_parameters(form: str) -> None:
+    """Two URLs that differ in a session alone are one without it, and differ from another page."""
+    urls = [f"https://e.org{form.format(session)}" for session in SESSIONS]
+    without = urls[0].replace(f"/{SESSIONS[0]}", "").replace(f";v={SESSIONS[0]}", "")
+    other = urls[0].replace("page", "other")
+    arena, starts = arena_of([*urls, without, other])
+    counts, room = np.zeros(4, np.int64), np.zeros(1 << 17, np.uint8)
+    count_parameters(arena, starts, counts)
+    assert counts.tolist() == [counts[0], counts[0], counts[0] - 1, counts[0]]
+    names, bare, kept = (np.zeros(int(counts.sum()), kind) for kind in (np.uint64, np.uint64, np.int8))
+    canonical = np.array([starts[2], starts[1], 0, starts[2]])
+    hash_parameters(arena, starts, canonical, KEY, room, names, bare, kept)
+    second = int(counts[0])
+    assert (kept[0], kept[second]) == (-1, 1)
+    assert kept[-second] == 0
+    assert bare[0] == bare[second] != bare[-second]
+    whole, number = np.zeros(4, np.uint64), np.zeros(4, np.int32)
+    hash_without(arena, starts, KEY, names[:1], room, whole, number)
+    assert len(set(whole[:3].tolist())) == 1
+    assert whole[3] != whole[0]
+    assert number.tolist() == [1, 1, 0, 1]
+    begins, ends = np.zeros(second, np.int64), np.zeros(second, np.int64)
+    name_parameters(arena, int(starts[0]), begins, ends)
+    assert arena[begins[0] : ends[0]].tobytes().decode() == (";v" if ";" in form else "s/")
+
+
+@pytest.mark.parametrize("path", ["/s/9f86d081884c7d65", "/s/12345678/page", "/s/abcdefgh/page", "/s/9f86d/page", "/"])
+def test_the_last_segment_and_plain_numbers_and_words_are_no_sessions(path: str) -> None:
+    arena, starts = arena_of([f"https://e.org{path}"])
+    counts = np.ones(1, np.int64)
+    count_parameters(arena, starts, counts)
+    assert counts.tolist() == [0]
 
 
 def test_a_canonical_url_of_the_same_path_says_which_parameters_it_omits() -> None:

@@ -11,6 +11,7 @@ from opicflow.pipelines.cli.text import counted, print_lines
 from opicflow.pipelines.cli.values import natural
 
 if TYPE_CHECKING:
+    from opicflow.pipelines.ledger import Ledger
     from opicflow.pipelines.ledger.plan.trap_search import TrapFigures
 
 EXAMPLES = """examples:
@@ -33,14 +34,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the traps and twins of the ledger of a state, those that were fetched most first."""
-    from opicflow.pipelines.replay.final_plan import importance_for_plans
     from opicflow.pipelines.replay.state import read_ledger
-    from opicflow.schemas.url_shapes import shape_of
 
     ledger, _ = read_ledger(state_of(options))
-    found = ledger.traps(importance_for_plans(ledger))
-    rows = [_row(trap, shape_of(trap.example), max(ledger.visits, 1)) for trap in found[: options.top]]
-    limits = ledger.config.refresh.traps
+    found = rows_of(ledger)
+    rows, limits = found[: options.top], ledger.config.refresh.traps
     if options.json:
         print(json.dumps({"traps": rows, "found": len(found), "are": limits}, indent=2))
         return 0
@@ -65,11 +63,24 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def rows_of(ledger: Ledger) -> list[dict[str, Any]]:
+    """Return the figures of the traps and twins of a ledger, those that were fetched most first."""
+    from opicflow.pipelines.replay.final_plan import importance_for_plans
+    from opicflow.schemas.url_shapes import shape_of
+
+    found = ledger.traps(importance_for_plans(ledger))
+    return [_row(trap, shape_of(trap.example), max(ledger.visits, 1)) for trap in found]
+
+
 def _row(trap: TrapFigures, shape: str, visits: int) -> dict[str, Any]:
     """Return the figures of a trap or of twins, and what to write to confirm it, or to refuse it."""
     host = trap.example.split("/")[2]
     if trap.parameter:
         what, confirm, refuse = f"{host}: parameter {trap.parameter}", f"--drop-parameters {trap.parameter}", ""
+        if trap.parameter.lower() == ";jsessionid":
+            confirm = "--drop-parameters jsessionid"
+        elif trap.parameter.startswith(";") or trap.parameter.endswith("/"):
+            what, confirm = f"{host}: {trap.parameter}... in paths", "no option drops a part of a path"
     else:
         fixed = _prefix_of(trap.example, shape)
         what, confirm = shape, "no prefix of URLs names these pages alone"

@@ -25,10 +25,15 @@ from opicflow.pipelines.cli.values import natural
 if TYPE_CHECKING:
     from opicflow.connectors.files.log_reader import FileRange
     from opicflow.connectors.files.log_sample import LogSample
+    from opicflow.pipelines.ledger import Ledger
     from opicflow.pipelines.stages.decoded_batch import DecodedBatch
     from opicflow.pipelines.stages.rules import Rules
 
 _MOST_NAMES = 20
+_MOST_JUDGED = 100_000
+"""Traps and twins are looked for in so many visits, the first ones: more of a larger log would take too long."""
+_MOST_TRAPS, _LEAST_OF_TRAP = 3, 0.01
+"""Notes name so many traps, and none of a smaller share of the visits."""
 _LONGEST_NAME = 80
 EXAMPLES = """examples:
   opicflow validate crawl.jsonl
@@ -55,10 +60,12 @@ def run(options: argparse.Namespace) -> int:
     from opicflow.connectors.files.log_reader import FileRange, known_format
     from opicflow.connectors.files.log_sample import LogSample, sample_log
     from opicflow.connectors.files.opening import STDIN, expand
+    from opicflow.pipelines.ledger import Ledger
     from opicflow.pipelines.replay.summary import notes_for
-    from opicflow.pipelines.stages.decoded_batch import route_rows
+    from opicflow.pipelines.stages.decoded_batch import RoutedBatch, route_rows
     from opicflow.pipelines.stages.route import Seen, accepted
     from opicflow.pipelines.stages.rules import Rules
+    from opicflow.pipelines.stages.settings import LedgerOptions, default_ledger
     from opicflow.schemas.crawl_events import Reason
     from opicflow.schemas.event_columns import urls_with
     from opicflow.schemas.json_events import BROKEN_LINK
@@ -71,7 +78,8 @@ def run(options: argparse.Namespace) -> int:
     reasons: Counter[str] = Counter()
     oddities: Counter[str] = Counter()
     shown: list[dict[str, Any]] = []
-    seen = Seen()
+    seen, batches = Seen(), 0
+    ledger = Ledger(default_ledger(LedgerOptions(), None, rules.categories))
     unfinished: list[str] = []
     files = list(dict.fromkeys(expand(options.logs)))
     for file in files:
@@ -92,6 +100,9 @@ def run(options: argparse.Namespace) -> int:
             routed = route_rows(batch.decoded, batch.urls, batch.source, rules, seen, latest_ms)
             counts.update(routed.counts)
             reasons.update(routed.reasons)
+            if ledger.visits < _MOST_JUDGED:
+                ledger.apply(RoutedBatch.of(batch, routed).at_offset(batches).entry)
+                batches += 1
             for reject in routed.rejects:
                 if len(shown) < options.most:
                     shown.append(
@@ -120,7 +131,7 @@ def run(options: argparse.Namespace) -> int:
             f"{summary['visits_without_digest'] / max(summary['visits'], 1):.0%} of the visits have no digest: "
             "change rates come from 'not modified' and dates of change alone."
         )
-    notes += [*_notes_of_urls(oddities), *_notes_of_sample(sample)]
+    notes += [*_notes_of_urls(oddities), *_notes_of_traps(ledger), *_notes_of_sample(sample)]
     code = 1 if rejected and rejected == summary["events_read"] else 0
     if options.json:
         found = {"crawlers": dict(sample.crawlers), "unread_names": dict(sample.unread)}
@@ -175,6 +186,21 @@ def _notes_of_urls(oddities: Counter[str]) -> list[str]:
         )
     if oddities["broken"]:
         notes.append(f"without a URL: {counted(oddities['broken'], 'link')}. The other links of these pages count.")
+    return notes
+
+
+def _notes_of_traps(ledger: Ledger) -> list[str]:
+    """Return notes about the traps and twins of the log, and what to write to confirm them."""
+    from opicflow.pipelines.cli.commands.traps import rows_of
+
+    rows = [row for row in rows_of(ledger) if row["share_of_fetches"] >= _LEAST_OF_TRAP]
+    notes = [
+        f"{row['what']}: {row['share_of_fetches']:.0%} of the visits, and {row['why']}. Plans limit such pages; "
+        f"to confirm it: {row['confirm']}."
+        for row in rows[:_MOST_TRAPS]
+    ]
+    if len(rows) > _MOST_TRAPS:
+        notes.append(f"{len(rows) - _MOST_TRAPS:,} more traps and twins: opicflow traps lists them after a replay.")
     return notes
 
 

@@ -40,6 +40,7 @@ from opicflow.schemas.url_shapes import (
     hash_parameters,
     hash_shapes,
     hash_without,
+    name_parameters,
     number_hashes,
 )
 
@@ -113,6 +114,8 @@ def find_traps(
     shape, firsts = np.zeros(len(slots), np.int32), np.zeros(len(slots) + 1, np.int32)
     table_rows = np.zeros(1 << (2 * len(slots) + 1).bit_length(), np.int32)  # there may be very many pages
     shapes = int(number_hashes(hashes, table_rows, shape, firsts))
+    shape_names = np.append(np.uint64(0), hashes[firsts[1 : shapes + 1]])
+    del hashes, firsts, table_rows
     figures, by_others = _judge_shapes(table, book, pages, is_twin, shape, shapes, rule)
     trap_shapes = np.flatnonzero(figures.why)
     group = np.zeros(shapes + 1, np.int32)
@@ -122,7 +125,7 @@ def find_traps(
     why = np.concatenate((figures.why[trap_shapes], np.full(len(parameters.name), TWIN, np.uint8)))
     worth = np.concatenate((figures.importance[trap_shapes], np.zeros(len(parameters.name))))
     share = share_orders(worth / max(float(importance[is_read].sum()), _LITTLE), why, discovery, rule)
-    names = np.concatenate((hashes[firsts[trap_shapes]], parameters.name))
+    names = np.concatenate((shape_names[trap_shapes], parameters.name))
     phase = (names >> np.uint64(11)).astype(np.float64) / (1 << 53)
     limited = LimitedPages(of, np.append(np.uint8(0), why), np.append(0.0, share), np.append(0.0, phase))
     return FoundTraps(limited, shape, figures, trap_shapes, parameters, of_parameter)
@@ -173,41 +176,52 @@ def _name_of(book: Book, key: Words, url_start: Ints, wanted: int) -> str:
     number = int(counts[0])
     names, bare, kept = np.zeros(number, np.uint64), np.zeros(number, np.uint64), np.zeros(number, np.int8)
     hash_parameters(book.urls, url_start, 0 * url_start, key, np.zeros(_LONGEST, np.uint8), names, bare, kept)
-    number = names.tolist().index(wanted)
-    return _text_at(book, int(url_start[0])).partition("?")[2].split("&")[number].partition("=")[0]
+    begins, ends = np.zeros(number, np.int64), np.zeros(number, np.int64)
+    name_parameters(book.urls, int(url_start[0]), begins, ends)
+    row = names.tolist().index(wanted)
+    return book.urls[begins[row] : ends[row]].tobytes().decode("utf-8", "replace")
 
 
 def _judge_shapes(
     table: Table, book: Book, pages: _Pages, is_twin: Bools, shape: Array, shapes: int, rule: TrapRule
 ) -> tuple[Traps, Bools]:
     """Judge all shapes; also return which pages are known by others. Links are read only if a shape may be a trap."""
-    end = int(book.counts[0].slots)
-    by_slot, twin_at = np.zeros(end, np.int32), np.zeros(end, np.bool_)
-    by_slot[pages.slots], twin_at[pages.slots] = shape, is_twin
-    by_others, leads = np.zeros(end, np.bool_), np.zeros(end, np.int32)
-    read = np.bincount(shape[pages.is_read], minlength=shapes + 1)
-    if (read[1:] >= rule.least_read).any():
-        if len(table.link_count):
-            read_links(table, book, by_slot, twin_at, by_others)
-        if len(table.found_by):
-            count_leads(table, by_slot, twin_at, leads)
-    rows, of_page = np.flatnonzero(shape), by_others[pages.slots]
+    may_be_traps = np.bincount(shape[pages.is_read], minlength=shapes + 1) >= rule.least_read
+    may_be_traps[0] = False
+    by_others, leads = np.zeros(len(shape), np.bool_), np.zeros(len(shape), np.int32)
+    if may_be_traps.any():
+        by_others, leads = _read_evidence(table, book, pages.slots, is_twin, shape)
+    rows = np.flatnonzero(may_be_traps[shape]).astype(np.int32)  # there may be very many pages
     columns = ShapePages(
         shape[rows],
         pages.importance[rows],
         pages.is_read[rows],
-        of_page[rows],
+        by_others[rows],
         pages.is_alias[rows],
         pages.digest[rows],
-        leads[pages.slots[rows]],
+        leads[rows],
     )
+    del rows, leads
     mean = float(pages.importance[pages.is_read].sum()) / max(int(pages.is_read.sum()), 1)
     judged = judge_shapes(columns, shapes, mean, rule)
     if not len(table.link_count):  # which pages are known by others is not remembered
         judged.why[:] = 0
     elif not len(table.found_by):  # where pages have led is not known
         judged.why[judged.why == MORE] = 0
-    return judged, of_page
+    return judged, by_others
+
+
+def _read_evidence(table: Table, book: Book, slots: Ints, is_twin: Bools, shape: Array) -> tuple[Bools, Array]:
+    """Return which pages are known by others, and how many pages of other shapes each has led to first."""
+    end = int(book.counts[0].slots)
+    by_slot, twin_at = np.zeros(end, np.int32), np.zeros(end, np.bool_)
+    by_slot[slots], twin_at[slots] = shape, is_twin
+    by_others, leads = np.zeros(end, np.bool_), np.zeros(end, np.int32)
+    if len(table.link_count):
+        read_links(table, book, by_slot, twin_at, by_others)
+    if len(table.found_by):
+        count_leads(table, by_slot, twin_at, leads)
+    return by_others[slots], leads[slots]
 
 
 @lean_kernel
