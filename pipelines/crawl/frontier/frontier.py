@@ -30,6 +30,7 @@ from opicflow.pipelines.crawl.frontier.host_queues import HostQueues, QueuedPage
 from opicflow.pipelines.ledger import Certified, ConfigRefused, LedgerConfig
 from opicflow.pipelines.ledger.plan.busy_hosts import FIRST_WAIT_SECONDS
 from opicflow.pipelines.ledger.plan.crawl_orders import WHY
+from opicflow.pipelines.ledger.plan.survey import DISCOVERY
 from opicflow.pipelines.replay.replayed_log import ReplayConfig, ReplayedLogFactory
 from opicflow.pipelines.replay.state import (
     FRONTIER_LOG_NAME,
@@ -136,6 +137,8 @@ class Frontier:
         """The clock as it was read last."""
         self._is_cut = self._holds_back = False
         """Whether there were more pages than the last plan took; and whether these are traps or twins."""
+        self._limited = self._reported = np.zeros(0, np.uint64)
+        """The unread pages of the last plan that are traps or twins, and those that `limited` has returned."""
         self._among: Collection[str] | GrowingPages | None = None
         """The pages of the last plan; None: all."""
         self._busy: dict[int, float] = {}
@@ -348,6 +351,14 @@ class Frontier:
         soon = self._queues.next_second(now)
         return soon is None or soon > now + _SOON_SECONDS
 
+    def limited(self) -> list[str]:
+        """Return the unread pages of the last plan that get few orders, because they are traps or twins; each once."""
+        with self._lock:
+            new = np.setdiff1d(self._limited, self._reported)
+            self._reported = np.union1d(self._reported, new)
+            urls = map(self._replayed.ledger.url, new.tolist())
+            return [url.decode() for url in urls if url is not None]
+
     def due(self) -> float | None:
         """Return the second from which `next` may return a page, if nothing is visited before; None if there is none.
 
@@ -410,6 +421,9 @@ class Frontier:
         planned = ledger.preview(second=int(now), least=most, among=among, limits_traps=limits_traps)
         limited = planned.survey.limited
         self._holds_back = limited is not None and bool((limited.of > 0).any())
+        if limited is not None:
+            is_waiting = (limited.of > 0) & planned.survey.has_url & (planned.survey.decided_by == DISCOVERY)
+            self._limited = planned.survey.pages[is_waiting]
         orders, schedule = planned.orders, planned.schedule
         pages = planned.survey.pages[orders.rows]
         per_day = schedule.discovery_per_day + schedule.refresh_per_day

@@ -81,6 +81,8 @@ class RecorderMessage(TypedDict, total=False):
     """It is not, or the log cannot be written to: the process ends."""
     pages: list[str]
     """The answer."""
+    later: list[str]
+    """With it: pages that are traps or twins, which come after others; each once."""
     visits: int
     """The visits that were recorded since the last such line."""
     visits_refused: int

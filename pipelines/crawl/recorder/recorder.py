@@ -89,7 +89,7 @@ class Recorder:
                     self._frontier.fetching(message["fetching"])
                     most_each, rooms = message["most_each"], message["rooms"]
                     pages = self._frontier.next(message["ask"], self._wanted, most_each=most_each, rooms=rooms)
-                    self._crawler.send({"pages": pages})
+                    self._crawler.send({"pages": pages, "later": self._frontier.limited()})
         self._close()
         self._crawler.send({"ended": True})
 

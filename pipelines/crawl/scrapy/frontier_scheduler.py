@@ -241,7 +241,10 @@ class FrontierScheduler(Scheduler):
         return None
 
     def _oldest(self) -> str | None:
-        """Take the page that has waited longest of a host with room: the frontier does not know it, or is late."""
+        """Take the page that has waited longest of a host with room: the frontier does not know it, or is late.
+
+        Traps and twins, as far as it has found them, come after the pages that waited then.
+        """
         oldest = (url for url in self.requests.first(_MOST_LOOKED_AT) if url not in self._out)
         url = self._ready.first_with_room((url, host_of(url)) for url in oldest)
         if url is None:
@@ -288,6 +291,7 @@ class FrontierScheduler(Scheduler):
         given = self._recorder.answer(waits=not usable and self._ready.is_a_host_free)
         if given is None:
             return
+        self.requests.put_last(self._recorder.take_later())
         chosen = [url for url in given if url not in self._out and url not in self._landed_since]
         self._make_ready(chosen)
         self._has_no_page = not chosen and self.requests.waiting > 0

@@ -41,6 +41,7 @@ class RecorderProcess:
         self._awaited: RecorderMessage | None = None
         """The question that is not answered yet, or the request to end."""
         self._pages: list[str] | None = None
+        self._later = list[str]()
         self._is_ready = self._has_ended = self._is_late = False
         self.is_given_up = False
         """Whether the crawl goes on without it."""
@@ -87,6 +88,11 @@ class RecorderProcess:
             return None
         found, self._pages, self._awaited, self._is_late = self._pages or [], None, None, False
         return found
+
+    def take_later(self) -> list[str]:
+        """Return the pages that come after others, of all answers since the last call."""
+        later, self._later = self._later, []
+        return later
 
     def begin_to_end(self) -> None:
         """Let the recorder take all reports, save, and end."""
@@ -171,6 +177,7 @@ class RecorderProcess:
             self._is_ready |= "ready" in message
             self._has_ended |= "ended" in message
             self._pages = message.get("pages", self._pages)
+            self._later += message.get("later", ())
             if "text" in message:
                 _LOGGER.log(message["level"], "%s", message["text"])
             if visits := message.get("visits"):

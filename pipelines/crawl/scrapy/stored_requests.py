@@ -49,7 +49,7 @@ class StoredRequests:
         """The beginning of the request of each page, and its bytes: one number, for the memory."""
         self._at_hand: dict[str, Request] = {}
         self._waiting: dict[str, None] = {}
-        """The pages that were not taken, in the order in which they were added."""
+        """The pages that were not taken, in the order in which they were added; those that come last are at the end."""
         self.waiting_hosts: Counter[str] = Counter()
         """The number of waiting pages of each host."""
         self.unfinished: dict[str, None] = {}
@@ -126,8 +126,15 @@ class StoredRequests:
         return request_from_dict(pickle.loads(os.pread(self._file.number, size, at)), spider=self._spider)
 
     def first(self, most: int) -> list[str]:
-        """Return the pages that have waited longest."""
+        """Return the pages that have waited longest, before those that come last."""
         return list(islice(self._waiting, most))
+
+    def put_last(self, urls: Iterable[str]) -> None:
+        """Let pages that wait come after all others that wait now."""
+        for url in urls:
+            if url in self._waiting:
+                del self._waiting[url]
+                self._waiting[url] = None
 
     def was_taken(self, url: str) -> None:
         """Note that a page is fetched without a request of the spider: another one has led to it."""

@@ -526,6 +526,27 @@ def test_pages_that_a_crawler_chooses_among_come_in_their_order_however_many_oth
         assert len(frontier.next(5)) == 5
 
 
+def test_pages_of_a_trap_come_after_others_and_are_named_once(tmp_path: Path, clock: StandInClock) -> None:
+    """A calendar without an end, of a site whose other pages wait too."""
+    home = "https://a.example/"
+    months = [f"{home}calendar/{2000 + step // 12}/{1 + step % 12:02}" for step in range(120)]
+    pages = [f"{home}about/{name * length}" for name in "abcdefgh" for length in range(1, 11)]
+    with Frontier.open(tmp_path / "crawl", clock, delay_seconds=None) as frontier:
+        frontier.visited({"url": home, "status": 200, "links": [*pages, months[40]]})
+        for number, page in enumerate(pages[:40]):
+            links = [home, *(pages[(number + far) % 40] for far in (1, 7, 11))]
+            frontier.visited({"url": page, "status": 200, "digest": page, "links": links})
+        for step in range(40, 60):
+            near = [home, *(months[step + far] for far in (-30, -14, -7, -1, 1, 7, 14, 30))]
+            frontier.visited({"url": months[step], "status": 200, "digest": months[step], "links": near})
+        assert frontier.limited() == []
+        given = set(frontier.next(40))
+        limited = set(frontier.limited())
+        assert limited == {*months[10:40], *months[60:90]}
+        assert frontier.limited() == []
+        assert len(given & limited) <= 3 and len(given & set(pages)) >= 37
+
+
 def test_growing_pages_have_the_ids_of_all_that_were_added(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("opicflow.pipelines.crawl.frontier.growing_pages._URLS_AT_ONCE", 700)
     pages, added = GrowingPages(), 0

@@ -53,6 +53,18 @@ def test_a_request_is_read_as_it_was_made(tmp_path: Path, make: Callable[[], Req
     assert found.to_dict(spider=SPIDER) == make().to_dict(spider=SPIDER)
 
 
+def test_pages_that_come_last_are_after_the_others_that_wait(tmp_path: Path) -> None:
+    stored = StoredRequests(tmp_path / "requests", SPIDER)
+    urls = [f"https://a.example/{number}" for number in range(5)]
+    for url in urls:
+        stored.add(url, Request(url))
+    stored.take(urls[2])
+    stored.put_last([urls[0], urls[2], "https://a.example/unknown"])
+    assert stored.first(5) == [urls[1], urls[3], urls[4], urls[0]]
+    assert stored.waiting_hosts == {"a.example": 4}
+    stored.close()
+
+
 @pytest.mark.parametrize("is_at_hand", [False, True])
 def test_what_is_not_written_is_there_until_the_process_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_at_hand: bool
