@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -54,15 +54,6 @@ _ALSO_OF_ORDERS: tuple[Column, ...] = (("ordered_ms", lambda row: milliseconds(r
 _BY = {"host": 1, "domain": 2}
 
 
-class Arrival(NamedTuple):
-    """A message of a topic: `row` has the values of its record, and is None if the key is no longer known."""
-
-    key: bytes
-    row: Row | None
-    partition: int
-    offset: int
-
-
 class _Table:
     """The rows of one topic, and how its records become rows."""
 
@@ -71,7 +62,7 @@ class _Table:
         self.rows = NewestRows(kinds_of(columns), rank, most, most * bytes_a_row)
         self._columns, self._rank, self._text = columns, rank, text
 
-    def take(self, arrived: Sequence[Arrival]) -> int:
+    def take(self, arrived: Sequence[ResultMessage]) -> int:
         """Take records; returns how many have impossible values."""
         blank = {name: 0 for name, _, _ in self._columns}
         try:
@@ -82,9 +73,9 @@ class _Table:
             return sum(self.take([one]) for one in arrived)  # find those that are wrong
         return 0
 
-    def _take(self, arrived: Sequence[Arrival], blank: Mapping[str, Any]) -> None:
-        living = [row for one in arrived if (row := one.row) is not None]
-        there = np.array([one.row is not None for one in arrived], bool)
+    def _take(self, arrived: Sequence[ResultMessage], blank: Mapping[str, Any]) -> None:
+        living = [row for one in arrived if (row := one.values) is not None]
+        there = np.array([one.values is not None for one in arrived], bool)
         given = columns_of(living, self._columns)
         if not np.isfinite(given[self._rank]).all():
             raise ValueError(self._rank)
@@ -97,7 +88,7 @@ class _Table:
             np.array([record_position(one.partition, one.offset) for one in arrived], np.int64),
             ~there,
             columns,
-            [_text_of(one.row, self._text) for one in arrived],
+            [_text_of(one.values, self._text) for one in arrived],
         )
 
 
@@ -134,7 +125,7 @@ class StreamIndex:
         self._moments: list[Moment] = []
         self._moment_ms = _MOMENT_MS
 
-    def take(self, stream: str, arrived: Sequence[Arrival]) -> None:
+    def take(self, stream: str, arrived: Sequence[ResultMessage]) -> None:
         """Take records of one of `STREAMS`, those of a partition in their order."""
         if stream == "audit":
             self._take_audits(arrived)
@@ -142,10 +133,10 @@ class StreamIndex:
             self._take_policies(arrived)
         elif stream == "rejects":
             for one in arrived:
-                self._take_reject(one.row)
+                self._take_reject(one.values)
         else:
             self.unreadable[stream] += self._tables[stream].take(arrived)
-            self._note_times(stream, (one.row for one in arrived))
+            self._note_times(stream, (one.values for one in arrived))
 
     def look_for(self, url: str) -> None:
         """Keep the page with this URL from its next record on, whatever its importance is."""
@@ -339,23 +330,23 @@ class StreamIndex:
         if stream == "importance":
             self._pages_published = int(living[-1]["pages"])
 
-    def _take_audits(self, arrived: Sequence[Arrival]) -> None:
+    def _take_audits(self, arrived: Sequence[ResultMessage]) -> None:
         for one in arrived:
-            if one.row is None:
+            if one.values is None:
                 continue
             try:
-                self._auditor.take(from_avro(Audit, dict(one.row)))
+                self._auditor.take(from_avro(Audit, dict(one.values)))
             except (AuditRefused, ValueError, TypeError, LookupError):
                 self.unreadable["audit"] += 1
         if arrived:
             self.verdict = self._auditor.verdict()
 
-    def _take_policies(self, arrived: Sequence[Arrival]) -> None:
+    def _take_policies(self, arrived: Sequence[ResultMessage]) -> None:
         policies = []
         for one in arrived:
             try:
-                if one.row is not None:
-                    policy = from_avro(Policy, dict(one.row))
+                if one.values is not None:
+                    policy = from_avro(Policy, dict(one.values))
                     check(policy, most_categories(policy))
                     policies.append(policy)
             except (PolicyRefused, ValueError, TypeError, LookupError):  # the ledgers refuse it, too

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from opicflow.connectors.flink.rest import FlinkCluster, FlinkRefused
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
-from opicflow.connectors.kafka.result_follower import ResultFollower, ResultMessage, TopicReplaced
+from opicflow.connectors.kafka.result_follower import ResultFollower, TopicReplaced
 from opicflow.pipelines.results.reasons import Reasons
 from opicflow.pipelines.serve import wording
 from opicflow.pipelines.serve.books import Check
 from opicflow.pipelines.serve.stream_checks import JobState, checks_of
-from opicflow.pipelines.serve.stream_index import STREAMS, Arrival, StreamIndex
+from opicflow.pipelines.serve.stream_index import STREAMS, StreamIndex
 from opicflow.pipelines.serve.view import Live, View
 from opicflow.pipelines.serve.watchers import Watchers
 from opicflow.pipelines.stream.status import StreamStatus
@@ -190,7 +190,7 @@ class StreamSource:
         for stream, messages in self._follower.poll(timeout_ms):
             has_any = True
             self._index.unreadable[stream] += sum(not one.is_readable for one in messages)
-            self._index.take(stream, [_arrival(one) for one in messages if one.is_readable])
+            self._index.take(stream, [one for one in messages if one.is_readable])
         return has_any
 
     def _probe(self) -> None:
@@ -263,7 +263,3 @@ class StreamSource:
         if read_part < 1:
             return [Check("Brokers", None, f"the topics are being read: {wording.percent(read_part)} is done")]
         return [Check("Brokers", True, "answer")]
-
-
-def _arrival(message: ResultMessage) -> Arrival:
-    return Arrival(message.key, message.values, message.partition, message.offset)

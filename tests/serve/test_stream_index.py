@@ -12,7 +12,7 @@ import pytest
 from opicflow.pipelines.ledger import UNITS_PER_PAGE
 from opicflow.pipelines.serve.page_table import Filter
 from opicflow.pipelines.serve.stream_checks import JobState, checks_of
-from opicflow.pipelines.serve.stream_index import Arrival, StreamIndex
+from opicflow.pipelines.serve.stream_index import StreamIndex
 from opicflow.pipelines.serve.view import Live, View
 from opicflow.pipelines.stream.audit import Verdict
 from opicflow.pipelines.stream.status import StreamStatus
@@ -56,7 +56,7 @@ def take(index: StreamIndex, stream: str, *records: Any, start: int = 0, partiti
     index.take(
         stream,
         [
-            Arrival(
+            ResultMessage(
                 (
                     one
                     if isinstance(one, bytes)
@@ -195,7 +195,7 @@ def test_sites_are_the_sums_that_shards_publish() -> None:
     take(index, "importance", page(1, 0.2), page(2, 0.1))
     half = SiteImportance("big.example", "DOMAIN", 0.2, 1.0, 400, 100, 0.0, 0.0, NOON_MS, 0, 2)
     take(index, "site-importance", half, replace(half, site="small.example", importance=0.1, shards=1))
-    index.take("site-importance", [Arrival(b"big.example#1", to_avro(replace(half, shard=1)), 0, 9)])
+    index.take("site-importance", [ResultMessage(b"big.example#1", to_avro(replace(half, shard=1)), 0, 9)])
     view = view_of(index)
     domains = {one.name: (one.rank, one.importance, one.pages, one.read) for one in view.table.domains}
     assert domains["big.example"] == (1, 0.4, 800, 200) and domains["small.example"] == (4, 0.1, 400, 100)
@@ -210,7 +210,7 @@ def test_values_that_cannot_be_are_counted_and_take_nothing_with_them() -> None:
     good, bad, worse = page(1, 0.2), to_avro(page(2, 0.1)), to_avro(page(3, float("nan")))
     bad["page"] = "f" * 40
     rows = [to_avro(good), bad, worse, {**to_avro(page(4, 0.1)), "url": "https://a.example/\nb\u202e"}]
-    index.take("importance", [Arrival(b"%d" % n, row, 0, n) for n, row in enumerate(rows)])
+    index.take("importance", [ResultMessage(b"%d" % n, row, 0, n) for n, row in enumerate(rows)])
     view = view_of(index)
     assert len(view.table) == 2 and "2 messages could not be read" in index.kept()
     assert view.table.url(1) == "https://a.example/\\nb\\u202e"
