@@ -727,7 +727,7 @@ class Simulation:
         assert_equal(process.keep.recover(shard, head, Bag(bag), journal), expected)
 
     def _check_rejects(self, outputs: list[Output]) -> None:
-        allowed = ["url is a page that was forgotten", "url is within what was forgotten"] * self.crawl.removes
+        allowed = ["url is a page that was forgotten", "is within what was forgotten"] * self.crawl.removes
         allowed += ["send the entries between them first"] * bool(self.faults.hole)
         allowed += ["no time passes in this shard"] * bool(self.faults.clock)
         allowed += ["hours ahead of the log"]
