@@ -2,7 +2,7 @@
 
 Run it with `python -m benchmarks.trap_crawls`. The web is that of trap_web.py. A crawl reads it breadth
 first for a day; then it fetches, for six days, what `opicflow replay` orders each morning, of so many fetches a day.
-Days are those of the log. Everything has a seed.
+Days are those of the log. Everything has a seed but the secret key of page ids, which decides between equal pages.
 """
 
 from __future__ import annotations
@@ -32,6 +32,13 @@ START, DAY = 1_767_225_600, 86_400
 PAGES, PER_DAY, DAYS, LOOKS = 5000, 2000, 6, 12
 SEEDS, DISCOVERY_SEEDS, DISCOVERY_PAGES, MARK = (1, 2, 3), (1, 2, 3), 10_000, 40
 LIMITED, IGNORED, BREADTH_FIRST, BY_TRUTH = "limited", "ignored", "breadth-first", "greedy, true rates"
+BY_WORTH = "by worth"
+OPTIONS = {
+    IGNORED: ("traps=ignored",),
+    LIMITED: ("traps=limited",),
+    BY_WORTH: ("traps=limited", "discovery-share=auto"),
+}
+"""Crawls by orders of a replay, and its settings."""
 
 
 @dataclass
@@ -107,8 +114,8 @@ def living_crawl(
         _fetch_by_truth(crawl, days)
     else:
         with TemporaryDirectory(prefix="opicflow-traps-") as folder:
-            options = ("--bandwidth", str(per_day), "--set", f"traps={kind}")
-            replays = DailyReplays(Path(folder), options)
+            settings = [text for setting in OPTIONS[kind] for text in ("--set", setting)]
+            replays = DailyReplays(Path(folder), ("--bandwidth", str(per_day), *settings))
             for day in range(1, days + 1):
                 orders = replays.orders(crawl.lines, 1000 * (START + day * DAY))
                 crawl.lines.clear()
@@ -150,11 +157,12 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def measured(seeds: Sequence[int], discovery_seeds: Sequence[int]) -> str:
     """Measure, and return the measured part of the page."""
     rows = list[list[str]]()
-    for kind in (BREADTH_FIRST, IGNORED, LIMITED, BY_TRUTH):
+    for kind in (BREADTH_FIRST, *OPTIONS, BY_TRUTH):
         for seed in seeds:
             say(f"{kind}, seed {seed}")
             row = living_crawl(seed, kind)
-            rows.append([_NAMES[kind], str(seed), *(f"{row[name]:.1f}" for name in COLUMNS)])
+            name = f"replay, `{OPTIONS[kind][-1]}`" if kind in OPTIONS else kind
+            rows.append([name, str(seed), *(f"{row[column]:.1f}" for column in COLUMNS)])
     living = _table(("order", "seed", "% of fetches: calendars", "twins", "% fresh", "% read"), rows)
     if not discovery_seeds:
         return living
@@ -176,14 +184,6 @@ def measured(seeds: Sequence[int], discovery_seeds: Sequence[int]) -> str:
         )
     head = ("web", "% read, ignored", "limited", "more, by seed", "least at any mark", "% hostile, ignored", "limited")
     return f"{living}\nThe webs of the page on discovery, after {MARK} % of the pages:\n\n{_table(head, rows)}"
-
-
-_NAMES: dict[str, str] = {
-    BREADTH_FIRST: BREADTH_FIRST,
-    IGNORED: "replay, `traps=ignored`",
-    LIMITED: "replay, `traps=limited`",
-    BY_TRUTH: BY_TRUTH,
-}
 
 
 def main(write: Callable[[str], object] = _PAGE.write_text) -> None:
