@@ -21,7 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opicflow.schemas.arrays import Array, Bools, Bytes, Floats, Hashes, Ints
+from opicflow.schemas.arrays import Array, Bools, Bytes, ColumnTuple, Floats, Hashes, Ints
+from opicflow.schemas.kernel import lean_kernel
 
 SAME, MORE, TWIN = 1, 2, 3
 """Why pages are limited: they have the same content, lead to more of themselves, or are twins."""
@@ -59,11 +60,12 @@ class TrapRule:
     refreshed: float = 0.02
 
 
+@ColumnTuple.register
 class ShapePages(NamedTuple):
-    """Columns of the pages of a shape with a star, a row for each page."""
+    """Columns of pages, a row for each page."""
 
     shape: Array
-    """From 1 on."""
+    """The number of its shape, from 1 on; 0: it has none, as nothing of its URL may be any."""
     importance: Floats
     is_read: Bools
     by_others: Bools
@@ -88,33 +90,60 @@ class Traps(NamedTuple):
     """0: it is no trap."""
 
 
+@ColumnTuple.register
+class _Sums(NamedTuple):
+    """Sums over the pages of each shape."""
+
+    known: Ints
+    read: Ints
+    by_others: Ints
+    leads: Ints
+    waiting: Ints
+    """Pages that were not read, and are not known by others."""
+    importance: Floats
+    waits: Floats
+    """The importance of those that wait."""
+
+
+@lean_kernel
+def _sum_shapes(pages: ShapePages, sums: _Sums) -> None:
+    """Sum up the pages of each shape: one pass without columns of its own, as there may be very many pages."""
+    for i in range(pages.shape.shape[0]):
+        shape = pages.shape[i]
+        if shape == 0:
+            continue
+        sums.known[shape] += 1
+        sums.read[shape] += pages.is_read[i]
+        sums.by_others[shape] += pages.by_others[i]
+        sums.leads[shape] += pages.leads[i]
+        if not pages.by_others[i]:
+            if pages.is_read[i]:
+                sums.importance[shape] += pages.importance[i]
+            else:
+                sums.waiting[shape] += 1
+                sums.waits[shape] += pages.importance[i]
+
+
 def judge_shapes(pages: ShapePages, shapes: int, mean: float, rule: TrapRule) -> Traps:
     """Judge so many shapes. `mean` is the importance of a page that was read, in the mean of all shapes."""
-
-    def count(which: Bools) -> Ints:
-        return np.bincount(pages.shape[which], minlength=shapes + 1)
-
-    known, read, by_others = count(np.ones(len(pages.shape), np.bool_)), count(pages.is_read), count(pages.by_others)
-    own = pages.is_read & ~pages.by_others
-    importance: Floats = np.bincount(pages.shape[own], pages.importance[own], shapes + 1).astype(np.float64)
-    leads = np.bincount(pages.shape, pages.leads, shapes + 1)
-    is_many = read >= rule.least_read
+    known, read, by_others, leads, waiting = (np.zeros(shapes + 1, np.int64) for _ in range(5))
+    sums = _Sums(known, read, by_others, leads, waiting, np.zeros(shapes + 1), np.zeros(shapes + 1))
+    _sum_shapes(pages, sums)
+    is_many = sums.read >= rule.least_read
+    is_many[0] = False
     nearly_none = 1.0 - rule.nearly
-    more = is_many & (by_others <= nearly_none * known) & (known > read) & (leads <= rule.leads * read)
-    waiting = ~pages.is_read & ~pages.by_others
-    waits = np.bincount(pages.shape[waiting], pages.importance[waiting], shapes + 1)
-    more &= waits <= rule.worth * mean * count(waiting)
-    copies = _copies(pages, is_many)
-    same = is_many & (copies >= rule.nearly * read)
+    more = is_many & (sums.by_others <= nearly_none * sums.known) & (sums.known > sums.read)
+    more &= (sums.leads <= rule.leads * sums.read) & (sums.waits <= rule.worth * mean * sums.waiting)
+    same = is_many & (_copies(pages, is_many) >= rule.nearly * sums.read)
     why = np.where(same, SAME, np.where(more, MORE, 0)).astype(np.uint8)
-    why[0] = 0
-    return Traps(known, read, by_others, importance, why)
+    return Traps(sums.known, sums.read, sums.by_others, sums.importance, why)
 
 
 def _copies(pages: ShapePages, is_many: Bools) -> Ints:
     """Return how many pages of each shape are aliases, or have the content of an earlier one of the shape."""
     aliases = np.bincount(pages.shape[pages.is_alias], minlength=len(is_many))
-    rows = np.flatnonzero(pages.is_read & ~pages.is_alias & (pages.digest != 0) & is_many[pages.shape])
+    rows = np.flatnonzero(pages.is_read & ~pages.is_alias & (pages.digest != 0))
+    rows = rows[is_many[pages.shape[rows]]]
     shape = pages.shape[rows].astype(np.uint64)
     both = np.unique((shape << np.uint64(32)) | pages.digest[rows].astype(np.uint64))
     different = np.bincount((both >> np.uint64(32)).astype(np.int64), minlength=len(is_many))

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from opicflow.pipelines.discovery.rule import DiscoveryPages, DiscoveryRule
+from opicflow.pipelines.discovery.rule import DiscoveryRule
 from opicflow.schemas.arrays import Array, Bools, Floats, Ids, Int, Ints
 from opicflow.schemas.kernel import lean_kernel
+
+_ROWS_AT_ONCE = 1 << 16
+
+
+class PagesInOrder(Protocol):
+    """The columns of `DiscoveryPages` that the worth of pages follows from."""
+
+    @property
+    def importance(self) -> Floats: ...
+    @property
+    def host(self) -> Array: ...
+    @property
+    def is_read(self) -> Bools: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,19 +51,21 @@ class PageWorth:
     @property
     def exploring(self) -> Floats:
         """The worth of exploring each page."""
-        return self.exploring_of(slice(None))
+        return self.exploring_of(np.arange(len(self.own)))
 
-    def exploring_of(self, rows: Ints | slice) -> Floats:
-        """Return the worth of exploring the pages at these rows."""
-        worth: Floats = self.siblings_weight * self.siblings[rows]
-        worth += self.own[rows]
-        worth += self.bonus * self.unread[rows]
+    def exploring_of(self, rows: Ints) -> Floats:
+        """Return the worth of exploring the pages at these rows: some at a time, as there may be very many."""
+        worth = np.empty(len(rows))
+        for first in range(0, len(rows), _ROWS_AT_ONCE):
+            some = rows[first : first + _ROWS_AT_ONCE]
+            here = self.siblings_weight * self.siblings[some]
+            here += self.own[some]
+            here += self.bonus * self.unread[some]
+            worth[first : first + len(some)] = here
         return worth
 
 
-def page_worth(
-    pages: DiscoveryPages, siblings_weight: float, rule: DiscoveryRule, kind: type = np.float64
-) -> PageWorth:
+def page_worth(pages: PagesInOrder, siblings_weight: float, rule: DiscoveryRule, kind: type = np.float64) -> PageWorth:
     """Return the worth of all known pages.
 
     With L = log importance, and S = the mean L of the `reach` known pages of the same host on either side, read or not:

@@ -30,7 +30,7 @@ from opicflow.pipelines.ledger.cash.audits import audit, balance_of
 from opicflow.pipelines.ledger.cash.balance import Balance
 from opicflow.pipelines.ledger.cash.certified.residuals import Residuals, Settled, change_rules
 from opicflow.pipelines.ledger.cash.peers import Peers
-from opicflow.pipelines.ledger.cash.reader import Reader, SeenChanges
+from opicflow.pipelines.ledger.cash.reader import Payers, Reader, SeenChanges
 from opicflow.pipelines.ledger.cash.sweeps import Movers, Sweeps
 from opicflow.pipelines.ledger.cash.windows.dividends import declare_dividend
 from opicflow.pipelines.ledger.cash.windows.window import Settling, turns, window_turns
@@ -820,11 +820,8 @@ class Ledger:
         """All pages, the most important first; equal ones in slot order."""
         return self._reader.ranked()
 
-    def payers(self, pages: Ids, importance: Floats, most: int) -> tuple[Ids, npt.NDArray[np.float32]]:
-        """The pages that pay each of all pages most along remembered links, and the part of its importance from each.
-
-        Both are [pages, most], the page that pays most first; a part of 0 means none.
-        """
+    def payers(self, pages: Ids, importance: Floats, most: int) -> Payers:
+        """For each page, the pages that pay it most along remembered links. `pages` are all, with their importance."""
         return self._reader.payers(pages, importance, most)
 
     def payers_of(self, page: int, importance: Floats) -> list[tuple[int, float]]:

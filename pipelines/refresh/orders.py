@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from opicflow.schemas.arrays import Bools, Floats, Ids, Int, Ints
+from opicflow.schemas.arrays import Array, Bools, Floats, Ids, Int, Ints
 from opicflow.schemas.kernel import lean_kernel
 
 NEVER = 65535
@@ -193,7 +193,7 @@ def _floor(fetches: Floats) -> Floats:
 class Limit(NamedTuple):
     """A limit of groups of pages, such as hosts."""
 
-    of: Ints
+    of: Array
     """The number of the group of each row."""
     left: Ints
     """By group: how many rows it may have."""

@@ -162,19 +162,20 @@ def learnt_rates(
     row_of = np.arange(len(seen), dtype=np.int32) if row_of is None else np.ascontiguousarray(row_of, np.int32)
     pages = len(row_of)
     use_dates = np.zeros(pages, np.bool_) if ESTIMATORS[estimator] == EXISTENCE else np.ascontiguousarray(use_dates)
-    intervals = seen["intervals"][row_of]
-    has_intervals = (intervals & _LENGTHS) != 0
+    intervals = seen["intervals"]
+    is_there = (intervals & _LENGTHS) != 0
     without_change = ((intervals & _LENGTHS) + _LENGTHS) & _CHANGES_SEEN & ~intervals
-    confirmed = use_dates & has_intervals & (without_change == 0)
+    has_intervals = is_there[row_of]  # there may be far more pages than rows
+    confirmed = (is_there & (without_change == 0))[row_of] & use_dates
+    del intervals, without_change
     share = float(share_of_returns(seen, row_of))
     of_crawl = learnt_prior(
         seen, row_of, confirmed, np.flatnonzero(has_intervals), first_prior(), _FIRST_WEIGHT, _PASSES, share
     )
     found = ChangeRates(np.empty(pages), np.empty(pages), np.empty(pages, np.uint8))
-    rows = _sorted(np.arange(pages), ~has_intervals)
-    rows = rows if sites is None else _sorted(rows, sites)
-    rows = rows if categories is None else _sorted(rows, categories)
-    site = np.zeros(0, np.int64) if sites is None else sites.astype(np.int64)
+    keys = [~has_intervals, *(groups for groups in (sites, categories) if groups is not None)]
+    rows = np.lexsort(keys)
+    site = np.zeros(0, np.int32) if sites is None else sites.astype(np.int32)
     for of_group in [rows] if categories is None else _split(rows, categories):
         prior = of_crawl
         if len(of_group) < pages:
@@ -203,12 +204,6 @@ def learnt_prior(
     prior = first.copy()
     _learn(seen, row_of, use_dates, rows, 0, len(rows), _MOST_PAGES, share, weight, passes, *_rooms(), prior)
     return prior
-
-
-def _sorted(rows: Ints, groups: Array) -> Ints:
-    """Return rows by group, else in their order. Groups of 16 bits at most are sorted in linear time."""
-    order: Ints = rows[np.argsort(groups[rows], kind="stable")]
-    return order
 
 
 def _split(rows: Ints, groups: Array) -> list[Ints]:

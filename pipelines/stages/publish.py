@@ -14,7 +14,7 @@ from opicflow.pipelines.ledger.plan.survey import DISCOVERY
 from opicflow.pipelines.stages.outputs import CHANGES
 from opicflow.pipelines.stages.publication_pace import DueChange
 from opicflow.pipelines.stages.route import copy_urls
-from opicflow.schemas.arrays import Array, Bytes, Floats, Ids, Ints
+from opicflow.schemas.arrays import Array, Bytes, Ids, Ints
 from opicflow.schemas.columns import pack, unpack
 
 KIND = "importance"
@@ -264,7 +264,11 @@ def everything(ledger: Ledger, settled: Settled | None, rows_per_part: int = ROW
 
     Of ledgers that remember links, also the pages that pay each page most, unless there are too many pages.
     """
-    rate_sum, certificate, ranks = ledger.rate_sum(), None, None
+    rate_sum, certificate, ranks, payers = ledger.rate_sum(), None, None, None
+    if ledger.config.remember_links and ledger.pages <= _MOST_PAGES_WITH_PAYERS:
+        all_pages = ledger.importance() if settled is None else (settled.pages, settled.importance)
+        payers = ledger.payers(*all_pages, MOST_PAYERS)
+        del all_pages
     if settled is None:
         order = ledger.ranked()
     else:
@@ -272,13 +276,9 @@ def everything(ledger: Ledger, settled: Settled | None, rows_per_part: int = ROW
         rows = np.argsort(-settled.importance, kind="stable")  # equal ones in slot order, as those of `ranked`
         order, ranks = settled.pages[rows], settled.importance[rows]
         del rows
-    payers: dict[str, Array] = {}
-    if ledger.config.remember_links and ledger.pages <= _MOST_PAGES_WITH_PAYERS:
-        payers = _payers(ledger, order, ledger.estimate(order, rate_sum).importance if ranks is None else ranks)
     known = ledger.has_url(order)  # pages without a URL are published when it is known
     if not known.all():
         order, ranks = order[known], None if ranks is None else ranks[known]
-        payers = {name: column[known] for name, column in payers.items()}
     del known
     first = 0
     for estimates, urls in _in_parts(ledger, order, rate_sum, rows_per_part):
@@ -289,7 +289,7 @@ def everything(ledger: Ledger, settled: Settled | None, rows_per_part: int = ROW
                 mean = np.where(mean == estimates.importance, ranks[part], mean)
             score = ranks[part] * ledger.pages
             estimates = replace(estimates, importance=ranks[part], score=score, window_importance=mean)
-        more = {name: column[part] for name, column in payers.items()}
+        more = {} if payers is None else _payer_columns(*payers.of(order[part]))
         yield _pack_estimates(ledger, estimates, urls, certificate, more)
         first += rows_per_part
 
@@ -340,9 +340,8 @@ def _urls_at(starts: Ints, text: Bytes, rows: Ints) -> tuple[Ints, Bytes]:
     return own_starts, own_text
 
 
-def _payers(ledger: Ledger, pages: Ids, importance: Floats) -> dict[str, Array]:
+def _payer_columns(payers: Array, parts: Array) -> dict[str, Array]:
     """Return the pages that pay each page most, and the part of its importance from each, as columns."""
-    payers, parts = ledger.payers(pages, importance, MOST_PAYERS)
     columns: dict[str, Array] = {}
     for i in range(MOST_PAYERS):
         columns |= {f"payer_{i}": payers[:, i], f"payer_part_{i}": parts[:, i]}

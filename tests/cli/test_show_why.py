@@ -56,7 +56,7 @@ def test_parts_are_those_that_the_pages_of_all_pages_have() -> None:
     crawl = Crawl(LedgerConfig(history=Certified()))
     crawl.read(range(50), T0)
     settled = crawl.ledger.settle()
-    payers, parts = crawl.ledger.payers(settled.pages, settled.importance, 3)
+    payers, parts = crawl.ledger.payers(settled.pages, settled.importance, 3).of(settled.pages)
     for page, best, of_best in zip(settled.pages.tolist(), payers.tolist(), parts.tolist(), strict=True):
         found = crawl.ledger.payers_of(page, settled.importance)
         assert [part for _, part in found[:3]] == pytest.approx([part for part in of_best if part > 0])

@@ -51,6 +51,22 @@ class SeenChanges(NamedTuple):
     """An order that no visit has answered; 0 = none."""
 
 
+class Payers(NamedTuple):
+    """The pages that pay each page most, by slot: slots of pages, and the part of its importance from each."""
+
+    reader: Reader
+    slots: Array
+    parts: npt.NDArray[np.float32]
+
+    def of(self, pages: Ids) -> tuple[Ids, npt.NDArray[np.float32]]:
+        """The pages that pay each of these pages most, and the parts; the page that pays most first, a part of 0: none.
+
+        The ledger must be as it was.
+        """
+        at_slots = self.reader.slots_of(pages)
+        return self.reader.ids_at(self.slots[at_slots]), self.parts[at_slots]
+
+
 class Reader:
     """Reads the columns of a ledger, and the gossip of other shards where importance needs their sums."""
 
@@ -74,12 +90,16 @@ class Reader:
         url_arena.hash_hosts(room.table, room.book, slots, self._peers.shard.page_ids.rules.key, hashes)
         return hashes
 
-    def domain_hashes(self, slots: Ints) -> Ids:
+    def domain_hashes(self, slots: Array) -> Ids:
         """A hash of the registrable domain of the page at each slot; 0 where its URL is not known."""
-        room, hashes = self._room, np.zeros(len(slots), np.uint64)
+        room, hashes, slots = self._room, np.zeros(len(slots), np.uint64), slots.astype(np.int64, copy=False)
         rules = self._peers.shard.page_ids.rules
         domain_counts.hash_domains(room.table, room.book, slots, rules, HostMemo.empty(), hashes)
         return hashes
+
+    def ids_at(self, slots: Array) -> Ids:
+        """The ids of the pages at these slots."""
+        return self._room.table.hot[slots, 0].view(np.uint64)
 
     def live(self) -> tuple[Ids, Ints]:
         """Ids and slots of all pages, in slot order."""
@@ -177,18 +197,15 @@ class Reader:
         """Pages of all shards."""
         return self._peers.pages(int(self._room.book.counts[0].pages))
 
-    def payers(self, pages: Ids, importance: Floats, most: int) -> tuple[Ids, npt.NDArray[np.float32]]:
-        """For each page, the pages that pay it most along remembered links, and the part of its importance from each.
-
-        `pages` are all pages, with their importance. Both results are [pages, most]; a part of 0 means none.
-        """
-        room, slots = self._room, self.slots_of(pages)
-        by_slot = np.zeros(int(room.book.counts[0].slots), np.float64)
-        by_slot[slots] = importance
-        payers, parts = np.zeros((len(by_slot), most), np.int64), np.zeros((len(by_slot), most), np.float32)
+    def payers(self, pages: Ids, importance: Floats, most: int) -> Payers:
+        """For each page, the pages that pay it most along remembered links. `pages` are all, with their importance."""
+        room, slots = self._room, int(self._room.book.counts[0].slots)
+        by_slot = np.zeros(slots, np.float64)
+        by_slot[self.slots_of(pages)] = importance
+        payers, parts = np.zeros((slots, most), np.int32), np.zeros((slots, most), np.float32)
         if room.book.modes[0].remember:
             find_payers(room.table, room.book, by_slot, payers, parts)
-        return room.table.hot[payers[slots], 0].view(np.uint64), parts[slots]
+        return Payers(self, payers, parts)
 
     def payers_of(self, page: int, importance: Floats) -> list[tuple[int, float]]:
         """All pages that pay a page along remembered links, and the part of its importance from each, most first.

@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 import numpy as np
 
 from opicflow.pipelines.ledger.pages.column_kinds import ColumnKind, measure_width, under
-from opicflow.schemas.arrays import Array, ColumnTuple
+from opicflow.schemas.arrays import Array, ColumnTuple, Ints
 
 PAGE_ROW = np.dtype(
     [
@@ -233,6 +233,14 @@ def flat(accounts: Any) -> Array:
     """Return a view of accounts as a plain array, in the order of their names: snapshots store them so."""
     values: Array = accounts.view(accounts.dtype[0])
     return values
+
+
+def taken_of(slots: Ints) -> Ints | slice:
+    """Return what takes the rows of these slots, which rise, from a column: a slice, without copies, if all are there.
+
+    What it takes from a column in memory may be a view: it must not be kept while the ledger changes.
+    """
+    return slice(len(slots)) if len(slots) and slots[-1] == len(slots) - 1 else slots
 
 
 HOP = np.int64(-1)

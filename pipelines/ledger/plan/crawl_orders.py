@@ -127,7 +127,7 @@ def choose_orders(
     from_due = np.where(is_early[rows], columns.begins(rows), columns.due(rows))
     earliest = np.where(reasons == _REFRESH, np.maximum(from_due, free), free)
     if survey.hosts is not None:
-        of, gap = survey.hosts.of[rows], survey.hosts.gaps
+        of, gap = survey.hosts.of[rows].astype(np.int64), survey.hosts.gaps
     else:
         names, of = np.unique(hosts_of(survey.slots[rows]), return_inverse=True)
         gap = np.zeros(len(names), np.int64)
@@ -285,7 +285,7 @@ def _parts(rows: Ints) -> Iterator[Ints]:
 class _GroupLimit:
     """The most pages that each host, or each domain, may yet have in this cycle."""
 
-    of: Ints
+    of: Array
     left: Ints
     kept: Ints
     """By group: the number of fetches for unread pages."""
@@ -305,7 +305,7 @@ class _Choice:
         hosts, domains, limited = survey.hosts, survey.domains, survey.limited
         if limited is not None:
             left = limited.left(most.all, survey.second)
-            self._of_traps = _GroupLimit(limited.of.astype(np.int64), left, np.zeros_like(left), of_discovery=True)
+            self._of_traps = _GroupLimit(limited.of, left, np.zeros_like(left), of_discovery=True)
             self._limits.append(self._of_traps)
         if domains is not None and budget.limits_domains:
             if np.isfinite(budget.domain_most):

@@ -13,6 +13,7 @@ from opicflow.pipelines.ledger.cash.reader import Reader
 from opicflow.pipelines.ledger.config import SECONDS_PER_DAY, TRAPS, LedgerConfig, RefreshConfig
 from opicflow.pipelines.ledger.ledger_state import Credits, Times
 from opicflow.pipelines.ledger.pages import observations
+from opicflow.pipelines.ledger.pages.layout import taken_of
 from opicflow.pipelines.ledger.pages.room import Room
 from opicflow.pipelines.ledger.plan.busy_hosts import BusyHosts
 from opicflow.pipelines.ledger.plan.crawl_orders import Most, Orders, choose_orders
@@ -256,13 +257,18 @@ class Planner:
         ids, slots = reader.live()
         if importance is None:
             importance = self._importance(slots)
-        latest = int(room.table.pages["last_visit_ms"][slots].max()) // 1000 if len(slots) else 0
+        latest = int(room.table.pages["last_visit_ms"][taken_of(slots)].max()) // 1000 if len(slots) else 0
         if tick_second >= 0:  # a visit far in the future was timed by a wrong clock
             latest = min(latest, tick_second + SECONDS_PER_DAY)
         second = max(tick_second, latest, least_second)
         limits = terms.config.traps == TRAPS[0]
         by_cash = terms.budget.strategy == "greedy" or terms.config.discovery_by == "cash"
         learns = terms.config.discovery_by == "learnt"
+        waiting = reader.waiting(slots if by_cash else slots[:0])
+        worth = self._unread.worth(importance, slots) if learns else None
+        limited = self._find_traps(slots, importance, terms.budget.least_discovery).limited if limits else None
+        quality = self._qualities.of(slots)
+        slots = slots.astype(np.int32)  # there may be very many pages
         known = PagesKnown(
             table=room.table,
             book=room.book,
@@ -271,13 +277,13 @@ class Planner:
             slots=slots,
             importance=importance,
             pages_everywhere=reader.pages_everywhere(),
-            waiting=reader.waiting(slots if by_cash else slots[:0]),
+            waiting=waiting,
             hosts_of=reader.host_hashes,
             domains_of=reader.domain_hashes,
             busy=self._busy.waiting(second),
-            worth=self._unread.worth(importance, slots) if learns else None,
-            quality=self._qualities.of(slots),
-            limited=self._find_traps(slots, importance, terms.budget.least_discovery).limited if limits else None,
+            worth=worth,
+            quality=quality,
+            limited=limited,
         )
         return survey(known, terms)
 

@@ -216,9 +216,10 @@ def cost_of(survey: Survey, schedule: Schedule, alpha: float) -> Costs:
 
 def can_be_ordered(survey: Survey, config: RefreshConfig) -> Bools:
     """Whether a page has a URL, may be fetched in this cycle, and has no order that may still be answered."""
-    since_order = survey.second - survey.ordered.astype(np.int64)
-    outstanding = (survey.ordered > 0) & (since_order < config.order_timeout_hours * 3600)
-    free: Bools = survey.has_url & ~outstanding & (survey.decided_by != FORBIDDEN)
+    ordered = np.flatnonzero(survey.ordered)
+    since = survey.second - survey.ordered[ordered].astype(np.int64)
+    free: Bools = survey.has_url & (survey.decided_by != FORBIDDEN)
+    free[ordered[since < config.order_timeout_hours * 3600]] = False
     if survey.waits_until is not None:
         free &= survey.waits_until <= survey.second + config.cycle_hours * 3600
     return free

@@ -41,7 +41,7 @@ _EVER = 1 << 40  # seconds
 _WORTH_NOTHING = 0.1  # changes
 _PRIOR = 4.0  # visits
 _UNTRUE = 0.1  # the part of announcements that is taken for untrue before a site has shown it
-HostsOf = Callable[[Ints], Ids]
+HostsOf = Callable[[Array], Ids]
 """Returns a hash of the host of the page at each slot."""
 
 
@@ -91,7 +91,7 @@ class Budget:
 class DomainGroups(NamedTuple):
     """The registrable domains of a survey."""
 
-    of: Ints
+    of: Array
     """The number of the domain of every page; 0 = its URL is not known."""
     is_known: Bools
     """By domain: whether it is one. Pages whose URL is not known have none, and no limit."""
@@ -104,7 +104,7 @@ class DomainGroups(NamedTuple):
 class HostLimits(NamedTuple):
     """The hosts of a survey, and how many fetches each may get."""
 
-    of: Ints
+    of: Array
     """The number of the host of every page."""
     per_day: Floats
     """By host: the fetches a day, of all shards together; inf = no limit of any kind."""
@@ -220,7 +220,7 @@ class PagesKnown:
     book: Book
     second: int
     pages: Ids
-    slots: Ints
+    slots: Array
     importance: Floats
     pages_everywhere: int
     waiting: Ints
@@ -242,8 +242,7 @@ def survey(known: PagesKnown, terms: Terms) -> Survey:
     table, book, second, importance = known.table, known.book, known.second, known.importance
     config, policies, budget = terms.config, terms.policies, terms.budget
     pages, slots = known.pages, known.slots
-    has_gaps = len(slots) == 0 or int(slots[-1]) >= len(slots)
-    taken = slots if has_gaps else slice(len(slots))  # views, where all slots have a page
+    taken = at.taken_of(slots)
 
     def of_page(field: str) -> Array:
         column: Array = table.pages[field][taken]
@@ -274,8 +273,9 @@ def survey(known: PagesKnown, terms: Terms) -> Survey:
         refreshed[0] = 1.0
         valued = np.where(is_read, refreshed[limited.of] * valued, valued)
     decided_by = np.full(len(pages), BY_BUDGET, np.uint8)
-    pins, suspended = _affordable(np.where(is_read & ~is_gone, stated.interval_seconds, 0.0), stated, budget)
-    decided_by[pins > 0] = BY_PIN
+    has_pin = is_read & ~is_gone & (stated.interval_seconds > 0.0)
+    pinned, suspended = _affordable(np.flatnonzero(has_pin), stated, budget)
+    decided_by[pinned] = BY_PIN
     decided_by[~is_read] = DISCOVERY
     decided_by[failures > 0] = BACK_OFF
     decided_by[is_gone] = GONE
@@ -292,7 +292,7 @@ def survey(known: PagesKnown, terms: Terms) -> Survey:
     longest_ = stated.longest_seconds[sharing]
     longest_ = np.where(longest_ > 0, longest_, config.longest_interval_days * DAY)
     longest_[is_hop[sharing] & (importance[sharing] == 0.0)] = np.inf  # nothing leads there
-    pins = pins[sharing]
+    pins = np.where(decided_by[sharing] == BY_PIN, stated.interval_seconds[sharing], 0.0)
     caps = host_caps(policies)
     names = known.hosts_of(slots) if caps or len(known.busy[0]) or _limits_all(budget) else None
     hosts = None if names is None else _limits_of_hosts(names, pages, caps, budget)
@@ -314,13 +314,13 @@ def survey(known: PagesKnown, terms: Terms) -> Survey:
         pinned=np.where(pins > 0, DAY / np.where(pins > 0, pins, 1.0), 0.0) if pins.any() else None,
         least=DAY / np.maximum(longest_, shortest),
         most=DAY / shortest,
-        host=None if groups is None else groups[sharing],
+        host=None if groups is None else groups[sharing].astype(np.int64),
         host_most=None if groups is None else most,
     )
     return Survey(
         second=second,
         pages=pages,
-        slots=slots.astype(np.int32),
+        slots=slots,
         category=categories,
         importance=importance,
         quality=known.quality,
@@ -449,11 +449,13 @@ def _change_rates(
     return learnt_rates(table.refresh, believed, config.estimator, categories, sites, table.refresh_row[taken])
 
 
-def _affordable(intervals: Floats, stated: Directives, budget: Budget) -> tuple[Floats, str]:
-    """The pins that fit into the bandwidth for refreshing, earlier policies first; and a message about the others."""
-    pinned = np.flatnonzero(intervals > 0)
+def _affordable(pinned: Ints, stated: Directives, budget: Budget) -> tuple[Ints, str]:
+    """Those of the pinned pages that fit into the bandwidth for refreshing, earlier policies first; and a message.
+
+    The message is about the others.
+    """
     numbers, of = np.unique(stated.number[pinned], return_inverse=True)
-    takes = np.bincount(of, DAY / intervals[pinned], len(numbers))
+    takes = np.bincount(of, DAY / stated.interval_seconds[pinned], len(numbers))
     most = budget.per_day * (1 - budget.least_discovery)
     taken, too_many = 0.0, []
     for row, takes_per_day in enumerate(takes.tolist()):
@@ -462,11 +464,10 @@ def _affordable(intervals: Floats, stated: Directives, budget: Budget) -> tuple[
         else:
             too_many.append(row)
     if not too_many:
-        return intervals, ""
-    intervals = intervals.copy()
-    intervals[pinned[np.isin(of, too_many)]] = 0.0
+        return pinned, ""
     listed = ", ".join(f"{int(numbers[row])} ({takes[row]:.6g} a day)" for row in too_many[:5])
-    return intervals, f"pins beyond the {most:.6g} fetches a day for refreshing are not honoured: policies {listed}"
+    why = f"pins beyond the {most:.6g} fetches a day for refreshing are not honoured: policies {listed}"
+    return pinned[~np.isin(of, too_many)], why
 
 
 def _limits_all(budget: Budget) -> bool:
@@ -476,10 +477,10 @@ def _limits_all(budget: Budget) -> bool:
 
 def _group_by_domain(known: PagesKnown, budget: Budget) -> DomainGroups:
     if known.worth is not None:
-        of = known.worth.domain.astype(np.int64)
+        of = known.worth.domain
     else:
         names, of = np.unique(known.domains_of(known.slots), return_inverse=True)
-        of = of.astype(np.int64) + int(len(names) > 0 and names[0] != 0)
+        of = (of + int(len(names) > 0 and names[0] != 0)).astype(np.int32)
     examples = np.zeros(int(of.max(initial=-1)) + 1, np.int64)
     examples[of] = np.arange(len(of))
     is_known = np.arange(len(examples)) > 0
@@ -501,7 +502,7 @@ def _limits_of_hosts(hashes: Ids, pages: Ids, caps: dict[bytes, HostCaps], budge
     names, examples, of = np.unique(hashes, return_index=True, return_inverse=True)
     parts, before = budget.shard.parts_of_hosts(pages[examples])
     per_day, gap = _caps_of(names, caps, budget)
-    return HostLimits(of.astype(np.int64), per_day, parts, before, np.ceil(gap / parts).astype(np.int64))
+    return HostLimits(of.astype(np.int32), per_day, parts, before, np.ceil(gap / parts).astype(np.int64))
 
 
 def _caps_of(names: Ids, caps: dict[bytes, HostCaps], budget: Budget) -> tuple[Floats, Ints]:

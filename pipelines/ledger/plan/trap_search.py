@@ -26,13 +26,13 @@ from opicflow.pipelines.discovery.trap_rule import (
     share_orders,
     twins_of,
 )
-from opicflow.pipelines.ledger.pages.layout import ALIASED, LINKS_KNOWN, Book, Table
+from opicflow.pipelines.ledger.pages.layout import ALIASED, LINKS_KNOWN, Book, Table, taken_of
 from opicflow.pipelines.ledger.pages.links import links_of
 from opicflow.pipelines.ledger.pages.numbers import follow
 from opicflow.pipelines.ledger.pages.refresh_rows import field_of
 from opicflow.pipelines.ledger.pages.room import Room
 from opicflow.pipelines.ledger.pages.url_arena import url_at
-from opicflow.schemas.arrays import Array, Bools, Floats, Ints, Words
+from opicflow.schemas.arrays import Array, Bools, Floats, Hashes, Ints, Words
 from opicflow.schemas.kernel import lean_kernel
 from opicflow.schemas.url_shapes import (
     MOST_SHAPE_BYTES,
@@ -104,28 +104,25 @@ def find_traps(
     `discovery` is the share of the bandwidth that unread pages get.
     """
     rule, table, book = rule or TrapRule(), room.table, room.book
-    is_read = (table.pages["class_"][slots] & 1) == 1
-    is_alias = is_read & (table.pages["outcome"][slots] == ALIASED)
-    digest = np.where(is_alias, 0, field_of(table, "digest", slots)).astype(np.uint32)
-    pages = _Pages(slots, table.url_start[slots], importance, is_read, is_alias, digest)
+    taken = taken_of(slots)
+    is_read = (table.pages["class_"][taken] & 1) == 1
+    is_alias = is_read & (table.pages["outcome"][taken] == ALIASED)
+    digest = field_of(table, "digest", taken)
+    digest[is_alias] = 0
+    pages = _Pages(slots, table.url_start[taken], importance, is_read, is_alias, digest)
     parameters, is_twin, of_parameter = _find_twins(table, book, key, pages, rule)
-    hashes = np.zeros(len(slots), np.uint64)
-    hash_shapes(book.urls, pages.url_start, key, np.zeros(MOST_SHAPE_BYTES, np.uint8), hashes)
-    shape, firsts = np.zeros(len(slots), np.int32), np.zeros(len(slots) + 1, np.int32)
-    table_rows = np.zeros(1 << (2 * len(slots) + 1).bit_length(), np.int32)  # there may be very many pages
-    shapes = int(number_hashes(hashes, table_rows, shape, firsts))
-    shape_names = np.append(np.uint64(0), hashes[firsts[1 : shapes + 1]])
-    del hashes, firsts, table_rows
-    figures, by_others = _judge_shapes(table, book, pages, is_twin, shape, shapes, rule)
+    shape, shape_names = _number_shapes(book, key, pages.url_start)
+    figures, by_others = _judge_shapes(table, book, pages, is_twin, shape, len(shape_names), rule)
     trap_shapes = np.flatnonzero(figures.why)
-    group = np.zeros(shapes + 1, np.int32)
+    group = np.zeros(len(shape_names) + 1, np.int32)
     group[trap_shapes] = 1 + np.arange(len(trap_shapes))
-    of = np.where(by_others, 0, group[shape])
-    of = np.where(is_twin, len(trap_shapes) + of_parameter, of)
+    of = group[shape]
+    of[by_others] = 0
+    of[is_twin] = len(trap_shapes) + of_parameter[is_twin]
     why = np.concatenate((figures.why[trap_shapes], np.full(len(parameters.name), TWIN, np.uint8)))
     worth = np.concatenate((figures.importance[trap_shapes], np.zeros(len(parameters.name))))
     share = share_orders(worth / max(float(importance[is_read].sum()), _LITTLE), why, discovery, rule)
-    names = np.concatenate((shape_names[trap_shapes], parameters.name))
+    names = np.concatenate((shape_names[trap_shapes - 1], parameters.name))
     phase = (names >> np.uint64(11)).astype(np.float64) / (1 << 53)
     limited = LimitedPages(of, np.append(np.uint8(0), why), np.append(0.0, share), np.append(0.0, phase))
     return FoundTraps(limited, shape, figures, trap_shapes, parameters, of_parameter)
@@ -182,46 +179,41 @@ def _name_of(book: Book, key: Words, url_start: Ints, wanted: int) -> str:
     return book.urls[begins[row] : ends[row]].tobytes().decode("utf-8", "replace")
 
 
+def _number_shapes(book: Book, key: Words, url_start: Ints) -> tuple[Array, Hashes]:
+    """Return the number of the shape of each URL, from 1 on, or 0; and the hashes of the shapes by their numbers."""
+    rows = len(url_start)
+    hashes, shape, firsts = np.zeros(rows, np.uint64), np.zeros(rows, np.int32), np.zeros(rows + 1, np.int32)
+    hash_shapes(book.urls, url_start, key, np.zeros(MOST_SHAPE_BYTES, np.uint8), hashes)
+    table_rows = np.zeros(1 << (2 * rows + 1).bit_length(), np.int32)  # there may be very many pages
+    shapes = int(number_hashes(hashes, table_rows, shape, firsts))
+    return shape, hashes[firsts[1 : shapes + 1]]
+
+
 def _judge_shapes(
     table: Table, book: Book, pages: _Pages, is_twin: Bools, shape: Array, shapes: int, rule: TrapRule
 ) -> tuple[Traps, Bools]:
     """Judge all shapes; also return which pages are known by others. Links are read only if a shape may be a trap."""
-    may_be_traps = np.bincount(shape[pages.is_read], minlength=shapes + 1) >= rule.least_read
-    may_be_traps[0] = False
-    by_others, leads = np.zeros(len(shape), np.bool_), np.zeros(len(shape), np.int32)
-    if may_be_traps.any():
-        by_others, leads = _read_evidence(table, book, pages.slots, is_twin, shape)
-    rows = np.flatnonzero(may_be_traps[shape]).astype(np.int32)  # there may be very many pages
-    columns = ShapePages(
-        shape[rows],
-        pages.importance[rows],
-        pages.is_read[rows],
-        by_others[rows],
-        pages.is_alias[rows],
-        pages.digest[rows],
-        leads[rows],
-    )
-    del rows, leads
+    end, taken = int(book.counts[0].slots), taken_of(pages.slots)
+    by_slot, twin_at = shape, is_twin
+    if len(shape) < end:
+        by_slot, twin_at = np.zeros(end, np.int32), np.zeros(end, np.bool_)
+        by_slot[taken], twin_at[taken] = shape, is_twin
+    by_others, leads = np.zeros(end, np.bool_), np.zeros(end, np.int32)
+    read = np.bincount(shape[pages.is_read], minlength=shapes + 1)
+    if (read[1:] >= rule.least_read).any():
+        if len(table.link_count):
+            read_links(table, book, by_slot, twin_at, by_others)
+        if len(table.found_by):
+            count_leads(table, by_slot, twin_at, leads)
+    of_page = by_others[taken]
+    columns = ShapePages(shape, pages.importance, pages.is_read, of_page, pages.is_alias, pages.digest, leads[taken])
     mean = float(pages.importance[pages.is_read].sum()) / max(int(pages.is_read.sum()), 1)
     judged = judge_shapes(columns, shapes, mean, rule)
     if not len(table.link_count):  # which pages are known by others is not remembered
         judged.why[:] = 0
     elif not len(table.found_by):  # where pages have led is not known
         judged.why[judged.why == MORE] = 0
-    return judged, by_others
-
-
-def _read_evidence(table: Table, book: Book, slots: Ints, is_twin: Bools, shape: Array) -> tuple[Bools, Array]:
-    """Return which pages are known by others, and how many pages of other shapes each has led to first."""
-    end = int(book.counts[0].slots)
-    by_slot, twin_at = np.zeros(end, np.int32), np.zeros(end, np.bool_)
-    by_slot[slots], twin_at[slots] = shape, is_twin
-    by_others, leads = np.zeros(end, np.bool_), np.zeros(end, np.int32)
-    if len(table.link_count):
-        read_links(table, book, by_slot, twin_at, by_others)
-    if len(table.found_by):
-        count_leads(table, by_slot, twin_at, leads)
-    return by_others[slots], leads[slots]
+    return judged, of_page
 
 
 @lean_kernel

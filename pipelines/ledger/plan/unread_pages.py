@@ -57,6 +57,14 @@ class Worth(NamedTuple):
         return self.rise(rows) + self.bonus * self.unread[rows]
 
 
+class _InOrder(NamedTuple):
+    """Columns of the pages in the order of URLs."""
+
+    importance: Floats
+    host: Array
+    is_read: Bools
+
+
 class UnreadPages:
     """The order of URLs, the reviews, and the worth of unread pages."""
 
@@ -138,23 +146,26 @@ class UnreadPages:
         if has_gaps:
             by_slot = np.zeros(end)
             by_slot[slots] = importance
-        known, rows = self._columns(by_slot)[:2]  # the third is as long as the table, and not needed
+        self.update_order()
+        order = self._room.book.url_order
+        is_first = order < 0  # of a host
+        ordered, host = np.where(is_first, ~order, order), np.cumsum(is_first, dtype=np.int32) - np.int32(1)
+        known = _InOrder(self._in_floors(by_slot[ordered]), host, (pages["class_"][ordered] & 1) != 0)
         discovery = self.reviews.discovery
         worth = page_worth(known, discovery.siblings_weight, discovery.rule, np.float32)
+        del known  # there may be very many pages
 
         def by_page(values: Array, kind: type) -> Array:
             column: Array = np.zeros(end, kind)
-            column[rows.slots] = values
+            column[ordered] = values
             return column[slots] if has_gaps else column
 
-        order = self._room.book.url_order
-        firsts = ~order[order < 0].astype(np.int64)  # the first page of every host
-        _, domains = np.unique(self._reader.domain_hashes(firsts), return_inverse=True)
+        _, domains = np.unique(self._reader.domain_hashes(ordered[is_first].astype(np.int64)), return_inverse=True)
         return Worth(
             by_page(worth.siblings, np.float32),
             by_page(worth.unread, np.float32),
-            (pages["flags"][slots] & at.EXPLORED) != 0,
-            by_page(domains.astype(np.int32)[rows.host] + 1, np.int32),
+            (pages["flags"][at.taken_of(slots)] & at.EXPLORED) != 0,
+            by_page((domains.astype(np.int32) + 1)[host], np.int32),
             discovery.siblings_weight,
             discovery.share,
             discovery.rule.bonus,
