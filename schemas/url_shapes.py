@@ -5,7 +5,7 @@
     https://example.org/item?id=123&s=9f86d081884c       example.org/item?id=*&s=*
 
 And the parameters of URLs: the URL without one parameter. They are those of the query, `;name=value` in the path, and a
-session between two slashes, whose name is what is before it: that of `/s/9f86d081884c/page` is `s/`. All in one pass
+session between two slashes, named by the part before it: the name of `/s/9f86d081884c/page` is `s/`. All in one pass
 over the bytes of a URL.
 """
 

@@ -6,7 +6,7 @@
   `html_links` finds the links of a page.
 - Decoded events: `decoded` is the result of every reader; `scan` the columns that kernels fill.
 - Records of results and ranks: `record_files` reads JSON lines, Avro and Parquet, `csv_tables` CSV, in blocks with the
-  place of each row.
+  location of each row.
 - Ranks: `rank_reader` and `rank_writer`; `rank_rows` checks rows of any file.
 - Output: `avro_rows` encodes columns as Avro records; `whole_file` writes files completely or not at all.
 """

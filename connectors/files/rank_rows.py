@@ -1,6 +1,6 @@
 """Rows of files of ranks, as columns: they are checked, and get the ids of their pages or sites.
 
-A file has one of these forms: JSON lines, CSV, Avro, Parquet, or a list of sites as Common Crawl or Tranco write it.
+The forms of a file: JSON lines, CSV, Avro, Parquet, or a list of sites as Common Crawl or Tranco write it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _DIGITS = np.full(256, 255, np.uint8)
 _DIGITS[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16)
 _DIGITS[np.frombuffer(b"ABCDEF", np.uint8)] = np.arange(10, 16)
 
-Place = Callable[[int], str]
+Location = Callable[[int], str]
 """Where a row of a block is: the file, and the line or row."""
 
 
@@ -135,7 +135,7 @@ def _common_crawl(name: str, head: list[str], blocks: Iterator[RowBlock], rank: 
     def batches() -> Iterator[RankBatch]:
         for some in _csv_columns(name, blocks, names, _REVERSED, column):
             hosts = pa.array([reversed_host(host) for host in some.values(_REVERSED)], pa.string())
-            yield batch_of(ColumnBlock({**some.columns, _REVERSED: hosts}, some.place), column, _REVERSED)
+            yield batch_of(ColumnBlock({**some.columns, _REVERSED: hosts}, some.location), column, _REVERSED)
 
     return RankLayout(False, batches(), names, of_sites=True)
 
@@ -152,7 +152,7 @@ def _tranco(name: str, blocks: Iterator[RowBlock], rank: str) -> RankLayout:
             batch = batch_of(some, "position", SITE)
             wrong = batch.values < 1.0
             if wrong.any():
-                where = some.place(int(np.argmax(wrong)))
+                where = some.location(int(np.argmax(wrong)))
                 raise InputRefused(f"{where}: no position from 1: write lines such as 1,example.org")
             yield batch._replace(values=1.0 / batch.values)
 
@@ -162,7 +162,7 @@ def _tranco(name: str, blocks: Iterator[RowBlock], rank: str) -> RankLayout:
 def _csv_columns(
     name: str, blocks: Iterator[RowBlock], names: Sequence[str], key: str, rank: str
 ) -> Iterator[ColumnBlock]:
-    """Yield the columns of a rank and of what it belongs to."""
+    """Yield the columns of a rank, and of its pages or sites."""
     types = {column: pa.string() for column in (key, "page") if column in names} | {rank: pa.float64()}
 
     def problem_of(cells: list[str]) -> str:
@@ -224,11 +224,11 @@ def batch_of(block: RecordBlock | ColumnBlock, rank: str, key: str) -> RankBatch
             gone[row] = rank not in block.rows[row] and block.rows[row].get("gone") is True
         texts = {name: _texts(block, name) for name in ((key,) if key == SITE else (key, "page"))}
     missing = "neither url nor page" if key == "url" else f"no {key}"
-    ids = _ids_of(texts.get(key), texts.get("page"), len(values), missing, block.place)
+    ids = _ids_of(texts.get(key), texts.get("page"), len(values), missing, block.location)
     wrong = ~(np.isfinite(values) & (values >= 0.0)) & ~gone
     if wrong.any():
         row = int(np.argmax(wrong))
-        raise InputRefused(f"{block.place(row)}: {_why_no_rank(block, row, rank)}")
+        raise InputRefused(f"{block.location(row)}: {_why_no_rank(block, row, rank)}")
     return RankBatch(ids, np.where(gone, np.nan, values) if gone.any() else values, texts.get(key))
 
 
@@ -238,7 +238,7 @@ def _texts(block: RecordBlock, name: str) -> pa.Array:
         return pa.array(texts, pa.string())
     except (pa.ArrowException, TypeError, UnicodeError):
         row = next((row for row, text in enumerate(texts) if not isinstance(text, str | None)), 0)
-        raise InputRefused(f"{block.place(row)}: {name} is no text: write it as one") from None
+        raise InputRefused(f"{block.location(row)}: {name} is no text: write it as one") from None
 
 
 def _why_no_rank(block: RecordBlock | ColumnBlock, row: int, rank: str) -> str:
@@ -255,7 +255,7 @@ def _no_rank(rank: str, written: str) -> str:
     return f"{rank} {_shown(written) or 'is empty'}: a rank is a number from 0: mend it, or name another column"
 
 
-def _ids_of(urls: pa.Array | None, pages: pa.Array | None, rows: int, missing: str, place: Place) -> Ids:
+def _ids_of(urls: pa.Array | None, pages: pa.Array | None, rows: int, missing: str, location: Location) -> Ids:
     """Return the page id of every row: that of its URL by the default rules, or its own where it has none.
 
     Streams have page ids by keys of their own: so two files are compared by URLs.
@@ -275,11 +275,11 @@ def _ids_of(urls: pa.Array | None, pages: pa.Array | None, rows: int, missing: s
     if pages is not None and len(wrong):
         row = int(wrong.min())
         raise InputRefused(
-            f"{place(row)}: page {_shown(pages[row].as_py())} is no page id: give {_ID_DIGITS} hexadecimal digits"
+            f"{location(row)}: page {_shown(pages[row].as_py())} is no page id: give {_ID_DIGITS} hexadecimal digits"
         )
     empty: Bools = ~has_url & (lengths == 0)
     if empty.any():
-        raise InputRefused(f"{place(int(np.argmax(empty)))}: {missing}: give one")
+        raise InputRefused(f"{location(int(np.argmax(empty)))}: {missing}: give one")
     return ids
 
 

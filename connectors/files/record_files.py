@@ -1,4 +1,4 @@
-"""Records in files of JSON lines, Avro and Parquet, in blocks, with the place of each row for messages.
+"""Records in files of JSON lines, Avro and Parquet, in blocks, with the location of each row for messages.
 
 Times are whole milliseconds: Python has no dates after the year 9999. orjson reads JSON lines: pyarrow takes no less
 time, and crashes at a line `null`.
@@ -28,15 +28,15 @@ MISSING = object()
 """The value of a field that a record does not have."""
 _ROWS_AT_ONCE = 1 << 13
 _DAMAGED = (pa.ArrowException, OSError, ValueError, KeyError)
-"""What Arrow raises for bytes that make no sense. KeyError: two columns of one name."""
+"""The errors of Arrow for bytes that make no sense. KeyError: two columns of one name."""
 
 
 @dataclass(frozen=True)
 class RecordBlock:
-    """Consecutive records. `place` returns where a row of the block is: the file, and the line or row."""
+    """Consecutive records. `location` returns where a row of the block is: the file, and the line or row."""
 
     rows: Sequence[Mapping[str, Any]]
-    place: Callable[[int], str]
+    location: Callable[[int], str]
 
     def __len__(self) -> int:
         """The number of its records."""
@@ -55,7 +55,7 @@ class ColumnBlock:
     """Consecutive records as columns of Arrow."""
 
     columns: Mapping[str, Any]
-    place: Callable[[int], str]
+    location: Callable[[int], str]
 
     def __len__(self) -> int:
         """The number of its records."""
@@ -77,7 +77,9 @@ class ColumnBlock:
                 column = column.cast(pa.timestamp("ms", column.type.tz)).cast(pa.int64())
             values: list[Any] = column.to_pylist()
         except _DAMAGED as problem:
-            raise InputRefused(f"{self.place(0)}: {name} is damaged ({in_one_line(problem)}): write it again") from None
+            raise InputRefused(
+                f"{self.location(0)}: {name} is damaged ({in_one_line(problem)}): write it again"
+            ) from None
         return values
 
 
@@ -120,7 +122,7 @@ class ParquetFile:
             raise self._damaged(problem, 0) from None
 
     def blocks(self, names: Sequence[str] | None = None, at_once: int = _ROWS_AT_ONCE) -> Iterator[ColumnBlock]:
-        """Yield the columns of these names, those that are there; all if none of them is, or without names."""
+        """Yield the columns of these names, as far as they exist; all if none does, or without names."""
         names = [name for name in names or () if name in self.types] or None
         row = 0
         try:

@@ -102,7 +102,7 @@ class _Sums(NamedTuple):
     """Pages that were not read, and are not known by others."""
     importance: Floats
     waits: Floats
-    """The importance of those that wait."""
+    """The importance of waiting pages."""
 
 
 @lean_kernel

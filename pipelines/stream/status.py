@@ -131,7 +131,7 @@ class StreamStatus:
     def lags_unknown(self) -> str:
         """Return why lags are not known; nothing if they are.
 
-        Until a worker has reported, nobody knows where it goes on: all that a topic holds would count as lag.
+        Until a worker has reported, where it goes on is not known: all that a topic holds would count as lag.
         """
         if self.broker_problem:
             return "not known while the brokers do not answer"

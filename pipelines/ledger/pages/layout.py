@@ -238,7 +238,7 @@ def flat(accounts: Any) -> Array:
 def taken_of(slots: Ints) -> Ints | slice:
     """Return what takes the rows of these slots, which rise, from a column: a slice, without copies, if all are there.
 
-    What it takes from a column in memory may be a view: it must not be kept while the ledger changes.
+    The rows of a column in memory may be a view: it must not be kept while the ledger changes.
     """
     return slice(len(slots)) if len(slots) and slots[-1] == len(slots) - 1 else slots
 

@@ -192,10 +192,10 @@ def _worth_discovering(survey: Survey, terms: Terms) -> float:
 
 
 def _gains(survey: Survey, is_unread: Bools, until: int) -> Array:
-    """What a fetch of each page is worth until a second. Single precision: there may be very many pages.
+    """The worth of a fetch of each page until a second. Single precision: there may be very many pages.
 
-    Unread pages change at the rate of their sites, but not more slowly than half of the others: a rate that nobody has
-    seen must not make them worth more. exp(u) counts as 1 + u + u²/2, which is the same on all processors.
+    Unread pages change at the rate of their sites, but not more slowly than half of the others: a rate that is a guess
+    must not make them worth more. exp(u) counts as 1 + u + u²/2, which is the same on all processors.
     """
     typical = float(np.median(survey.unannounced_per_day[survey.sharing])) if len(survey.sharing) else 0.0
     gains = np.empty(len(survey), np.float32)

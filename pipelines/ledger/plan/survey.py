@@ -69,7 +69,7 @@ class Budget:
 
     @property
     def least_discovery(self) -> float:
-        """The share of the bandwidth that unread pages have at least, while there are enough of them."""
+        """The share of the bandwidth that unread pages have at least, while so many wait."""
         return LEAST_DISCOVERY if isinstance(self.discovery_share, str) else self.discovery_share
 
     @property

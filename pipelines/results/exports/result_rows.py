@@ -211,6 +211,7 @@ def _rows(kind: str, row_type: Any, block: RecordBlock | ColumnBlock) -> list[An
         if set(map(type, values)) - set(types):
             row = next(row for row, value in enumerate(values) if type(value) not in types)
             raise InputRefused(
-                f"{block.place(row)}: no {name} as results have it: name a file of {_FILE_NAMES[kind]}, or its folder"
+                f"{block.location(row)}: no {name} as results have it: "
+                f"name a file of {_FILE_NAMES[kind]}, or its folder"
             )
     return list(map(row_type, *columns))

@@ -25,7 +25,7 @@ _MOST_STOPS = 20
 
 
 class ReaderReport(NamedTuple):
-    """The outcomes of the inputs of one reader: a line for each failure, with the file that has the whole of it."""
+    """The outcomes of the inputs of one reader: a line for each failure, with the file that has all about it."""
 
     reader: str
     inputs: int
