@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opicflow.pipelines.cli.settings_table import SETTINGS, Setting, dest_of
-from opicflow.pipelines.cli.values import flag, not_negative, number, positive, whole
+from opicflow.pipelines.cli.values import flag, not_negative, number, number_or_auto, positive, whole
 from opicflow.schemas.errors import UserError
 
 FILE_NAME = "opicflow.toml"
@@ -143,7 +143,7 @@ def texts_of(setting: Setting, where: str, value: object) -> list[str]:
     texts = []
     for one in value if isinstance(value, list) and setting.is_many else [value]:
         is_number = isinstance(one, int | float) and not isinstance(one, bool)
-        if setting.read in _NUMBERS and is_number:
+        if setting.read in (*_NUMBERS, number_or_auto) and is_number:
             text = f"{one:.17g}" if isinstance(one, float) else str(one)
         elif setting.read is flag and isinstance(one, bool):
             text = "true" if one else "false"

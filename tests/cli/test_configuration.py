@@ -116,6 +116,12 @@ def test_help_and_version_work_with_an_unusable_file(folder: Path) -> None:
     assert "--brokers" in output_of("topics", "check", "--help")
 
 
+@pytest.mark.parametrize("given, shown", [("0.5", "0.5"), ("1", "1"), ('"auto"', "auto")])
+def test_a_setting_of_a_number_or_a_word_takes_both(folder: Path, given: str, shown: str) -> None:
+    write(folder / "opicflow.toml", f"discovery-share = {given}")
+    assert f"      = {shown}  (file opicflow.toml)\n" in output_of("config")
+
+
 def test_config_shows_each_setting_with_its_value_and_its_source(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(folder / "opicflow.toml", 'brokers = "kafka:9092"\nprefix = "a-"\ncategory = ["*.pdf", "*.doc"]\ncycle = 2')
     monkeypatch.setenv("OPICFLOW_PREFIX", "b-")
@@ -146,6 +152,7 @@ def test_a_setting_of_the_file_is_the_same_as_an_option_or_set(folder: Path) -> 
     """Every setting of a replay and of a stream, in the file and on the command line."""
     values = {whole: "7", number: "0.5", positive: "2.5", not_negative: "0", flag: "true", named_number: "pdf=0.5"}
     choices = {"same-site": "domain", "sites": "host", "state-backend": "heap", "traps": "ignored"}
+    choices["discovery-share"] = "auto"
     for words in (["replay", "log"], ["stream"], ["schedule"], ["publish", "rules"]):
         settings = parse(words).settings
         assert len(settings) > 3
