@@ -66,6 +66,21 @@ def _is_letter(c: np.uint8) -> bool:
 
 
 @inlined_kernel
+def _read_word(text: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
+    """Return where a word of letters and digits ends, and how many digits it has."""
+    digits = np.int64(0)
+    while at < end and (_is_digit(byte_at(text, at)) or _is_letter(byte_at(text, at))):
+        digits += _is_digit(byte_at(text, at))
+        at += 1
+    return at, digits
+
+
+@inlined_kernel
+def _may_be_session(size: Int, digits: Int) -> bool:
+    return bool(size >= _LEAST_SESSION_LETTERS and digits >= _LEAST_SESSION_DIGITS)
+
+
+@inlined_kernel
 def _joins(c: np.uint8) -> bool:
     """Whether a byte between two numbers makes them one: a date, a version, a path of numbers."""
     return bool(c == 45 or c == 46 or c == 47 or c == 95 or c == 58 or c == 44 or c == 126)
@@ -126,12 +141,10 @@ def write_shape(text: Bytes, begin: Int, end: Int, room: Bytes) -> tuple[Int, bo
                 at += 1
                 copied -= 1
             continue
-        word_end, digits = at, np.int64(0)
-        while word_end < end and (_is_digit(byte_at(text, word_end)) or _is_letter(byte_at(text, word_end))):
-            digits += _is_digit(byte_at(text, word_end))
-            word_end += 1
-        is_any = word_end - at >= _LEAST_SESSION_LETTERS and digits >= _LEAST_SESSION_DIGITS
-        if is_any or (digits == 0 and _is_part_of_date(text, at, word_end, end, room, size)):
+        word_end, digits = _read_word(text, at, end)
+        if _may_be_session(word_end - at, digits) or (
+            digits == 0 and _is_part_of_date(text, at, word_end, end, room, size)
+        ):
             size, has_star, at = _put_star(room, size), True, word_end
         while at < word_end and size < MOST_SHAPE_BYTES:
             if _is_digit(byte_at(text, at)):
@@ -153,6 +166,14 @@ def _bounds(urls: Bytes, start: Int) -> tuple[Int, Int, Int]:
     end = begin + np.int64(urls[start - 1]) + (np.int64(urls[start]) << 8)
     is_https = begin + 4 < end and byte_at(urls, begin + 4) == _S
     return begin, end, min(begin + (8 if is_https else 7), end)
+
+
+@inlined_kernel
+def _parts(urls: Bytes, start: Int) -> tuple[Int, Int, Int, Int, Int]:
+    """Return where the URL at `start - 1` of an arena begins and ends, and where its host, path and query begin."""
+    begin, end, host = _bounds(urls, start)
+    query = find_byte(urls, host, end, _QUESTION)
+    return begin, end, host, find_byte(urls, host, query, _SLASH), query
 
 
 @lean_kernel
@@ -205,14 +226,12 @@ def _next_parameter(urls: Bytes, at: Int, query: Int, end: Int, number: Int) -> 
             while until < query and byte_at(urls, until) != _SEMICOLON and byte_at(urls, until) != _SLASH:
                 until += 1
             return at, end if number + 1 == MOST_PARAMETERS else until
-        until, digits = at + 1, np.int64(0)
+        until = at + 1
         if c == _SLASH:
-            while until < query and (_is_digit(byte_at(urls, until)) or _is_letter(byte_at(urls, until))):
-                digits += _is_digit(byte_at(urls, until))
-                until += 1
-            letters = until - at - 1 - digits
-            is_long = digits + letters >= _LEAST_SESSION_LETTERS and digits >= _LEAST_SESSION_DIGITS and letters > 0
-            if is_long and until < query and byte_at(urls, until) == _SLASH:
+            until, digits = _read_word(urls, at + 1, query)
+            size = until - at - 1
+            is_whole = until < query and byte_at(urls, until) == _SLASH
+            if is_whole and size > digits and _may_be_session(size, digits):
                 return at, end if number + 1 == MOST_PARAMETERS else until
         at = until
     if at + 1 >= end:
@@ -244,9 +263,7 @@ def count_parameters(urls: Bytes, url_start: Ints, counts: Ints) -> None:
     for i in range(url_start.shape[0]):
         counts[i] = 0
         if url_start[i] != 0:
-            _, end, host_begin = _bounds(urls, url_start[i])
-            query = find_byte(urls, host_begin, end, _QUESTION)
-            at = find_byte(urls, host_begin, query, _SLASH)
+            _, end, _, at, query = _parts(urls, url_start[i])
             while counts[i] < MOST_PARAMETERS:
                 begin, at = _next_parameter(urls, at, query, end, counts[i])
                 if begin == end:
@@ -257,9 +274,7 @@ def count_parameters(urls: Bytes, url_start: Ints, counts: Ints) -> None:
 @lean_kernel
 def name_parameters(urls: Bytes, url_start: Int, begins: Ints, ends: Ints) -> None:
     """Fill in where the names of the parameters of a URL begin and end in the arena."""
-    _, end, host_begin = _bounds(urls, url_start)
-    query = find_byte(urls, host_begin, end, _QUESTION)
-    path = find_byte(urls, host_begin, query, _SLASH)
+    _, end, _, path, query = _parts(urls, url_start)
     at = path
     for number in range(begins.shape[0]):
         begin, at = _next_parameter(urls, at, query, end, number)
@@ -279,10 +294,8 @@ def hash_parameters(
     for i in range(url_start.shape[0]):
         if url_start[i] == 0:
             continue
-        first, end, host_begin = _bounds(urls, url_start[i])
-        query = find_byte(urls, host_begin, end, _QUESTION)
-        path = find_byte(urls, host_begin, query, _SLASH)
-        of_host = keyed_hash(key, urls, host_begin, path)
+        first, end, host, path, query = _parts(urls, url_start[i])
+        of_host = keyed_hash(key, urls, host, path)
         at, number = path, np.int64(0)
         while number < MOST_PARAMETERS:
             begin, until = _next_parameter(urls, at, query, end, number)
@@ -309,8 +322,7 @@ def hash_parameters(
 @inlined_kernel
 def _is_kept(urls: Bytes, begin: Int, query: Int, at: Int, until: Int, other_start: Int) -> Int:
     """Whether another URL of the same host and path has a parameter of the query too: 1 or -1; 0 if it is none."""
-    other, end, host_begin = _bounds(urls, other_start)
-    other_query = find_byte(urls, host_begin, end, _QUESTION)
+    other, end, _, _, other_query = _parts(urls, other_start)
     if other_query - other != query - begin or not is_same(urls, begin, urls, other, query - begin):
         return np.int64(0)
     name_end = find_byte(urls, at, until, _EQUAL)
@@ -351,10 +363,8 @@ def hash_without(
         whole[i], number[i] = 0, 0
         if url_start[i] == 0:
             continue
-        first, end, host_begin = _bounds(urls, url_start[i])
-        query = find_byte(urls, host_begin, end, _QUESTION)
-        path = find_byte(urls, host_begin, query, _SLASH)
-        of_host = keyed_hash(key, urls, host_begin, path)
+        first, end, host, path, query = _parts(urls, url_start[i])
+        of_host = keyed_hash(key, urls, host, path)
         size, at, parameter, in_query = np.int64(0), path, np.int64(0), np.int64(0)
         copied = first
         while True:

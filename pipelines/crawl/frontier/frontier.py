@@ -138,7 +138,7 @@ class Frontier:
         self._is_cut = self._holds_back = False
         """Whether there were more pages than the last plan took; and whether these are traps or twins."""
         self._limited = self._reported = np.zeros(0, np.uint64)
-        """The unread pages of the last plan that are traps or twins, and those that `limited` has returned."""
+        """The unread traps and twins that the last plan found first, and all that `limited` has returned."""
         self._among: Collection[str] | GrowingPages | None = None
         """The pages of the last plan; None: all."""
         self._busy: dict[int, float] = {}
@@ -354,7 +354,9 @@ class Frontier:
     def limited(self) -> list[str]:
         """Return the unread pages of the last plan that get few orders, because they are traps or twins; each once."""
         with self._lock:
-            new = np.setdiff1d(self._limited, self._reported)
+            if not len(self._limited):
+                return []
+            new, self._limited = self._limited, self._limited[:0]
             self._reported = np.union1d(self._reported, new)
             urls = map(self._replayed.ledger.url, new.tolist())
             return [url.decode() for url in urls if url is not None]
@@ -423,7 +425,7 @@ class Frontier:
         self._holds_back = limited is not None and bool((limited.of > 0).any())
         if limited is not None:
             is_waiting = (limited.of > 0) & planned.survey.has_url & (planned.survey.decided_by == DISCOVERY)
-            self._limited = planned.survey.pages[is_waiting]
+            self._limited = np.setdiff1d(planned.survey.pages[is_waiting], self._reported)
         orders, schedule = planned.orders, planned.schedule
         pages = planned.survey.pages[orders.rows]
         per_day = schedule.discovery_per_day + schedule.refresh_per_day
