@@ -43,7 +43,7 @@ class Machine:
 class Figures:
     """Measured figures, of events with 30 links, 8 of 10 within their site, under `certified`."""
 
-    cpu_us: float = 83.0
+    cpu_us: float = 43.0
     """An event, on the whole machine: `stream.cpu_vs_replay` (docs/guides/operations.md, "How fast it is")."""
     events_of_small_shard: float = 460_000.0
     """A second, of a core that keeps a shard of 100,000 pages, under `interpolation`: the same section."""

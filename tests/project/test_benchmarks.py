@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.__main__ import groups_of_benchmarks
 from benchmarks.machines import PAGE_BYTES, READ_SHARE
 from opicflow.pipelines.lab.web.crawl import announcements, visits
 from opicflow.pipelines.lab.web.webs import page_ids, power_law_web
@@ -35,6 +36,8 @@ WITHOUT_SERVICES = [
     "urls",
     "web",
 ]
+TESTED_ALONE = ["ledger", "placement"]
+WITH_SERVICES = ["kafka", "stream", "stream_shards"]
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -101,6 +104,10 @@ def test_the_group_placement_compares_ids_by_url_with_ids_by_site(tmp_path: Path
     for name in ("items_a_visit_url_over_site", "link_bytes_url_over_site", "error_after_backlog_url_over_site"):
         assert figures[name]["ratio"] > 1, "all three are smaller by site"
     assert 1 <= figures["busiest_over_mean"]["value"] <= 1.1 < figures["busiest_over_mean_equal"]["value"]
+
+
+def test_every_group_is_one_that_is_tested_or_needs_services() -> None:
+    assert groups_of_benchmarks() == sorted([*WITHOUT_SERVICES, *TESTED_ALONE, *WITH_SERVICES])
 
 
 def test_an_unknown_group_is_one_line_and_exit_code_2() -> None:
