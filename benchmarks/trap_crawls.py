@@ -1,8 +1,9 @@
 """Crawls of a web with endless calendars and meaningless parameters, and what they get: writes docs/results/traps.md.
 
-Run it with `python -m benchmarks.trap_crawls`. The web is that of trap_web.py. A crawl reads it breadth
-first for a day; then it fetches, for six days, what `opicflow replay` orders each morning, of so many fetches a day.
-Days are those of the log. Everything has a seed but the secret key of page ids, which decides between equal pages.
+Run it with `python -m benchmarks.trap_crawls`. The web is that of trap_web.py. A crawl reads it breadth first for a
+day; then it fetches, for six days, what `opicflow replay` orders each morning, or what a `Frontier` returns for the
+next fetch, of so many fetches a day. Days are those of the log. Everything has a seed but the secret key of page ids,
+which decides between equal pages.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ import orjson
 
 from benchmarks.harness import say
 from benchmarks.trap_web import TrapWeb
+from opicflow.pipelines.crawl.frontier import Frontier
 from opicflow.pipelines.lab.experiments.discovery.crawled_webs import WEBS, crawled_web
 from opicflow.pipelines.lab.experiments.discovery.crawls import a_day, measure_reading
 from opicflow.pipelines.lab.experiments.discovery.followed_orders import LEARNT, LedgerOrders, discovering
 from opicflow.pipelines.lab.experiments.installed_command import DailyReplays
+from opicflow.pipelines.ledger import Certified, LedgerConfig, RefreshConfig
 from opicflow.schemas.arrays import Floats, Ints
 
 _ROOT = Path(__file__).parent.parent
@@ -31,8 +34,9 @@ _MARK = "<!-- measured -->\n"
 START, DAY = 1_767_225_600, 86_400
 PAGES, PER_DAY, DAYS, LOOKS = 5000, 2000, 6, 12
 SEEDS, DISCOVERY_SEEDS, DISCOVERY_PAGES, MARK = (1, 2, 3), (1, 2, 3), 10_000, 40
-LIMITED, IGNORED, BREADTH_FIRST, BY_TRUTH = "limited", "ignored", "breadth-first", "greedy, true rates"
-BY_WORTH = "by worth"
+LIMITED, IGNORED, BY_WORTH = "limited", "ignored", "by worth"
+BREADTH_FIRST, FRONTIER = "breadth-first", "a `Frontier`"
+BY_TRUTH, OF_FOUND = "greedy, true rates", "greedy, true rates, pages found"
 OPTIONS = {
     IGNORED: ("traps=ignored",),
     LIMITED: ("traps=limited",),
@@ -110,8 +114,10 @@ def living_crawl(
     if kind == BREADTH_FIRST:
         for day in range(1, days + 1):
             crawl.breadth_first(day)
-    elif kind == BY_TRUTH:
-        _fetch_by_truth(crawl, days)
+    elif kind in (BY_TRUTH, OF_FOUND):
+        _fetch_by_truth(crawl, days, kind == OF_FOUND)
+    elif kind == FRONTIER:
+        _fetch_by_frontier(crawl, days)
     else:
         with TemporaryDirectory(prefix="opicflow-traps-") as folder:
             settings = [text for setting in OPTIONS[kind] for text in ("--set", setting)]
@@ -125,15 +131,49 @@ def living_crawl(
     return crawl.row()
 
 
-def _fetch_by_truth(crawl: LivingCrawl, days: int) -> None:
-    """Fetch the page whose copy costs most, by its true importance and change rate, which no crawler has."""
+def _fetch_by_truth(crawl: LivingCrawl, days: int, of_found: bool) -> None:
+    """Fetch the page whose copy costs most, by its true importance and change rate, which no crawler has.
+
+    Of all pages; or of those that are linked from pages that were fetched.
+    """
     web, age = crawl.web, np.where(crawl.got >= 0, 0.5, 1e9)
+    is_found = np.full(len(web.urls), not of_found)
     for day in range(1, days + 1):
         for number in range(crawl.per_day):
-            best = int(np.argmax(web.exact * -np.expm1(-web.rates * age)))
+            for line in crawl.lines if of_found else ():
+                linked = [web.leads_to(url) for url in orjson.loads(line).get("links", ())]
+                is_found[[page for page in linked if page >= 0]] = True
+            crawl.lines.clear()
+            best = int(np.argmax(np.where(is_found, web.exact * -np.expm1(-web.rates * age), -1.0)))
             crawl.fetch(web.urls[best], day, number)
             age += 1 / crawl.per_day
             age[best] = 0.0
+
+
+def _fetch_by_frontier(crawl: LivingCrawl, days: int) -> None:
+    """Fetch what a frontier returns for each fetch: it knows the links of the fetch before."""
+    now = [float(START)]
+    refresh = RefreshConfig(bandwidth_per_day=float(crawl.per_day))
+    ledger = LedgerConfig(history=Certified(), refresh=refresh)
+    with (
+        TemporaryDirectory(prefix="opicflow-traps-") as folder,
+        Frontier.open(folder, lambda: now[0], delay_seconds=None, ledger=ledger) as frontier,
+    ):
+
+        def report() -> None:
+            for line in crawl.lines:
+                event = orjson.loads(line)
+                now[0] = event["fetched_at"] / 1000
+                frontier.visited(event)
+            crawl.lines.clear()
+
+        report()
+        for day in range(1, days + 1):
+            for number in range(crawl.per_day):
+                now[0] = float(START + day * DAY + number * DAY // crawl.per_day)
+                for url in frontier.next(1):
+                    crawl.fetch(url, day, number)
+                report()
 
 
 def reading(web: str, seed: int, traps: str, pages: int = DISCOVERY_PAGES) -> Floats:
@@ -157,7 +197,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def measured(seeds: Sequence[int], discovery_seeds: Sequence[int]) -> str:
     """Measure, and return the measured part of the page."""
     rows = list[list[str]]()
-    for kind in (BREADTH_FIRST, *OPTIONS, BY_TRUTH):
+    for kind in (BREADTH_FIRST, *OPTIONS, FRONTIER, OF_FOUND, BY_TRUTH):
         for seed in seeds:
             say(f"{kind}, seed {seed}")
             row = living_crawl(seed, kind)

@@ -204,6 +204,11 @@ class TrapWeb:
         """Return the number of the page that a URL leads to, whatever parameter it has; None if it is none."""
         return self.numbers.get(self._without_parameter(url)[0])
 
+    def leads_to(self, url: str) -> int:
+        """The same of a link, which may be to a page that has moved; -1 if it is none."""
+        page = int(url.rpartition("/")[2]) if "/old/" in url else self.page_of(url)
+        return -1 if page is None else page
+
     def is_calendar(self, url: str) -> bool:
         """Whether a URL is a page of a calendar."""
         return url in self._known_calendars

@@ -31,6 +31,7 @@ from opicflow.pipelines.ledger import Certified, ConfigRefused, LedgerConfig
 from opicflow.pipelines.ledger.plan.busy_hosts import FIRST_WAIT_SECONDS
 from opicflow.pipelines.ledger.plan.crawl_orders import WHY
 from opicflow.pipelines.ledger.plan.survey import DISCOVERY
+from opicflow.pipelines.refresh.orders import rank_within
 from opicflow.pipelines.replay.replayed_log import ReplayConfig, ReplayedLogFactory
 from opicflow.pipelines.replay.state import (
     FRONTIER_LOG_NAME,
@@ -401,44 +402,52 @@ class Frontier:
         """
         self._apply()
         ledger = self._replayed.ledger
-        self._news, self._planned_at = 0, now
+        news, self._news, self._planned_at = self._news, 0, now
         self._visited_since.clear()
         if not ledger.pages:
             return
         self._read_busy(now)
         self._queues.fill((), now)  # makes room: a plan takes memory
         return_freed_memory()
-        self._queues.fill(self._queued(now, n, limits_traps), now)
+        self._queues.fill(self._queued(now, n, news if limits_traps else None), now)
         return_freed_memory()
         for each, until in self._busy.items():
             if not self._queues.is_in_flight(each):
                 self._queues.rest(each, until)
 
-    def _queued(self, now: float, n: int, limits_traps: bool) -> Iterator[QueuedPage]:
-        """Return the orders of a plan. Unread pages and others take turns, as their shares of the bandwidth are."""
+    def _queued(self, now: float, n: int, news: int | None) -> Iterator[QueuedPage]:
+        """Return the orders of a plan. Unread pages and others take turns, as their shares of the bandwidth are.
+
+        Traps and twins get their shares of the `news`, the events since the last plan; with None they have no limit.
+        """
         ledger, among = self._replayed.ledger, self._pages_to_choose_among()
         enough = n + len(self._in_flight) + _PLANS_QUEUED * _news_of(ledger.pages)
         most = _MOST_QUEUED if self._queues.has_limit else min(enough, _MOST_QUEUED)  # those of many hosts
-        most = most if limits_traps else max(n, 1)
-        planned = ledger.preview(second=int(now), least=most, among=among, limits_traps=limits_traps)
+        most = max(n, 1) if news is None else most
+        planned = ledger.preview(second=int(now), least=most, among=among, limits_traps=news is not None)
         limited = planned.survey.limited
         self._holds_back = limited is not None and bool((limited.of > 0).any())
         if limited is not None:
             is_waiting = (limited.of > 0) & planned.survey.has_url & (planned.survey.decided_by == DISCOVERY)
             self._limited = np.setdiff1d(planned.survey.pages[is_waiting], self._reported)
         orders, schedule = planned.orders, planned.schedule
-        pages = planned.survey.pages[orders.rows]
+        rows, why, not_before = orders.rows, orders.why, orders.not_before
+        if limited is not None and news is not None:
+            of = np.where(why == _DISCOVERY, limited.of[rows], 0)
+            is_kept = rank_within(of, len(limited.share)) < limited.left(news, int(now))[of]
+            rows, why, not_before = rows[is_kept], why[is_kept], not_before[is_kept]
+        pages = planned.survey.pages[rows]
         per_day = schedule.discovery_per_day + schedule.refresh_per_day
         share = float(np.clip(schedule.discovery_per_day / max(per_day, 1e-9), 0.01, 0.99))
-        is_new = orders.why == _DISCOVERY
-        due = schedule.due[orders.rows]
-        is_overdue = ~is_new & ((due <= now) | (orders.why == _REQUESTED))  # the crawler may have been away for days
+        is_new = why == _DISCOVERY
+        due = schedule.due[rows]
+        is_overdue = ~is_new & ((due <= now) | (why == _REQUESTED))  # the crawler may have been away for days
         self._is_cut = most <= max(int(is_new.sum()), int(is_overdue.sum())) and most < _MOST_QUEUED
         number = np.where(is_new, np.cumsum(is_new), np.cumsum(~is_new))
         rank = np.where(is_new, number / share, number / (1 - share))
-        rank[orders.why == _REQUESTED] = 0.0
+        rank[why == _REQUESTED] = 0.0
         is_ahead = planned.survey.second > now + 1  # the clock was put back: the ledger has its times from before
-        not_before = np.where(is_new | is_overdue, now, due if is_ahead else orders.not_before)
+        not_before = np.where(is_new | is_overdue, now, due if is_ahead else not_before)
         if self._promised:
             not_before = np.minimum(not_before, [self._promised.get(page, np.inf) for page in pages.tolist()])
         columns = (rank, pages, ledger.host_hashes(pages), not_before)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.trap_crawls import FRONTIER, living_crawl
 from opicflow.pipelines.crawl.frontier import Frontier, GrowingPages
 from opicflow.pipelines.crawl.frontier.event_log import EventLog
 from opicflow.pipelines.lab.web.webs import power_law_web
@@ -545,6 +546,12 @@ def test_pages_of_a_trap_come_after_others_and_are_named_once(tmp_path: Path, cl
         assert limited == {*months[10:40], *months[60:90]}
         assert frontier.limited() == []
         assert len(given & limited) <= 3 and len(given & set(pages)) >= 37
+
+
+def test_traps_and_twins_take_few_fetches_however_many_plans_are_made() -> None:
+    """A small web, of which ten pages of each trap and a hundred twins must be read before they are known as such."""
+    row = living_crawl(1, FRONTIER, pages=1000, per_day=400, days=4)
+    assert row["calendars"] < 8 and row["twins"] < 6 and row["read"] > 95, row
 
 
 def test_growing_pages_have_the_ids_of_all_that_were_added(monkeypatch: pytest.MonkeyPatch) -> None:
