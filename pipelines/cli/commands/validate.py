@@ -167,13 +167,15 @@ def _batches(log: FileRange, rules: Rules, notes: list[str]) -> Iterator[Decoded
     for batch in decode_range(log, rules):
         yield batch
     if any(one.waits for one in batch.progress):
+        is_complete = True
         for last in decode_range(replace(log, start=batch.end, may_grow=False), rules):
             yield last
-            if last.decoded.rejects:
-                notes.append(
-                    f"{log.file}: its last {last_part(log.format)} is not finished. If a crawler is still writing it, "
-                    "replay with --state: it is read when it is complete."
-                )
+            is_complete &= not last.decoded.rejects
+        if not is_complete:
+            notes.append(
+                f"{log.file}: its last {last_part(log.format)} is not finished. If a crawler is still writing it, "
+                "replay with --state: it is read when it is complete."
+            )
 
 
 def _notes_of_urls(oddities: Counter[str]) -> list[str]:
