@@ -28,6 +28,7 @@ EDITIONS = {
     "discovery_by_command": 3,
     "growing": 3,
     "loop_refresh": 3,
+    "manipulation_attacks": 2,
     "manipulation_gains": 2,
     "stated": 3,
     "trouble": 3,

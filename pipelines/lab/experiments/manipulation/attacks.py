@@ -190,7 +190,7 @@ class _Crawl:
             _FIRST_DAY + day,
             numbers,
             outcomes,
-            digest=self._versions[numbers].astype(np.uint64),
+            digest=(self._versions[numbers] * len(self._versions) + numbers).astype(np.uint64),
             modified_ms=np.where(is_own & attack.modified, now_ms - 1000, 0),
             quality=self._quality[numbers],
         )
