@@ -350,7 +350,7 @@ class Frontier:
     def _is_idle(self, now: float) -> bool:
         """Whether no page waits that may be given out soon."""
         soon = self._queues.next_second(now)
-        return soon is None or soon > now + _SOON_SECONDS
+        return not self._queues.is_one_awaited and (soon is None or soon > now + _SOON_SECONDS)
 
     def limited(self) -> list[str]:
         """Return the unread pages of the last plan that get few orders, because they are traps or twins; each once."""

@@ -118,6 +118,11 @@ class HostQueues:
         """Whether a page of a host was given out, and the host was not let rest since then."""
         return self._free_at.get(host) == _IN_FLIGHT
 
+    @property
+    def is_one_awaited(self) -> bool:
+        """Whether a page waits only until its host has room, or until the one in flight has come."""
+        return any(self._free_at.get(host, _IN_FLIGHT) == _IN_FLIGHT for host in self._queues)
+
     def next_second(self, now: float) -> float | None:
         """Return the second from which `take` may return a page if nothing happens; None if it never may."""
         self._wake(now)

@@ -548,6 +548,35 @@ def test_pages_of_a_trap_come_after_others_and_are_named_once(tmp_path: Path, cl
         assert len(given & limited) <= 3 and len(given & set(pages)) >= 37
 
 
+@pytest.mark.parametrize("delay", [None, 1.0])
+def test_no_trap_is_fetched_while_pages_wait_until_their_hosts_have_room(
+    tmp_path: Path, clock: StandInClock, delay: float | None
+) -> None:
+    """A site of which only a calendar is left, and one with pages of which some are being fetched."""
+    home, other = "https://a.example/", "https://b.example/"
+    months = [f"{home}calendar/{2000 + step // 12}/{1 + step % 12:02}" for step in range(120)]
+    pages = [f"{other}about/{name * length}" for name in "abcdefgh" for length in range(1, 11)]
+    with Frontier.open(tmp_path / "crawl", clock, delay_seconds=delay) as frontier:
+        frontier.visited({"url": other, "status": 200, "links": pages})
+        for number, page in enumerate(pages[:40]):
+            links = [other, *(pages[(number + far) % 40] for far in (1, 7, 11))]
+            frontier.visited({"url": page, "status": 200, "digest": page, "links": links})
+        frontier.visited({"url": home, "status": 200, "links": [months[40], other]})
+        for step in range(40, 60):
+            near = [home, *(months[step + far] for far in (-30, -14, -7, -1, 1, 7, 14, 30))]
+            frontier.visited({"url": months[step], "status": 200, "digest": months[step], "links": near})
+        clock.second += 2
+        given = frontier.next(8, most_each=2)
+        for url in set(given) & set(months):
+            frontier.visited({"url": url, "status": 200, "digest": url, "links": []})
+        clock.second += 2
+        assert set(given) & set(pages) and frontier.next(8, most_each=2, rooms={"b.example": 0}) == []
+        for url in pages:
+            frontier.visited({"url": url, "status": 200, "digest": url, "links": []})
+        clock.second += 2
+        assert set(frontier.next(8, most_each=8)) & set(months)  # nothing else is left
+
+
 def test_traps_and_twins_take_few_fetches_however_many_plans_are_made() -> None:
     """A small web, of which ten pages of each trap and a hundred twins must be read before they are known as such."""
     row = living_crawl(1, FRONTIER, pages=1000, per_day=400, days=4)
