@@ -21,8 +21,10 @@ from pathlib import Path
 import orjson
 
 from opicflow.connectors.files.html_links import decode_html, links_of_html
+from opicflow.pipelines.cli.configuration import Value, variable_of
+from opicflow.pipelines.cli.error_text import by_option
 from opicflow.pipelines.cli.options import focus_of, ledger_options_of, rules_of
-from opicflow.pipelines.cli.settings_table import CRAWL, options_of
+from opicflow.pipelines.cli.settings_table import CRAWL, dest_of, options_of
 from opicflow.pipelines.crawl.frontier import Frontier, GrowingPages
 from opicflow.pipelines.crawl.log import (
     ANNOUNCEMENT,
@@ -34,7 +36,7 @@ from opicflow.pipelines.crawl.log import (
 )
 from opicflow.pipelines.crawl.recorder.protocol import LineSocket, RecorderConfig, VisitEvent
 from opicflow.pipelines.crawl.recorder.visit_sender import VisitSender
-from opicflow.pipelines.ledger import LedgerConfig
+from opicflow.pipelines.ledger import ConfigRefused, LedgerConfig
 from opicflow.pipelines.replay.state import FRONTIER_LOG_NAME, FolderInUse, StateRefused
 from opicflow.pipelines.stages.rules import Categories, Rules
 from opicflow.pipelines.stages.settings import LedgerOptions, default_ledger
@@ -189,12 +191,17 @@ class Recorder:
 
 
 def ledger_and_rules(settings: Iterable[tuple[str, str]]) -> tuple[LedgerConfig | None, Rules | None]:
-    """Return what settings make; None where there are none. Raises `ConfigRefused`."""
-    options = options_of(CRAWL, settings)
-    rules, ledger, focus = rules_of(options), ledger_options_of(options), focus_of(options)
-    categories = (rules or Rules()).categories
-    is_plain = ledger == LedgerOptions() and focus is None and categories == Categories()
-    return None if is_plain else default_ledger(ledger, focus, categories), rules
+    """Return what settings make; None where there are none. Raises `ConfigRefused`, which names the setting."""
+    given = list(settings)
+    options = options_of(CRAWL, given)
+    options.configured = {dest_of(name): Value((text,), "setting", variable_of(name)) for name, text in given}
+    try:
+        rules, ledger, focus = rules_of(options), ledger_options_of(options), focus_of(options)
+        categories = (rules or Rules()).categories
+        is_plain = ledger == LedgerOptions() and focus is None and categories == Categories()
+        return None if is_plain else default_ledger(ledger, focus, categories), rules
+    except ConfigRefused as problem:
+        raise ConfigRefused(by_option(str(problem), options)) from None
 
 
 def content_of(event: VisitEvent, robots_tag: str, body: bytes) -> VisitEvent:

@@ -24,7 +24,7 @@ from opicflow.connectors.kafka.partitions import resolve
 from opicflow.pipelines.crawl.recorder.recorder import ledger_and_rules
 from opicflow.pipelines.crawl.scrapy.addon_settings import recorder_config
 from opicflow.pipelines.lab.web.webs import power_law_web
-from opicflow.pipelines.ledger import LedgerConfig
+from opicflow.pipelines.ledger import ConfigRefused, LedgerConfig
 from opicflow.pipelines.ranks.graph.oracle import pagerank
 from opicflow.pipelines.replay.state import StateFolder
 from support.commands import create_topics, output_of
@@ -384,7 +384,7 @@ def test_a_crawl_without_a_page_to_fetch_says_so(tmp_path: Path, web: ScrapyWeb)
         ("OPICFLOW_PREFIX=a b", "OPICFLOW_PREFIX: 'a b' cannot begin the name of a topic"),
         ("OPICFLOW_BANDWITH=9", "OPICFLOW_BANDWITH: no setting of opicflow: did you mean OPICFLOW_BANDWIDTH?"),
         ("OPICFLOW_BANDWIDTH=many", "OPICFLOW_BANDWIDTH: 'many' is not a number"),
-        ("OPICFLOW_DISCOVERY_SHARE=2", "discovery"),
+        ("OPICFLOW_DISCOVERY_SHARE=2", "OPICFLOW_DISCOVERY_SHARE = 2: give a number from 0 to 1, or auto"),
     ],
 )
 def test_a_wrong_setting_ends_a_crawl_before_it_begins_in_a_line(
@@ -427,6 +427,21 @@ def test_the_settings_in_the_guide_are_taken(tmp_path: Path) -> None:
     assert ledger is not None and rules is not None
     assert ledger.refresh.bandwidth_per_day == 5000 and ledger.refresh.domain_fetches_per_day == 500
     assert "utm_*" in rules.urls.drop_parameters and len(rules.categories.patterns) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "line"),
+    [
+        ("OPICFLOW_BANDWIDTH", "-4", "OPICFLOW_BANDWIDTH = -4: give a number from "),
+        ("OPICFLOW_LONGEST_INTERVAL", 0, "OPICFLOW_LONGEST_INTERVAL = 0: give a number from "),
+        ("OPICFLOW_HOST_FETCHES", 0.0, "OPICFLOW_HOST_FETCHES = 0: give a number from "),
+        ("OPICFLOW_REFRESH_STRATEGY", "none", "OPICFLOW_REFRESH_STRATEGY = 'none': give one of thesis, "),
+    ],
+)
+def test_a_value_out_of_range_is_refused_by_the_name_of_its_setting(name: str, value: object, line: str) -> None:
+    config = recorder_config(BaseSettings({name: value, "OPICFLOW_FOLDER": "crawl"}), "web")
+    with pytest.raises(ConfigRefused, match=f"^{line}"):
+        ledger_and_rules(config.settings)
 
 
 def test_what_comes_from_scrapys_cache_alone_is_no_visit(tmp_path: Path, web: ScrapyWeb) -> None:
