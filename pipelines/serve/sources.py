@@ -170,8 +170,9 @@ class StateSource:
 
     def _read_finished(self, before: View | None) -> View:
         state = StateFolder(self._path).read_existing()
-        if before is not None and not (state.run and state.run.finished):  # a checkpoint on the way has no answers
-            return before
+        is_replay = state.run is None or bool(state.run.logs)  # a frontier saves, and is never finished
+        if before is not None and is_replay and not (state.run and state.run.finished):
+            return before  # a checkpoint on the way has no answers
         return self._read(state).prepared()
 
     def _read(self, state: State) -> View:
@@ -188,7 +189,7 @@ class StateSource:
             source=f"the state {self._path.name}",
             version=version("opicflow"),
             table=table,
-            counts=_counts(run, sum(rejects.values())),
+            counts=_counts(run, sum(rejects.values())) if run.logs else {},  # a frontier does not count events
             plan=answers.plan,
             policies=tuple(map(policy_from_json, answers.policies)),
             known_read=last.pages_read if last else None,

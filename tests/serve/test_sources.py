@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import requests
 
+from opicflow.pipelines.crawl.frontier import Frontier
 from opicflow.pipelines.lab.web.webs import power_law_web
 from opicflow.pipelines.replay.state import StateFolder
 from opicflow.pipelines.serve.page_table import Filter
@@ -17,6 +18,7 @@ from opicflow.pipelines.stages.settings import LedgerOptions
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.records import Policy
 from support.commands import output_of
+from support.frontier_crawl import StandInClock
 from support.logs import WebLog, json_line, run, url
 from support.views import served
 from support.waiting import wait_for
@@ -144,6 +146,22 @@ def test_a_replay_on_its_way_is_shown_when_it_has_finished(tmp_path: Path) -> No
     kept.run.finished = True
     folder.write_state(kept)
     wait_for("the finished one is shown", lambda: source.view() is not before)
+
+
+def test_a_frontier_is_shown_again_when_it_was_saved_and_has_no_count_of_events(tmp_path: Path) -> None:
+    with Frontier.open(tmp_path, StandInClock()) as frontier:
+        frontier.visited({"url": url(1), "status": 200, "links": [url(2)]})
+        frontier.save()
+        source = StateSource(tmp_path)
+        before = source.view()
+        assert before.pages == 2 and before.lost_events is None
+        with served(source) as at:
+            assert "were read are accounted for" not in requests.get(at, timeout=60).text
+            assert requests.get(f"{at}/rejects", timeout=60).ok
+        frontier.visited({"url": url(2), "status": 200, "links": [url(3)]})
+        frontier.save()
+        wait_for("the next one is shown", lambda: source.view() is not before)
+        assert source.view().pages == 3
 
 
 def test_who_looks_while_a_state_is_read_or_explained_does_not_wait(state: Path) -> None:
