@@ -25,12 +25,13 @@ from opicflow.connectors.files.decoded import Decoded
 from opicflow.connectors.files.jsonl import decode_jsonl
 from opicflow.connectors.files.reading import ANY
 from opicflow.pipelines.crawl.frontier.event_log import EventLog
+from opicflow.pipelines.crawl.frontier.fetch_limits import days_to_wait, host_gaps
 from opicflow.pipelines.crawl.frontier.growing_pages import GrowingPages
 from opicflow.pipelines.crawl.frontier.host_queues import HostQueues, QueuedPage
 from opicflow.pipelines.ledger import Certified, ConfigRefused, LedgerConfig
 from opicflow.pipelines.ledger.plan.busy_hosts import FIRST_WAIT_SECONDS
 from opicflow.pipelines.ledger.plan.crawl_orders import WHY
-from opicflow.pipelines.ledger.plan.survey import DISCOVERY
+from opicflow.pipelines.ledger.plan.survey import DAY, DISCOVERY
 from opicflow.pipelines.refresh.orders import rank_within
 from opicflow.pipelines.replay.replayed_log import ReplayConfig, ReplayedLogFactory
 from opicflow.pipelines.replay.state import (
@@ -149,6 +150,8 @@ class Frontier:
         self._promised: dict[int, float] = {}
         """From when the pages may be given out whose time had not come when the clock was put back."""
         self._host_hashes: dict[bytes, int] = {}
+        self._gaps: dict[int, float] = {}
+        """The seconds between two fetches of hosts that have such a limit, of the last plan."""
         if self._log.end < self._applied_to:
             raise StateRefused(f"{self._log.path}: it is shorter than it was: restore the folder, or begin another one")
         self._apply()
@@ -297,7 +300,8 @@ class Frontier:
         fetched = {self._hash_of(host(url)) for url in urls}
         hosts.update(each for each in fetched if not self._queues.is_in_flight(each))
         for each in hosts:
-            self._queues.rest(each, max(now + self._delay, self._busy.get(each, 0)))
+            delay = max(self._delay, self._gaps.get(each, 0.0))
+            self._queues.rest(each, max(now + delay, self._busy.get(each, 0)))
 
     def _hash_of(self, name: bytes) -> int:
         """Return the hash of a host, by which ledgers know it."""
@@ -385,6 +389,8 @@ class Frontier:
                 continue
             self._in_flight[url] = Flight(of_host, now)
             self._promised.pop(page, None)
+            if of_host in self._gaps:
+                self._queues.pause(of_host, now + self._gaps[of_host])
             n -= 1
             yield url.decode()
 
@@ -450,7 +456,16 @@ class Frontier:
         not_before = np.where(is_new | is_overdue, now, due if is_ahead else not_before)
         if self._promised:
             not_before = np.minimum(not_before, [self._promised.get(page, np.inf) for page in pages.tolist()])
-        columns = (rank, pages, ledger.host_hashes(pages), not_before)
+        flying = self._rules.page_ids.of_all([url.decode() for url in self._in_flight])
+        waits = days_to_wait(planned.survey, ledger.config.refresh, rows, rank, flying, now)
+        not_before = np.where(waits > 0, np.maximum(not_before, (now // DAY + waits) * DAY), not_before)
+        hosts = ledger.host_hashes(pages)
+        self._gaps = {}
+        for of_host, (gap, last) in host_gaps(planned.survey, rows, hosts).items():
+            self._gaps[of_host] = gap
+            if last + gap > now and not self._queues.is_in_flight(of_host):
+                self._queues.pause(of_host, last + gap)
+        columns = (rank, pages, hosts, not_before)
         return map(QueuedPage, *(column.tolist() for column in columns))
 
     def _is_among(self, url: bytes) -> bool:

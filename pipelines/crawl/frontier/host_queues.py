@@ -104,6 +104,12 @@ class HostQueues:
         self._free_at[host] = until
         heappush(self._resting, (until, host))
 
+    def pause(self, host: int, until: float) -> None:
+        """Give out no page of a host before a second; of a host that has one page at a time, until it rests."""
+        if self._free_at.get(host, 0.0) < until:
+            self._free_at[host] = until
+            heappush(self._resting, (until, host))
+
     def put_back(self, seconds: float) -> None:
         """Let all hosts be free, and pages be given out, so many seconds earlier: the clock was put back."""
         self._free_at = {host: second - seconds for host, second in self._free_at.items()}
