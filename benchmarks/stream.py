@@ -35,7 +35,6 @@ from opicflow.connectors.flink.rest import FlinkCluster, Job
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.topics import TopicSpec, make, specs
 from opicflow.pipelines.cli.stream_options import default_origin
-from opicflow.pipelines.ledger import History
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.stages.keepers import KeeperFactory
 from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper, LedgerKeeperFactory
@@ -167,20 +166,11 @@ def publish(connection: Connection, prefix: str, log: Path) -> None:
 
 
 def stream_of(
-    cluster: Cluster,
-    prefix: str,
-    factory: KeeperFactory,
-    placed: PlacedPages | None = None,
-    history: History | None = None,
+    cluster: Cluster, prefix: str, factory: KeeperFactory, placed: PlacedPages | None = None
 ) -> Callable[[int], Stream]:
-    """Return the stream of a number of slots, with logs of its own; `placed` are the pages of its shards.
-
-    Without `history`, its ledgers have that of a stream.
-    """
+    """Return the stream of a number of slots, with logs of its own; `placed` are the pages of its shards."""
     topic = f"{prefix}page-ledger"
     origin = replace(default_origin(SHARDS), rules=Rules(), sites=None)
-    if history is not None:
-        origin = replace(origin, ledger=replace(origin.ledger, history=history))
     if placed is not None:
         origin = replace(origin, ranges=placed.ranges, rules=Rules(page_ids=placed.page_ids))
     origin = begin_logs(cluster.connection, topic, origin)

@@ -1,7 +1,7 @@
 """Group `stream_shards`: the stream of group `stream` with pages spread over shards in other ways, on a local cluster.
 
 Few shards and many; pages of a site together, or anywhere, so that most of what a page pays goes to other shards; and
-the obvious stream, in which every page is a key of Beam. Beside them is the history policy `interpolation`.
+the obvious stream, in which every page is a key of Beam.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from opicflow.connectors.kafka.partitions import TopicEnds
 from opicflow.connectors.kafka.polls import FindEnds, Poll, PollPartitions, PollTimer, WatchedTopic
 from opicflow.connectors.kafka.source import PartitionReader
 from opicflow.connectors.kafka.topics import make, specs
-from opicflow.pipelines.ledger import History, Interpolation
 from opicflow.pipelines.stages.ledger_keeper import LedgerKeeperFactory
 from opicflow.pipelines.stages.metrics import count
 
@@ -49,16 +48,12 @@ def _measured(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
     first = _run(cluster, "first", log, sizes.events, few_shards)
     many = _run(cluster, "many", log, sizes.events, many_shards)
     anywhere = _run(cluster, "scattered", scattered, sizes.events, None)
-    windows = _run(cluster, "interpolation", log, sizes.events, few_shards, Interpolation())
     second = _run(cluster, "second", log, sizes.events, few_shards)
     ours = 2 / (1 / first + 1 / second)
     how = f"{SHARDS} shards: {first:,.0f} and {second:,.0f}; {MANY_SHARDS} shards"
     yield versus("stream_shards.few_vs_many", ours, "events/s", many, how)
     how = "links that lead anywhere, ids by URL; 8 of 10 links within their site, ids by site"
     yield versus("stream_shards.scattered", anywhere, "events/s", ours, how)
-    yield versus(
-        "stream_shards.interpolation", windows, "events/s", ours, "the history policy interpolation; certified"
-    )
     say("stream_shards: a Beam key for every page")
 
     def per_page(slots: int) -> KeyPerPage:
@@ -71,13 +66,11 @@ def _measured(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
     yield versus("stream_shards.vs_key_per_page", ours, "events/s", keyed, how)
 
 
-def _run(
-    cluster: Cluster, name: str, log: Path, events: int, placed: PlacedPages | None, history: History | None = None
-) -> float:
+def _run(cluster: Cluster, name: str, log: Path, events: int, placed: PlacedPages | None) -> float:
     """Return the events per second of a stream of its own."""
     say(f"stream_shards: {name}")
     _publish(cluster, name, log, placed.ranges.count if placed is not None else SHARDS)
-    stream = stream_of(cluster, f"{name}-", LedgerKeeperFactory(), placed, history)
+    stream = stream_of(cluster, f"{name}-", LedgerKeeperFactory(), placed)
     return rate_of(cluster, name, stream, events).per_second
 
 
