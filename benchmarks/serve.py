@@ -22,10 +22,11 @@ from benchmarks.harness import table as in_table
 from opicflow.pipelines.results.reasons import Reasons
 from opicflow.pipelines.results.record_columns import Pages
 from opicflow.pipelines.serve.page_table import PageTable
-from opicflow.pipelines.serve.stream_index import Arrival, StreamIndex
+from opicflow.pipelines.serve.stream_index import StreamIndex
 from opicflow.pipelines.serve.view import Live, View
 from opicflow.pipelines.serve.web_app import web_app
 from opicflow.schemas.columns import Texts
+from opicflow.schemas.message_columns import ResultMessage
 
 NOW, DAY = 1_778_306_396, 86_400
 ROUNDS = 5
@@ -134,7 +135,7 @@ def _stream(pages: int) -> Iterator[Figure]:
         values = random.pareto(1.2, len(numbers)) / pages
         newest[numbers] = values
         batch = [
-            Arrival(row["url"].encode(), row, 0, start + n)
+            ResultMessage(row["url"].encode(), row, 0, start + n)
             for n, (number, value) in enumerate(zip(numbers.tolist(), values.tolist(), strict=True))
             for row in (_record(number, value, pages),)
         ]
