@@ -99,14 +99,13 @@ class HostQueues:
         """Let a host rest until a second. Its page that was in flight no longer is."""
         if host in self._room:
             self._room[host] += 1
-        if not self._one_each and self._free_at.get(host, until) > until:
-            return
-        self._free_at[host] = until
-        heappush(self._resting, (until, host))
+        if self._one_each:
+            self._free_at.pop(host, None)
+        self.pause(host, until)
 
     def pause(self, host: int, until: float) -> None:
         """Give out no page of a host before a second; of a host that has one page at a time, until it rests."""
-        if self._free_at.get(host, 0.0) < until:
+        if host not in self._free_at or self._free_at[host] < until:
             self._free_at[host] = until
             heappush(self._resting, (until, host))
 
@@ -148,6 +147,8 @@ class HostQueues:
             _, rank, page, host = heappop(self._later)
             queue = self._queues.setdefault(host, [])
             heappush(queue, (min(rank, self._rank), page))  # it takes its turn now
+            if (free_at := self._free_at.get(host, _IN_FLIGHT)) < _IN_FLIGHT:
+                heappush(self._resting, (free_at, host))  # nothing waited for the end of its rest before
             self._offer(host)
         while self._resting and self._resting[0][0] <= now:
             second, host = heappop(self._resting)

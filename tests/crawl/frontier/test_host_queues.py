@@ -41,6 +41,15 @@ def test_a_page_that_is_not_given_out_leaves_its_room_to_the_next_one_of_its_hos
     assert queues.take(1.0) == (1, 7) and queues.take(1.0) is None
 
 
+def test_a_page_whose_time_comes_while_its_host_rests_is_given_out_after_that() -> None:
+    queues = HostQueues(one_each=False)
+    queues.rest(7, 100.0)
+    queues.fill([QueuedPage(0.0, 0, 7, 50.0)], 0.0)
+    assert queues.next_second(0.0) == 50.0
+    assert queues.take(50.0) is None and queues.next_second(50.0) == 100.0
+    assert queues.take(100.0) == (0, 7)
+
+
 def taken(queues: HostQueues) -> list[int]:
     found = []
     while (page := queues.take(1.0)) is not None:
