@@ -8,33 +8,40 @@ from __future__ import annotations
 
 import numpy as np
 
-from opicflow.pipelines.ledger import RefreshConfig
-from opicflow.pipelines.ledger.plan.survey import DAY, Survey
+from opicflow.pipelines.ledger.plan.survey import DAY, Budget, Survey, most_of_domains
 from opicflow.pipelines.refresh.orders import rank_within
-from opicflow.schemas.arrays import Array, Floats, Ids, Ints
+from opicflow.schemas.arrays import Array, Bools, Floats, Ids, Ints
 
 
-def days_to_wait(survey: Survey, refresh: RefreshConfig, rows: Ints, ranks: Floats, flying: Ids, now: float) -> Ints:
+def daily_limits(survey: Survey, budget: Budget) -> list[tuple[Array, Floats]]:
+    """Return the limits of hosts and of domains, if there are any.
+
+    Each is the number of the group of every page, and by group the fetches a day; inf = no limit.
+    """
+    limits = list[tuple[Array, Floats]]()
+    if survey.hosts is not None:
+        limits.append((survey.hosts.of, survey.hosts.here))
+    if survey.domains is not None and np.isfinite(budget.domain_most):
+        limits.append((survey.domains.of, most_of_domains(survey.domains, survey.hosts, budget)))
+    return limits
+
+
+def days_to_wait(
+    survey: Survey, limits: list[tuple[Array, Floats]], rows: Ints, ranks: Floats, flying: Ids, now: float
+) -> Ints:
     """Return for how many midnights each of these rows must wait, if the ones with lower ranks come first.
 
     `flying` are the pages that are being fetched.
     """
     waits = np.zeros(len(rows), np.int64)
-    groups = list[tuple[Array, Floats]]()
-    if survey.hosts is not None:
-        groups.append((survey.hosts.of, survey.hosts.here))
-    if survey.domains is not None and refresh.domain_fetches_per_day is not None:
-        most = np.where(survey.domains.is_known, refresh.domain_fetches_per_day, np.inf)
-        groups.append((survey.domains.of, most))
-    if groups:
-        is_fetched = (survey.fetched >= int(now) // DAY * DAY) | np.isin(survey.pages, flying)
-        for of, per_day in groups:
-            order = np.lexsort((ranks, waits))  # pages that wait anyway take nothing of what others may have today
-            np.maximum(waits, _waits_of(of, per_day, is_fetched, rows, order), out=waits)
+    is_fetched = (survey.fetched >= int(now) // DAY * DAY) | np.isin(survey.pages, flying)
+    for of, per_day in limits:
+        order = np.lexsort((ranks, waits))  # pages that wait anyway take nothing of what others may have today
+        np.maximum(waits, _waits_of(of, per_day, is_fetched, rows, order), out=waits)
     return waits
 
 
-def _waits_of(of: Array, per_day: Floats, is_fetched: Array, rows: Ints, order: Ints) -> Ints:
+def _waits_of(of: Array, per_day: Floats, is_fetched: Bools, rows: Ints, order: Ints) -> Ints:
     has_limit = np.isfinite(per_day)
     most = np.where(has_limit, np.maximum(np.floor(per_day), 1), 1).astype(np.int64)
     used = np.minimum(np.bincount(of[is_fetched], minlength=len(per_day)), most)

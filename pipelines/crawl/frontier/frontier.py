@@ -25,13 +25,13 @@ from opicflow.connectors.files.decoded import Decoded
 from opicflow.connectors.files.jsonl import decode_jsonl
 from opicflow.connectors.files.reading import ANY
 from opicflow.pipelines.crawl.frontier.event_log import EventLog
-from opicflow.pipelines.crawl.frontier.fetch_limits import days_to_wait, host_gaps
+from opicflow.pipelines.crawl.frontier.fetch_limits import daily_limits, days_to_wait, host_gaps
 from opicflow.pipelines.crawl.frontier.growing_pages import GrowingPages
 from opicflow.pipelines.crawl.frontier.host_queues import HostQueues, QueuedPage
 from opicflow.pipelines.ledger import Certified, ConfigRefused, LedgerConfig
 from opicflow.pipelines.ledger.plan.busy_hosts import FIRST_WAIT_SECONDS
 from opicflow.pipelines.ledger.plan.crawl_orders import WHY
-from opicflow.pipelines.ledger.plan.survey import DAY, DISCOVERY
+from opicflow.pipelines.ledger.plan.survey import DAY, DISCOVERY, Survey
 from opicflow.pipelines.refresh.orders import rank_within
 from opicflow.pipelines.replay.replayed_log import ReplayConfig, ReplayedLogFactory
 from opicflow.pipelines.replay.state import (
@@ -56,7 +56,7 @@ from opicflow.pipelines.stages.freed_memory import return_freed_memory
 from opicflow.pipelines.stages.route import Seen
 from opicflow.pipelines.stages.rules import Rules
 from opicflow.pipelines.stages.settings import new_page_ids
-from opicflow.schemas.arrays import Ids
+from opicflow.schemas.arrays import Array, Floats, Ids, Ints
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, MOST_LINKS, CrawlEvent, EventRefused, Reason
 from opicflow.schemas.event_columns import EventWriter
 from opicflow.schemas.json_events import FIELD_NAMES
@@ -456,17 +456,28 @@ class Frontier:
         not_before = np.where(is_new | is_overdue, now, due if is_ahead else not_before)
         if self._promised:
             not_before = np.minimum(not_before, [self._promised.get(page, np.inf) for page in pages.tolist()])
-        flying = self._rules.page_ids.of_all([url.decode() for url in self._in_flight])
-        waits = days_to_wait(planned.survey, ledger.config.refresh, rows, rank, flying, now)
-        not_before = np.where(waits > 0, np.maximum(not_before, (now // DAY + waits) * DAY), not_before)
+        times = self._times_within_limits(planned.survey, rows, rank, now, not_before)
         hosts = ledger.host_hashes(pages)
-        self._gaps = {}
-        for of_host, (gap, last) in host_gaps(planned.survey, rows, hosts).items():
-            self._gaps[of_host] = gap
+        self._note_gaps(planned.survey, rows, hosts, now)
+        columns = (rank, pages, hosts, times)
+        return map(QueuedPage, *(column.tolist() for column in columns))
+
+    def _times_within_limits(self, survey: Survey, rows: Ints, rank: Floats, now: float, not_before: Array) -> Array:
+        """Return when pages may be given out, with the limits of hosts and domains a day."""
+        limits = daily_limits(survey, self._replayed.ledger.budget())
+        if not limits:
+            return not_before
+        flying = self._rules.page_ids.of_all([url.decode() for url in self._in_flight])
+        waits = days_to_wait(survey, limits, rows, rank, flying, now)
+        return np.where(waits > 0, np.maximum(not_before, (now // DAY + waits) * DAY), not_before)
+
+    def _note_gaps(self, survey: Survey, rows: Ints, hosts: Ids, now: float) -> None:
+        """Note which hosts need more time between two fetches, and let those wait that were fetched from lately."""
+        gaps = host_gaps(survey, rows, hosts)
+        self._gaps = {of_host: gap for of_host, (gap, _) in gaps.items()}
+        for of_host, (gap, last) in gaps.items():
             if last + gap > now and not self._queues.is_in_flight(of_host):
                 self._queues.pause(of_host, last + gap)
-        columns = (rank, pages, hosts, not_before)
-        return map(QueuedPage, *(column.tolist() for column in columns))
 
     def _is_among(self, url: bytes) -> bool:
         """Whether a page of the plan is still to be chosen."""

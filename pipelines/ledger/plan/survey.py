@@ -301,7 +301,7 @@ def survey(known: PagesKnown, terms: Terms) -> Survey:
         domains = _group_by_domain(known, budget)
     groups, most = None, np.zeros(0)
     if domains is not None and np.isfinite(budget.domain_most):
-        groups, most = domains.of, _most_of_domains(domains, hosts, budget)
+        groups, most = domains.of, most_of_domains(domains, hosts, budget)
     elif hosts is not None:
         groups, most = hosts.of, hosts.here
     if groups is not None:
@@ -487,7 +487,7 @@ def _group_by_domain(known: PagesKnown, budget: Budget) -> DomainGroups:
     return DomainGroups(of, is_known, *budget.shard.parts_of_hosts(known.pages[examples]))
 
 
-def _most_of_domains(domains: DomainGroups, hosts: HostLimits | None, budget: Budget) -> Floats:
+def most_of_domains(domains: DomainGroups, hosts: HostLimits | None, budget: Budget) -> Floats:
     """The fetches a day that each domain may have in this shard: no more than its hosts may have together."""
     most: Floats = np.where(domains.is_known, budget.domain_most * domains.parts, np.inf)
     if hosts is not None:
