@@ -585,7 +585,7 @@ def test_no_trap_is_fetched_while_pages_wait_until_their_hosts_have_room(
 def test_traps_and_twins_take_few_fetches_however_many_plans_are_made() -> None:
     """A small web, of which ten pages of each trap and a hundred twins must be read before they are known as such."""
     row = living_crawl(1, FRONTIER, pages=1000, per_day=400, days=4)
-    assert row["calendars"] < 8 and row["twins"] < 8 and row["read"] > 95, row
+    assert row["calendars"] < 8 and row["twins"] < 6 and row["read"] > 95, row
 
 
 def test_growing_pages_have_the_ids_of_all_that_were_added(monkeypatch: pytest.MonkeyPatch) -> None:
