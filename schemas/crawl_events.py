@@ -66,6 +66,10 @@ class Link(NamedTuple):
     rel: str | None = None
 
 
+BROKEN_LINK = Link("about:invalid")
+"""The replacement for a link without a usable URL: it leads nowhere, and counts among links that are no pages."""
+
+
 @dataclass(frozen=True)
 class CrawlEvent:
     """One event, before its URLs are made canonical. Times are milliseconds since 1970, None = not known.

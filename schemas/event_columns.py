@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from opicflow.schemas.arrays import Bytes, Ids, Int, Ints
 from opicflow.schemas.crawl_events import (
+    BROKEN_LINK,
     EARLIEST_MS,
     LATEST_MS,
     LONGEST_RETRY_SECONDS,
@@ -24,7 +25,7 @@ from opicflow.schemas.crawl_events import (
     Link,
     Reason,
 )
-from opicflow.schemas.hashing import byte_at, hash_bytes, hash_text, hash_texts
+from opicflow.schemas.hashing import byte_at, hash_text
 from opicflow.schemas.kernel import lean_kernel
 
 UNKNOWN_STATUS = 0
@@ -81,7 +82,7 @@ class CrawlEvents:
     is for how long the host wants no requests, 0 = not given. `quality` is a step from 1 to `BEST_QUALITY`, or
     `UNKNOWN_QUALITY`, or `NO_QUALITY`.
     Event i has the URLs `url_starts[i]` up to `url_starts[i+1]`: its own, its canonical one (begin -1 = none),
-    `hops[i]` hops, its links.
+    `hops[i]` hops, its links (begin -1 = without a URL).
     """
 
     offset: Ints
@@ -110,6 +111,12 @@ class CrawlEvents:
     def links(self) -> int:
         """The number of their links, together."""
         return int(len(self.begins) - FIRST_HOP * len(self) - self.hops.sum())
+
+    @property
+    def broken_links(self) -> int:
+        """The number of their links without a URL."""
+        canonical = self.begins[self.url_starts[:-1] + CANONICAL]
+        return int(np.count_nonzero(self.begins < 0) - np.count_nonzero(canonical < 0))
 
     def take(self, rows: Ints) -> CrawlEvents:
         """These rows, in this order, on the same text."""
@@ -184,7 +191,7 @@ class EventWriter:
             digest = hash_text(event.digest.encode("utf-8", "surrogatepass"))
         urls = [_encoded(event.url), None if event.canonical is None else _encoded(event.canonical)]
         urls += [_encoded(hop) for hop in event.redirects]
-        urls += [_encoded(link.url) for link in links]
+        urls += [None if link is BROKEN_LINK else _encoded(link.url) for link in links]
         self._rows.append(
             (
                 offset,
@@ -316,23 +323,33 @@ _HERITRIX_BLOCKED = frozenset({-9998, -5000, -5001, -5002, -5003, -5004})
 
 
 _STATUSES_OF_WORDS = ((BLOCKED, _BLOCKED_WORDS), (GONE, _GONE_WORDS), (BUSY, _BUSY_WORDS))
-_HASHES_OF_WORDS = hash_texts([word for _, words in _STATUSES_OF_WORDS for word in words])
-_STATUSES_OF_HASHES = np.array([status for status, words in _STATUSES_OF_WORDS for _ in words], np.int64)
+_FAILURE_WORDS = [word for _, words in _STATUSES_OF_WORDS for word in words]
+_FAILURE_BYTES = np.array([list(word.encode().ljust(17, b"\0")) for word in _FAILURE_WORDS], np.uint8)
+_FAILURE_SIZES = np.array([len(word) for word in _FAILURE_WORDS], np.int64)
+_FAILURE_STATUSES = np.array([status for status, words in _STATUSES_OF_WORDS for _ in words], np.int64)
 
 
 @lean_kernel
 def failure_status(text: Bytes, begin: Int, end: Int) -> Int:
-    """Within kernels: the status of a failure in plain words; 1 where it has to be looked at."""
-    for at in range(begin, end):
-        c = byte_at(text, at)
-        if not (97 <= c <= 122 or c == 45):
-            return np.int64(1)
+    """Within kernels: the status of a failure in ASCII; 1 where it has to be looked at."""
     if begin == end:
         return np.int64(1)
-    digest = hash_bytes(text, begin, end)
-    for i in range(_HASHES_OF_WORDS.shape[0]):
-        if _HASHES_OF_WORDS[i] == digest:
-            return np.int64(_STATUSES_OF_HASHES[i])
+    for at in range(begin, end):
+        c = byte_at(text, at)
+        if c >= 128 or c < 32:
+            return np.int64(1)
+    while begin < end and byte_at(text, begin) == 32:
+        begin += 1
+    while end > begin and byte_at(text, end - 1) == 32:
+        end -= 1
+    for word in range(_FAILURE_SIZES.shape[0]):
+        if _FAILURE_SIZES[word] == end - begin:
+            same = True
+            for i in range(end - begin):
+                c = byte_at(text, begin + i)
+                same &= (45 if c in (46, 95) else c | 32 if 65 <= c <= 90 else c) == _FAILURE_BYTES[word, i]
+            if same:
+                return np.int64(_FAILURE_STATUSES[word])
     return np.int64(FAILED)
 
 

@@ -11,7 +11,14 @@ import re
 from calendar import timegm
 from datetime import datetime
 
-from opicflow.schemas.crawl_events import LONGEST_RETRY_SECONDS, CrawlEvent, EventRefused, Link, Reason
+from opicflow.schemas.crawl_events import (
+    BROKEN_LINK,
+    LONGEST_RETRY_SECONDS,
+    CrawlEvent,
+    EventRefused,
+    Link,
+    Reason,
+)
 from opicflow.schemas.event_columns import is_known_failure
 
 FIELD_NAMES: dict[str, tuple[str, ...]] = {
@@ -37,8 +44,6 @@ LINK_FIELD_NAMES: dict[str, tuple[str, ...]] = {
 }
 ANNOUNCED_BY = ("announce", "announcement", "seed", "sitemap", "push")
 VISIT_WORDS = ("visit", "fetch", "crawl")
-BROKEN_LINK = Link("about:invalid")
-"""The replacement for a link without a usable URL: it leads nowhere, and counts among links that are no pages."""
 LEAST_MILLISECONDS = 100_000_000_000
 """An epoch from here on is in milliseconds; below, in seconds (which lasts until the year 5138)."""
 

@@ -47,6 +47,7 @@ SESSION_PARAMETERS = ("jsessionid", "phpsessid", "sessionid", "session_id", "sid
 _SAFE = r"-\w~!$&()*+,;=:@"
 PLAIN_PATH = re.compile(rf"(?!//)(?:/(?:[{_SAFE}][{_SAFE}.]*)?)+(?:\?[{_SAFE}./?%]*)?", re.ASCII)
 """A path with a query in normal form. No segment begins with a dot, nothing is encoded: there are others."""
+_ABSOLUTE = re.compile(rb"https?://", re.IGNORECASE)
 _SESSION_IN_PATH = re.compile(r";jsessionid=[^/?]*", re.IGNORECASE)
 _MOST_ROOM = 1 << 16
 """More bytes than the kernel of forms may write for one URL."""
@@ -264,10 +265,16 @@ class Canonicaliser:
         plain = given.partition(b"#")[0]
         if len(plain) > LONGEST_URL:
             return b""
-        try:
-            return canonical(plain.decode("utf-8"), None if base is None else base.decode("ascii"), self.rules)
-        except (NotAPage, UnicodeError):
-            return b""
+        return _answer(plain, None if _ABSOLUTE.match(plain) else base, self.rules)
+
+
+@lru_cache(1 << 10)
+def _answer(plain: bytes, base: bytes | None, rules: UrlRules) -> bytes:
+    """Return the answer of the library. The same few broken links are on the pages of whole sites."""
+    try:
+        return canonical(plain.decode("utf-8"), None if base is None else base.decode("ascii"), rules)
+    except (NotAPage, UnicodeError):
+        return b""
 
 
 def _with_room(text: Bytes, size: int, wanted: int) -> Bytes:

@@ -92,15 +92,19 @@ def scan_text(text: Bytes, first_offset: int, reading: Reading = ANY) -> Scan:
 
 def scan_json(text: Bytes, begins: Ints, ends: Ints, offsets: Ints) -> Scan:
     """Read values that lie in a text with a newline after each: those that are plain into rows, the others listed."""
-    quotes = int(np.count_nonzero(text == ord('"')))
-    scan = new_scan(len(offsets), FIRST_HOP * len(offsets) + quotes // 2)
+    scan = new_scan(len(offsets), _most_urls(text, len(offsets)))
     scan_values(without_marks(text), begins, ends, offsets, WORDS, CODES, scan)
     return scan
 
 
 def _new_scan(text: Bytes) -> Scan:
     lines = int(np.count_nonzero(text == ord("\n"))) + 1
-    return new_scan(lines, FIRST_HOP * lines + int(np.count_nonzero(text == ord('"'))) // 2)
+    return new_scan(lines, _most_urls(text, lines))
+
+
+def _most_urls(text: Bytes, events: int) -> int:
+    """Return how many URLs events may have: those in lists follow a comma, or their list does."""
+    return (FIRST_HOP + 1) * events + int(np.count_nonzero(text == ord(",")))
 
 
 @lean_kernel
@@ -309,10 +313,11 @@ def _scan_event(
         elif code == REDIRECTS and byte_or_0(text, at, end) == 91:
             hops = next_url
             at, next_url = _scan_links(text, at, end, words, codes, out, next_url, False)
-            if at < 0 or next_url - hops > MOST_REDIRECTS or (out.links_known[row] and next_url > hops):
-                return failed  # hops come before links
+            if at < 0 or next_url - hops > MOST_REDIRECTS:
+                return failed
             for i in range(hops, next_url):
                 out.weights[i] = 0
+            _put_first(out, first_url + FIRST_HOP, hops, next_url)
             out.hops[row] = next_url - hops
         else:
             if quoted:
@@ -400,7 +405,7 @@ def _take_string(
                 break
         out.media[row] = media_of(text, begin, end)
         return True
-    return code == RETRY and begin == end  # Retry-After is rare, and has many forms
+    return code == RETRY and (begin == end or _take_number(text, begin, end, code, out, row))
 
 
 @inlined_kernel
@@ -509,6 +514,9 @@ def _scan_links(
             at = _scan_link(text, at, end, words, codes, out, next_url)
             if at < 0:
                 return failed
+        elif may_be_objects and is_word(text, at, end, NULL):
+            _break_link(out, next_url)
+            at += 4
         else:
             return failed
         next_url += 1
@@ -520,6 +528,36 @@ def _scan_links(
         if byte_or_0(text, at, end) != 44:
             return failed
         at = past_space(text, at + 1, end)
+
+
+@inlined_kernel
+def _break_link(out: Scan, url: Int) -> None:
+    """Store a link without a URL, which has neither weight nor words of its own."""
+    out.begins[url] = out.ends[url] = -1
+    out.weights[url] = ORDINARY_WEIGHT
+    out.nofollow[url] = 0
+
+
+@lean_kernel
+def _put_first(out: Scan, first: Int, middle: Int, end: Int) -> None:
+    """Move the URLs from `middle` on before those from `first` on."""
+    if first < middle < end:
+        _reverse(out, first, middle)
+        _reverse(out, middle, end)
+        _reverse(out, first, end)
+
+
+@inlined_kernel
+def _reverse(out: Scan, first: Int, end: Int) -> None:
+    """Reverse the order of these URLs."""
+    last = end - 1
+    while first < last:
+        out.begins[first], out.begins[last] = out.begins[last], out.begins[first]
+        out.ends[first], out.ends[last] = out.ends[last], out.ends[first]
+        out.weights[first], out.weights[last] = out.weights[last], out.weights[first]
+        out.nofollow[first], out.nofollow[last] = out.nofollow[last], out.nofollow[first]
+        first += 1
+        last -= 1
 
 
 @lean_kernel
@@ -572,7 +610,9 @@ def _scan_link(text: Bytes, at: Int, end: Int, words: Hashes, codes: Bytes, out:
             out.weights[url] = weight
         at = past_space(text, at, end)
         if byte_or_0(text, at, end) == 125:
-            return at + 1 if (seen >> LINK_URL) & 1 else -1
+            if not (seen >> LINK_URL) & 1:
+                _break_link(out, url)
+            return at + 1
         if byte_or_0(text, at, end) != 44:
             return -1
         at = past_space(text, at + 1, end)

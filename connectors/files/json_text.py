@@ -205,11 +205,11 @@ def _past_escape(text: Bytes, at: Int, end: Int) -> Int:
     return at + 12 if 0xDC00 <= _hex_4(text, at + 8, end) <= 0xDFFF else np.int64(-1)
 
 
-FIRST_MARK = 0xFC
-_MARKED = b"\\\r\n\t"
-r"""The characters of the escapes \\, \r, \n and \t. Their marks are bytes that no UTF-8 has, and URLs may have them."""
+FIRST_MARK = 0xFB
+_MARKED = b'\\\r\n\t"'
+r"""The characters of the escapes \\, \r, \n, \t and \". Their marks are bytes that no UTF-8 has: URLs may have them."""
 _OF_MARKS = np.frombuffer(_MARKED, np.uint8)
-_NO_UTF_8 = 0xFB
+_NO_UTF_8 = 0xFA
 NO_ESCAPES, MARKS_ONLY, ANY_ESCAPES = 0, 1, 2
 """The escapes that `past_string` accepts."""
 
@@ -276,6 +276,8 @@ def copy_lines(text: Bytes, out: Bytes) -> None:
                 to = put_byte(out, to, FIRST_MARK + 2)
             elif following == 116:  # t
                 to = put_byte(out, to, FIRST_MARK + 3)
+            elif following == 34:
+                to = put_byte(out, to, FIRST_MARK + 4)
             else:
                 if following != 47:
                     to = put_byte(out, to, c)

@@ -68,7 +68,6 @@ def run(options: argparse.Namespace) -> int:
     from opicflow.pipelines.stages.settings import LedgerOptions, default_ledger
     from opicflow.schemas.crawl_events import Reason
     from opicflow.schemas.event_columns import urls_with
-    from opicflow.schemas.json_events import BROKEN_LINK
 
     latest_ms = latest_ms_of(options.latest, None)
     rules, reading = rules_of(options) or Rules(), reading_of(options)
@@ -94,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
         for batch in _batches(log, rules, unfinished):
             events = batch.decoded.events
             oddities["escaped"] += urls_with(events, b"&amp;")
-            oddities["broken"] += urls_with(events, BROKEN_LINK.url.encode())
+            oddities["broken"] += events.broken_links
             visits = (events.announce == 0) & accepted(events, batch.urls, latest_ms)
             counts["visits_without_digest"] += int(((events.digest == 0) & visits).sum())
             routed = route_rows(batch.decoded, batch.urls, batch.source, rules, seen, latest_ms)
