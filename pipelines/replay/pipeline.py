@@ -6,11 +6,13 @@ Its source reads logs, and its sink saves results in a work folder that all work
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
 import apache_beam as beam
 from apache_beam import typehints
+from apache_beam.coders.typecoders import registry
 from apache_beam.pvalue import PCollection
 
 from opicflow.connectors.runs import kept
@@ -42,7 +44,7 @@ class Replay(beam.PTransform):
     def expand(self, segments: PCollection[Segment]) -> dict[str, PCollection[Output]]:
         """Decode segments, route their events, and keep the ledger."""
         given = self._settings
-        batches = segments | "Decode" >> beam.ParDo(Decode(given))
+        batches = segments | "Decode" >> beam.ParDo(Decode(given)).with_output_types(DecodedBatch)
         routed = batches | "Route" >> beam.ParDo(Route(given)).with_outputs(REJECTED, main="entries")
         keyed = routed.entries | "KeyByPage" >> beam.Map(key_by_page)
         keyed.element_type = typehints.KV[int, bytes]  # or they would be pickled
@@ -50,6 +52,30 @@ class Replay(beam.PTransform):
         kept = keyed | "KeepLedger" >> beam.ParDo(keep)
         # Not flattened: each is saved in the stage that makes it, so memory never holds everything.
         return {"rejects": routed[REJECTED], "kept": kept}
+
+
+class DecodedBatchCoder(beam.coders.Coder):
+    """Pickles batches, and knows their size without it: Beam asks for the size of every other batch to measure it."""
+
+    def encode(self, value: DecodedBatch) -> bytes:
+        """Return a batch as bytes, for a runner with stages apart."""
+        return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+
+    def decode(self, encoded: bytes) -> DecodedBatch:
+        """Return the batch that was encoded by this run."""
+        batch: DecodedBatch = pickle.loads(encoded)
+        return batch
+
+    def estimate_size(self, value: DecodedBatch) -> int:
+        """Return the bytes that its records have in the log."""
+        return value.size_bytes
+
+    def is_deterministic(self) -> bool:
+        """Batches are never keys."""
+        return False
+
+
+registry.register_coder(DecodedBatch, DecodedBatchCoder)
 
 
 def key_by_page(batch: bytes) -> tuple[int, bytes]:

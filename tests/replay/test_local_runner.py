@@ -11,15 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from apache_beam.coders.typecoders import registry
 
 from opicflow.connectors.files import log_reader
+from opicflow.connectors.files.formats import Format
+from opicflow.connectors.files.log_reader import FileRange
 from opicflow.pipelines.lab.web.webs import power_law_web
+from opicflow.pipelines.replay.pipeline import DecodedBatchCoder
 from opicflow.pipelines.replay.runner import ReplayRequest, replayed
 from opicflow.pipelines.replay.segment_steps import SHARD
 from opicflow.pipelines.replay.segments import DIRECT_RUNNER, LOCAL
+from opicflow.pipelines.stages.decode import Segment, decode_segment
+from opicflow.pipelines.stages.decoded_batch import DecodedBatch
 from opicflow.pipelines.stages.keep_ledger import KeepLedger
+from opicflow.pipelines.stages.rules import Rules
 from opicflow.pipelines.stages.settings import LedgerOptions
 from opicflow.schemas.pages import PageIds
+from support.event_rows import rows_of
 from support.logs import WebLog, jsonl, run, state_files, without_times
 from support.same_bytes import Kill, Killed
 
@@ -72,6 +80,33 @@ def test_both_ways_give_the_same_bytes(options: dict[str, Any], log: Path, small
     found = results_of(tmp_path / f"{DIRECT_RUNNER}.out")
     assert found == results_of(tmp_path / f"{LOCAL}.out")
     assert found["summary.json"]["rejects"] == 1 and len(found) >= 5
+
+
+def test_batches_go_from_one_stage_of_beam_to_the_next_as_they_are(
+    log: Path, small_batches: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beam measures the sizes of elements, and would encode every other batch for that."""
+    sizes = []
+    monkeypatch.setattr(DecodedBatchCoder, "encode", never)
+    monkeypatch.setattr(DecodedBatchCoder, "estimate_size", lambda coder, batch: sizes.append(batch.size_bytes) or 1)
+    run([log], tmp_path / "out", runner=DIRECT_RUNNER)
+    assert len(sizes) > 1 and max(sizes) > 10_000
+
+
+def never(*given: object) -> bytes:
+    raise AssertionError(given)
+
+
+def test_a_batch_is_the_same_after_its_coder(log: Path) -> None:
+    """A runner may have the stages in processes of their own."""
+    (batch, last) = decode_segment(Segment(0, (FileRange("f", str(log), Format.JSONL),), 1 << 30, ends_input=True), Rules())
+    for one in (batch, last):
+        coder = registry.get_coder(DecodedBatch)
+        again = coder.decode(coder.encode(one))
+        assert again._replace(decoded=None, urls=None) == one._replace(decoded=None, urls=None)
+        assert rows_of(again.decoded.events) == rows_of(one.decoded.events)
+        assert again.decoded.rejects == one.decoded.rejects
+        assert again.urls.ids.tolist() == one.urls.ids.tolist()
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,9 @@ from opicflow.pipelines.ledger.cash.reader import Reader
 from opicflow.pipelines.ledger.config import SECONDS_PER_DAY
 from opicflow.pipelines.ledger.entries import CrawlItems, Fate, Kind, Outcome
 from opicflow.pipelines.ledger.ledger_state import HostWait
-from opicflow.schemas.arrays import Bytes, Ids, Ints
+from opicflow.schemas.arrays import Bools, Bytes, Ids, Ints
 from opicflow.schemas.crawl_events import LONGEST_RETRY_SECONDS
+from opicflow.schemas.pages import SITE_BITS
 
 FIRST_WAIT_SECONDS = 15 * 60
 LONGEST_WAIT_SECONDS = SECONDS_PER_DAY
@@ -40,6 +41,8 @@ class BusyHosts:
     def __init__(self, waits: dict[int, HostWait], reader: Reader) -> None:
         self.waits = waits
         self._reader = reader
+        self._sites: dict[int, int] = {}
+        """The hash of the site of each host that waits, but for those of a snapshot."""
 
     def note(self, items: CrawlItems, fates: Bytes) -> None:
         """Note the visits among these rows, which were applied. Late ones and those without a time say nothing."""
@@ -49,19 +52,37 @@ class BusyHosts:
         is_busy &= items.kind == Kind.VISIT
         says = (items.kind == Kind.VISIT) & (fates == Fate.TAKEN) & (items.time_ms > 0)
         rows = np.flatnonzero(says & (is_busy | _ENDS_A_WAIT[items.outcome]))
+        sites = (items.page[rows] >> np.uint64(64 - SITE_BITS)).astype(np.int64)
+        may_matter = self._have_waits(sites, is_busy[rows])
+        rows, sites = rows[may_matter], sites[may_matter]
         hosts = self._reader.host_hashes(self._reader.slots_of(items.page[rows]))
         busy = hosts[is_busy[rows]]
         matters = np.flatnonzero((hosts != 0) & np.isin(hosts, np.append(busy, self._hashes())))
-        rows, hosts = rows[matters], hosts[matters]
+        rows, hosts, sites = rows[matters], hosts[matters], sites[matters]
         seconds = items.time_ms[rows] // 1000
         asked = np.where(items.modified_ms[rows] > 0, -(-items.modified_ms[rows] // 1000) - seconds, 0)
-        for host, second, busy_, wait in zip(
-            hosts.tolist(), seconds.tolist(), is_busy[rows].tolist(), asked.tolist(), strict=True
+        for host, site, second, busy_, wait in zip(
+            hosts.tolist(), sites.tolist(), seconds.tolist(), is_busy[rows].tolist(), asked.tolist(), strict=True
         ):
             if busy_:
                 self.waits[host] = _next_wait(self.waits.get(host), second, wait)
+                self._sites[host] = site
             elif host in self.waits and second > self.waits[host].since:
-                del self.waits[host]
+                self._drop(host)
+
+    def _have_waits(self, sites: Ints, is_busy: Bools) -> Bools:
+        """Return which pages are of sites with hosts that wait: only their hosts have to be looked up."""
+        if len(self._sites) < len(self.waits):
+            return np.ones(len(sites), np.bool_)
+        has_waits = np.zeros(1 << SITE_BITS, np.bool_)
+        has_waits[list(self._sites.values())] = True
+        has_waits[sites[is_busy]] = True
+        found: Bools = has_waits[sites]
+        return found
+
+    def _drop(self, host: int) -> None:
+        del self.waits[host]
+        self._sites.pop(host, None)
 
     def expire(self, second: int) -> None:
         """Drop the waits that ended long ago, and those that a wrong clock has put far into the future."""
@@ -75,7 +96,7 @@ class BusyHosts:
         if len(left) < len(self.waits) or len(left) > MOST_HOSTS:
             kept = {host for _, host in sorted(left)[-MOST_HOSTS:]}
             for host in self.waits.keys() - kept:
-                del self.waits[host]
+                self._drop(host)
 
     def waiting(self, second: int) -> tuple[Ids, Ints]:
         """The hosts that wait at a second, by rising hash, and until which second each does."""
