@@ -247,30 +247,46 @@ class Canonicaliser:
                 text = _with_room(text, int(progress[1]), int(progress[1]) + _MOST_ROOM)
             rows = rows[states[rows] == ASK]
             bases = base_of[rows]
-            given, size = rows[(bases == rows) | (states[bases] != ASK)], int(progress[1])
-            for row, base in zip(given.tolist(), base_of[given].tolist(), strict=True):
-                page = text[begins[base] : ends[base]].tobytes() if base != row and states[base] == PAGE else None
-                form = self._ask(text[begins[row] : ends[row]].tobytes(), page)
-                states[row] = PAGE if form else NO_PAGE
-                begins[row], ends[row] = (size, size + len(form)) if form else (0, 0)
-                text = _with_room(text, size, size + len(form))
-                text[size : size + len(form)] = np.frombuffer(form, np.uint8)
-                size += len(form)
-            progress[1] = size
+            given = rows[(bases == rows) | (states[bases] != ASK)]
+            if len(given):
+                text = self._ask(text, begins, ends, base_of[given], states, given, progress)
             rows = rows[states[rows] == ASK]
         return text[: progress[1]]
 
-    def _ask(self, given: bytes, base: bytes | None) -> bytes:
-        """The canonical form by one call of the library; empty if there is none."""
-        plain = given.partition(b"#")[0]
-        if len(plain) > LONGEST_URL:
-            return b""
-        return _answer(plain, None if _ABSOLUTE.match(plain) else base, self.rules)
+    def _ask(
+        self, text: Bytes, begins: Ints, ends: Ints, bases: Ints, states: Bytes, rows: Ints, progress: Ints
+    ) -> Bytes:
+        """Write the forms that the library says behind the text, which is returned; none where it refuses a URL."""
+        size = int(progress[1])
+        given = text[:size].tobytes()
+        has_base = (bases != rows) & (states[bases] == PAGE)
+        columns = (begins[rows], ends[rows], has_base, begins[bases], ends[bases])
+        forms = [
+            _answer(given[begin:end], given[base_begin:base_end] if is_relative else None, self.rules)
+            for begin, end, is_relative, base_begin, base_end in zip(*(one.tolist() for one in columns), strict=True)
+        ]
+        lengths = np.array([len(form) for form in forms], np.int64)
+        stops = size + np.cumsum(lengths)
+        is_page = lengths > 0
+        states[rows] = np.where(is_page, PAGE, NO_PAGE)
+        begins[rows], ends[rows] = np.where(is_page, stops - lengths, 0), np.where(is_page, stops, 0)
+        progress[1] = stops[-1]
+        text = _with_room(text, size, int(stops[-1]))
+        text[size : stops[-1]] = np.frombuffer(b"".join(forms), np.uint8)
+        return text
+
+
+def _answer(given: bytes, base: bytes | None, rules: UrlRules) -> bytes:
+    """Return the canonical form by the library; empty if there is none."""
+    plain = given.partition(b"#")[0]
+    if len(plain) > LONGEST_URL:
+        return b""
+    return _remembered_answer(plain, None if _ABSOLUTE.match(plain) else base, rules)
 
 
 @lru_cache(1 << 10)
-def _answer(plain: bytes, base: bytes | None, rules: UrlRules) -> bytes:
-    """Return the answer of the library. The same few broken links are on the pages of whole sites."""
+def _remembered_answer(plain: bytes, base: bytes | None, rules: UrlRules) -> bytes:
+    """Return the answer of one call. The same few broken links are on all pages of a site."""
     try:
         return canonical(plain.decode("utf-8"), None if base is None else base.decode("ascii"), rules)
     except (NotAPage, UnicodeError):

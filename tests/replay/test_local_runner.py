@@ -99,7 +99,8 @@ def never(*given: object) -> bytes:
 
 def test_a_batch_is_the_same_after_its_coder(log: Path) -> None:
     """A runner may have the stages in processes of their own."""
-    (batch, last) = decode_segment(Segment(0, (FileRange("f", str(log), Format.JSONL),), 1 << 30, ends_input=True), Rules())
+    whole = FileRange("f", str(log), Format.JSONL)
+    batch, last = decode_segment(Segment(0, (whole,), 1 << 30, ends_input=True), Rules())
     for one in (batch, last):
         coder = registry.get_coder(DecodedBatch)
         again = coder.decode(coder.encode(one))
