@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opicflow.schemas.arrays import Array, Bools, Bytes, ColumnTuple, Hashes, Ids, Int, Ints, Words
+from opicflow.schemas.columns import Texts
 from opicflow.schemas.hashing import byte_at, keyed_hash
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 from opicflow.schemas.public_suffixes import SuffixTable, find_site, installed_suffixes, is_address
@@ -104,12 +105,18 @@ class SiteNumbering:
         starts = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
         return self.number(np.frombuffer(b"".join(encoded), np.uint8), starts)
 
+    @property
+    def texts(self) -> Texts:
+        """The names of all sites in the order of their numbers, as bytes."""
+        return Texts.joined(self._known.text, np.diff(self._known.ends[: self.sites], prepend=0))
+
     def names(self, sites: Sequence[int] | Ints | None = None) -> list[str]:
         """Return the names of the given sites, or of all in the order of their numbers."""
-        ends = self._known.ends
-        text = self._known.text[: int(ends[self.sites - 1]) if self.sites else 0].tobytes()
-        rows = range(self.sites) if sites is None else np.asarray(sites, np.int64).tolist()
-        return [text[int(ends[row - 1]) if row else 0 : int(ends[row])].decode("utf-8", "replace") for row in rows]
+        texts = self.texts
+        if sites is not None:
+            rows = np.asarray(sites, np.int64)
+            texts = Texts(texts.text, texts.starts[rows], texts.lengths[rows])
+        return [name.decode("utf-8", "replace") for name in texts]
 
     def _make_room(self, rows: int, size: int) -> None:
         """Grow the table such that so many new sites fit, with so many bytes of names."""

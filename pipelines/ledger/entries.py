@@ -224,6 +224,11 @@ class CrawlEntry:
 
 
 @dataclass(frozen=True)
+class CheckedEntry(CrawlEntry):
+    """An entry whose rows `Ledger.checked` has looked at, or a part of one. No log has such entries."""
+
+
+@dataclass(frozen=True)
 class PolicyEntry:
     """Rules that hold from here on, and pages to remove. A rule that is None does not change.
 

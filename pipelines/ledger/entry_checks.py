@@ -5,6 +5,8 @@ Kernels check no bounds. So types are checked as strictly as values: a log may b
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from opicflow.pipelines.ledger import entry_rows
@@ -19,6 +21,7 @@ from opicflow.pipelines.ledger.config import (
 )
 from opicflow.pipelines.ledger.entries import (
     ITEM_COLUMNS,
+    CheckedEntry,
     CrawlEntry,
     CrawlItems,
     Gossip,
@@ -46,11 +49,18 @@ SHARD_SOURCE = "shard/"
 _MOST = (1 << 63) - 1
 _MOST_SECONDS = 1 << 40
 _LAST_KIND, _LAST_OUTCOME = int(max(Kind)), int(max(Outcome))
+_FIRSTS = {column.starts: column.name for column in reversed(ITEM_COLUMNS) if not column.is_starts}
+"""The first column of each length, by the starts of its values."""
+_PLAIN = tuple(
+    (column.name, np.dtype(column.dtype), _FIRSTS[column.starts]) for column in ITEM_COLUMNS if not column.is_starts
+)
+_STARTS = tuple((column.name, _FIRSTS[column.name]) for column in ITEM_COLUMNS if column.is_starts)
+_INT64, _UINT64 = np.dtype(np.int64), np.dtype(np.uint64)
 
 
 def check_kind(entry: LogEntry) -> None:
     """Refuse anything but an entry."""
-    if type(entry) not in (CrawlEntry, PolicyEntry, TickEntry, TransfersEntry):
+    if type(entry) not in (CrawlEntry, CheckedEntry, PolicyEntry, TickEntry, TransfersEntry):
         raise EntryRefused(f"{shown(entry)} is no entry of a shard log")
 
 
@@ -150,7 +160,7 @@ def _transfers_problem(entry: TransfersEntry, shards: int, is_certified: bool) -
         return "sent_total and sent_digest must be whole numbers, from 0"
     if not (is_whole(entry.cut, 0, _MOST - 1) and is_whole(entry.first, 0, _MOST >> 1) and type(entry.last) is bool):
         return "cut and first must be whole numbers from 0, and last True or False"
-    if not (_is_column(pages, np.uint64) and _is_column(amounts, np.int64) and len(pages) == len(amounts)):
+    if not (_is_column(pages, _UINT64) and _is_column(amounts, _INT64) and len(pages) == len(amounts)):
         return "pages must be a column of uint64 and amounts one of int64, as long"
     if entry.last != (entry.gossip is not None) or (not entry.last and entry.virtual != 0):
         return "the last message of a cut, and no other, carries the virtual part and the gossip"
@@ -201,25 +211,20 @@ def _are_residual_sums(sums: ResidualSums | None, shards: int) -> bool:
 
 
 def _column_problem(items: CrawlItems) -> str:
-    firsts: dict[str, str] = {}  # of the columns with one length, by their starts
-    for column in ITEM_COLUMNS:
-        if not column.is_starts:
-            first = firsts.setdefault(column.starts, column.name)
-            values = getattr(items, column.name)
-            if not _is_column(values, column.dtype) or len(values) != len(getattr(items, first)):
-                length = "" if column.name == first else f" as long as {first}"
-                return f"{column.name} is no column of {np.dtype(column.dtype)}{length}"
-    for column in ITEM_COLUMNS:
-        if column.is_starts:
-            starts = getattr(items, column.name)
-            if not (
-                _is_column(starts, np.int64)
-                and len(starts) == len(items) + 1
-                and starts[0] == 0
-                and starts[-1] == len(getattr(items, firsts[column.name]))
-                and np.all(starts[1:] >= starts[:-1])
-            ):
-                return f"{column.name} does not cut up its column into {len(items)} rows"
+    for name, dtype, first in _PLAIN:
+        values = getattr(items, name)
+        if not _is_column(values, dtype) or len(values) != len(getattr(items, first)):
+            return f"{name} is no column of {dtype}" + (f" as long as {first}" if name != first else "")
+    for name, first in _STARTS:
+        starts = getattr(items, name)
+        if not (
+            _is_column(starts, _INT64)
+            and len(starts) == len(items) + 1
+            and starts[0] == 0
+            and starts[-1] == len(getattr(items, first))
+            and (starts[1:] >= starts[:-1]).all()
+        ):
+            return f"{name} does not cut up its column into {len(items)} rows"
     return ""
 
 
@@ -250,7 +255,7 @@ def _range_problem(items: CrawlItems, start: LogPosition, end: LogPosition) -> s
     return "a row is outside the entry's range" if first < start or last >= end else ""
 
 
-def _is_column(column: Array, dtype: type) -> bool:
+def _is_column(column: Array, dtype: np.dtype[Any]) -> bool:
     return type(column) is np.ndarray and column.dtype == dtype and column.ndim == 1
 
 

@@ -46,6 +46,7 @@ from opicflow.pipelines.ledger.config import (
 )
 from opicflow.pipelines.ledger.entries import (
     START,
+    CheckedEntry,
     CrawlEntry,
     CrawlItems,
     Gossip,
@@ -118,6 +119,7 @@ from opicflow.schemas.shards import Shard, ShardRanges
 _WRAP = 1 << 64
 _SETTLING = 0.1  # with a larger certificate scores move because residuals of other shards arrive
 _LEAST_SLIDE = 1 << 14  # words of remembered links that an entry moves at most, besides some for each of its links
+_VISIT = int(Kind.VISIT)
 _EFFECTS = ("visits", "announcements", "sightings", "births", "duplicates", "late")
 
 
@@ -286,6 +288,16 @@ class Ledger:
             else NO_CHANGES,
         )
 
+    def checked(self, entry: CrawlEntry) -> CrawlEntry:
+        """Return an entry whose rows were checked: it may be applied in parts, and none is checked again.
+
+        Raises `EntryRefused`.
+        """
+        if type(entry) is CheckedEntry:
+            return entry
+        check_crawl(entry, self.config.categories, *self._ids)
+        return CheckedEntry(**vars(entry))
+
     def _effects(self) -> list[int]:
         """Return the counts that an entry reports.
 
@@ -314,10 +326,9 @@ class Ledger:
         mark = self._marks.get(entry.source, Mark())
         if not check_range(entry.source, entry.start, entry.end, mark.position):
             return []
-        check_crawl(entry, self.config.categories, *self._ids)
-        items = entry.items
+        items = self.checked(entry).items
         items = items.rows(_rows_below(mark.position, items), len(items))
-        total, uncounted = mark.total + int((items.kind == Kind.VISIT).sum()), mark.uncounted
+        total, uncounted = mark.total + int((items.kind == _VISIT).sum()), mark.uncounted
         if entry.counted_from != mark.counted_from and entry.visits_total is not None:
             uncounted = total - entry.visits_total
         if entry.visits_total is not None and entry.visits_total + uncounted != total:

@@ -21,6 +21,7 @@ from opicflow.schemas.arrays import Bools, Ints, for_kernel
 from opicflow.schemas.policy_json import policy_to_json
 from opicflow.schemas.records import Policy
 
+_VISIT = int(Kind.VISIT)
 _SECONDS_PER_HOUR = 3600
 _MANY = 1 << 62
 
@@ -57,7 +58,7 @@ def row_after_visits(items: CrawlItems, first: int, last: int, visits: int | Non
     """Return the row at which an event begins, after at least so many visits; `last` if there are fewer."""
     if visits is None or visits > last - first:
         return last
-    made: Ints = np.cumsum(items.kind[first:last] == Kind.VISIT)
+    made: Ints = np.cumsum(items.kind[first:last] == _VISIT)
     if len(made) == 0 or made[-1] < visits:
         return last
     row = first + int(np.searchsorted(made, visits)) + 1
@@ -72,7 +73,7 @@ def _position_of(items: CrawlItems, row: int) -> LogPosition:
 
 def answering(items: CrawlItems) -> Bools:
     """Return which rows are the visit of the page that answered: the last visit of its event."""
-    visits: Bools = items.kind == Kind.VISIT
+    visits: Bools = items.kind == _VISIT
     goes_on = np.zeros(len(items), np.bool_)
     goes_on[:-1] = visits[1:] & (items.offset[1:] == items.offset[:-1])
     return visits & ~goes_on

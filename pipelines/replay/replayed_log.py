@@ -85,6 +85,8 @@ _SAMPLED_PAGES = 50
 _VISITS_PER_PUBLICATION = 500
 _NEVER = 1 << 62
 _POLICIES = "policies"
+_GROWN = 1.5
+"""Reviews of so many times the pages return freed memory: each time the system clears it again when it is used."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +164,8 @@ class ReplayedLog:
         self._counted = Counts()
         self._due = _Due()
         self._certificate: float | None = None
+        self._pages_at_return = 0
+        """The pages when freed memory was returned last."""
 
     @property
     def head(self) -> LogHead:
@@ -252,12 +256,13 @@ class ReplayedLog:
     def _outputs(self, batch: RoutedBatch) -> Iterator[Output]:
         if self.ledger.tick_second < 0:
             yield from self._apply_policies(0)
-        for tick_second, first, last in hours(batch.entry.items, self.ledger.tick_second):
+        entry = self.ledger.checked(batch.entry)
+        for tick_second, first, last in hours(entry.items, self.ledger.tick_second):
             if tick_second is not None:
                 yield from self._tick(tick_second)
             while first <= last:
-                until = row_after_visits(batch.entry.items, first, last, self._visits_to_go())
-                yield from self._apply_rows(rows_of(batch.entry, first, until), batch.name)
+                until = row_after_visits(entry.items, first, last, self._visits_to_go())
+                yield from self._apply_rows(rows_of(entry, first, until), batch.name)
                 if until == last:
                     break
                 first = until
@@ -298,11 +303,12 @@ class ReplayedLog:
 
     def _tick(self, second: int) -> Iterator[Output]:
         """Apply a tick, and the policies that hold from then on; then publish what is due."""
-        is_reviewed = self.ledger.is_review_due(second)
-        if is_reviewed:
+        has_grown = self.ledger.is_review_due(second) and self.ledger.pages >= _GROWN * self._pages_at_return
+        if has_grown:
+            self._pages_at_return = self.ledger.pages
             return_freed_memory()
         yield from self._apply_entry(TickEntry(second))
-        if is_reviewed:
+        if has_grown:
             return_freed_memory()
         yield from self._apply_policies(1000 * second)
         for output in self.keeper.publish_due():

@@ -9,8 +9,9 @@ import numpy as np
 from opicflow.pipelines.ledger import Applied, Ledger, Plan
 from opicflow.pipelines.stages.outputs import SITES
 from opicflow.pipelines.stages.publish import ROWS_PER_PART, moment
-from opicflow.schemas.arrays import Array, Ids, Ints
-from opicflow.schemas.columns import pack
+from opicflow.pipelines.stages.route import copy_urls
+from opicflow.schemas.arrays import Array, Bytes, Floats, Ids, Ints
+from opicflow.schemas.columns import Texts, pack
 from opicflow.schemas.sites import SiteKind, SiteNumbering
 
 
@@ -65,11 +66,11 @@ def pack_sites(
             trend_per_day=estimates.trend_per_day[rows],
         )
         sums.some_page[found[rows]] = pages[rows]
-    importance = sums.importance
-    names = numbering.names()
-    order = np.array(sorted(range(len(names)), key=lambda site: (-importance[site], names[site])), np.int64)
-    gone = sorted(set(removed).difference(names))
-    texts = [name.encode() for name in (*(names[site] for site in order.tolist()), *gone)]
+    names = numbering.texts
+    order = _most_important_first(sums.importance, names)
+    names = Texts(names.text, names.starts[order], names.lengths[order])
+    removed = set(removed)
+    gone = Texts.of(sorted(name.encode() for name in removed.difference(numbering.names())) if removed else [])
 
     def column(values: Array) -> Array:
         listed: Array = np.concatenate((values[order], np.zeros(len(gone), values.dtype)))
@@ -79,16 +80,39 @@ def pack_sites(
         SITES,
         {**moment(ledger, certificate), "by": by},
         {
-            "importance": column(importance),
+            "importance": column(sums.importance),
             "pages": column(sums.pages),
             "read": column(sums.read),
             "changes_per_day": column(sums.changes_per_day),
             "trend_per_day": column(sums.trend_per_day),
             "shards": column(_shards_with(ledger, sums.some_page)),
-            "url_lengths": np.array([len(text) for text in texts], np.int64),
-            "url_bytes": np.frombuffer(b"".join(texts), np.uint8),
+            "url_lengths": np.concatenate((names.lengths, gone.lengths)),
+            "url_bytes": np.concatenate((_one_after_the_other(names), gone.text)),
         },
     )
+
+
+def _most_important_first(importance: Floats, names: Texts) -> Ints:
+    """Return the sites in the order of their importance; those that have the same, by name."""
+    order = np.argsort(-importance, kind="stable")
+    is_tied = np.zeros(len(order), np.bool_)
+    is_as_next = importance[order[1:]] == importance[order[:-1]]
+    is_tied[1:] |= is_as_next
+    is_tied[:-1] |= is_as_next
+    tied = order[is_tied]
+    by_name = sorted(zip(Texts(names.text, names.starts[tied], names.lengths[tied]), tied.tolist(), strict=True))
+    tied = np.array([site for _, site in by_name], np.int64)
+    order[is_tied] = tied[np.argsort(-importance[tied], kind="stable")]
+    return order
+
+
+def _one_after_the_other(names: Texts) -> Bytes:
+    """Return the bytes of all names."""
+    starts = np.zeros(len(names) + 1, np.int64)
+    np.cumsum(names.lengths, out=starts[1:])
+    text = np.empty(int(starts[-1]), np.uint8)
+    copy_urls(names.text, names.starts, starts, len(names), text)
+    return text
 
 
 def sites_of_removed(applied: Applied, by: SiteKind) -> set[str]:

@@ -13,6 +13,7 @@ import pytest
 
 from opicflow.pipelines.ledger import CrawlEntry, ItemWriter, LedgerConfig, LogEntry, LogPosition, Outcome, TickEntry
 from opicflow.pipelines.ledger.encoding import encode_entry
+from opicflow.pipelines.ledger.entries import CheckedEntry
 from opicflow.pipelines.replay import early_batches
 from opicflow.pipelines.replay.event_clock import answering, hours
 from opicflow.pipelines.replay.replayed_log import ReplayConfig, ReplayedLog, ReplayedLogFactory
@@ -265,7 +266,7 @@ def test_a_topic_with_the_log_of_a_replay_gives_its_ledger_and_its_publications(
     apply = LedgerKeeper.apply
     monkeypatch.setattr(LedgerKeeper, "apply", lambda keeper, entry: (applied.append(entry), apply(keeper, entry))[1])
     replayed, outputs = kept(batches(a_log(), []), CONFIG)
-    assert {type(entry) for entry in applied} == {CrawlEntry, TickEntry}
+    assert {type(entry) for entry in applied} == {CheckedEntry, TickEntry}
     monkeypatch.undo()
 
     records, time_ms = [(0, 0, CONFIG.origin().entry())], 0

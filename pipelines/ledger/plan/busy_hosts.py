@@ -30,7 +30,7 @@ MOST_HOSTS = 1 << 16
 """The number of hosts that a tick keeps."""
 
 _MOST_ANSWERS = 255
-_BUSY = int(Outcome.BUSY)
+_BUSY, _VISIT, _TAKEN = int(Outcome.BUSY), int(Kind.VISIT), int(Fate.TAKEN)
 _ENDS_A_WAIT = np.zeros(256, np.bool_)
 _ENDS_A_WAIT[[Outcome.FETCHED, Outcome.ALIASED, Outcome.GONE, Outcome.UNCHANGED]] = True
 
@@ -46,25 +46,20 @@ class BusyHosts:
 
     def note(self, items: CrawlItems, fates: Bytes) -> None:
         """Note the visits among these rows, which were applied. Late ones and those without a time say nothing."""
-        is_busy = items.outcome == _BUSY
+        is_busy = (items.outcome == _BUSY) & (items.kind == _VISIT)
         if not self.waits and not is_busy.any():
             return
-        is_busy &= items.kind == Kind.VISIT
-        says = (items.kind == Kind.VISIT) & (fates == Fate.TAKEN) & (items.time_ms > 0)
+        says = (items.kind == _VISIT) & (fates == _TAKEN) & (items.time_ms > 0)
         rows = np.flatnonzero(says & (is_busy | _ENDS_A_WAIT[items.outcome]))
         sites = (items.page[rows] >> np.uint64(64 - SITE_BITS)).astype(np.int64)
         may_matter = self._have_waits(sites, is_busy[rows])
         rows, sites = rows[may_matter], sites[may_matter]
         hosts = self._reader.host_hashes(self._reader.slots_of(items.page[rows]))
-        busy = hosts[is_busy[rows]]
-        matters = np.flatnonzero((hosts != 0) & np.isin(hosts, np.append(busy, self._hashes())))
-        rows, hosts, sites = rows[matters], hosts[matters], sites[matters]
         seconds = items.time_ms[rows] // 1000
         asked = np.where(items.modified_ms[rows] > 0, -(-items.modified_ms[rows] // 1000) - seconds, 0)
-        for host, site, second, busy_, wait in zip(
-            hosts.tolist(), sites.tolist(), seconds.tolist(), is_busy[rows].tolist(), asked.tolist(), strict=True
-        ):
-            if busy_:
+        columns = (hosts, sites, seconds, is_busy[rows], asked)
+        for host, site, second, busy, wait in zip(*(one.tolist() for one in columns), strict=True):
+            if busy and host:
                 self.waits[host] = _next_wait(self.waits.get(host), second, wait)
                 self._sites[host] = site
             elif host in self.waits and second > self.waits[host].since:
@@ -103,9 +98,6 @@ class BusyHosts:
         found = sorted((host, wait.until) for host, wait in self.waits.items() if wait.until > second)
         hosts, until = zip(*found, strict=True) if found else ((), ())
         return np.array(hosts, np.uint64), np.array(until, np.int64)
-
-    def _hashes(self) -> Ids:
-        return np.fromiter(self.waits, np.uint64, len(self.waits))
 
 
 def _next_wait(before: HostWait | None, second: int, asked_seconds: int) -> HostWait:

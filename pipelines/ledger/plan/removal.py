@@ -22,6 +22,7 @@ from opicflow.schemas.shards import Shard
 FOR_EVER = (1 << 63) - 1
 """Pages that are forgotten until this second are never learnt again."""
 
+_VISIT, _GONE = int(Kind.VISIT), int(Outcome.GONE)
 _EVICTED_SHARE = 64
 """Above `max_pages`, one page in so many is evicted at least: then most ticks need not search."""
 
@@ -152,7 +153,7 @@ class Removal:
     def note_gone(self, items: CrawlItems) -> None:
         """Note which pages these visits found gone, if any page was found gone often enough since the last tick."""
         if self._gone is not None and self._room.book.counts[0].long_gone > 0:
-            self._gone.append(items.page[(items.kind == Kind.VISIT) & (items.outcome == Outcome.GONE)])
+            self._gone.append(items.page[(items.kind == _VISIT) & (items.outcome == _GONE)])
 
     def drop_gone(self) -> None:
         """Drop pages that were found gone in `gone_visits` visits in a row, over the time that these take by plan.
