@@ -454,10 +454,12 @@ class LedgerKeeper:
 
     def _publish_visited(self, entry: CrawlEntry, applied: Applied) -> Iterator[Output]:
         assert self.ledger is not None
+        if self.is_quiet:
+            return
         items = entry.items
         first = len(items) - len(applied.fates)
         visited: Ids = items.page[first:][items.kind[first:] == Kind.VISIT]
-        if len(visited) == 0 or self.is_quiet:
+        if len(visited) == 0:
             return
         if self._notes.unpublished:
             visited = np.concatenate((np.array(self._notes.unpublished, np.uint64), visited))

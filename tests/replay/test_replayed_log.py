@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -12,8 +13,10 @@ import numpy as np
 import pytest
 
 from opicflow.pipelines.ledger import CrawlEntry, ItemWriter, LedgerConfig, LogEntry, LogPosition, Outcome, TickEntry
+from opicflow.pipelines.ledger import ledger as ledgers
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.ledger.entries import CheckedEntry
+from opicflow.pipelines.ledger.errors import EntryRefused
 from opicflow.pipelines.replay import early_batches
 from opicflow.pipelines.replay.event_clock import answering, hours
 from opicflow.pipelines.replay.replayed_log import ReplayConfig, ReplayedLog, ReplayedLogFactory
@@ -246,6 +249,29 @@ def test_the_final_importance_is_that_of_the_ledger_ranked_with_sum_1() -> None:
     assert [row[0] for row in final] == ledger.ranked().tolist()
     everything = unpack(pack_estimates(ledger, ledger.estimate(ledger.ranked())))
     assert everything.columns["importance"].tolist() == importance
+
+
+def test_rows_are_checked_once_a_batch_and_a_bad_row_is_refused_before_any_is_applied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    checked: list[int] = []
+    check = ledgers.check_crawl
+    monkeypatch.setattr(
+        ledgers, "check_crawl", lambda entry, *given: (checked.append(len(entry.items)), check(entry, *given))[1]
+    )
+    log = a_log()
+    some = batches(log, events_at(log)[100:300:50])
+    kept(some, CONFIG)
+    assert checked == [len(batch.entry.items) for batch in some] and len(some) > 3
+
+    keeper, _ = kept(some[:1], CONFIG)
+    before = [chunk.data for chunk in keeper.ledger.snapshot()]
+    entry = some[1].entry
+    kinds = entry.items.kind.copy()
+    kinds[-1] = 77
+    with pytest.raises(EntryRefused, match="kind 77"):
+        list(keeper.take(some[1]._replace(entry=replace(entry, items=replace(entry.items, kind=kinds)))))
+    assert [chunk.data for chunk in keeper.ledger.snapshot()] == before
 
 
 def test_settled_importance_is_that_of_the_remembered_graph() -> None:

@@ -165,18 +165,15 @@ class Removal:
         if counts.long_gone == 0:
             return
         counts.long_gone = 0
-        ids, slots = self._reader.live() if gone is None else self._known(np.concatenate(gone))
+        slots = self._reader.live()[1] if gone is None else self._reader.slots_of(np.concatenate(gone))
+        slots = slots[slots >= 0]
         notes, failures, checked = (field_of(table, name, slots) for name in ("notes", "failures", "checked"))
         is_gone = ((notes & observations.WAS_GONE) != 0) & (failures >= config.gone_visits)
         since = table.pages["last_visit_ms"][slots] // 1000 - checked
         is_long = (checked != 0) & (since >= config.seconds_to_be_gone)
-        self.drop(ids[is_gone & is_long], RemovalReason.GONE)
-
-    def _known(self, pages: Ids) -> tuple[Ids, Ints]:
-        """Ids and slots of those of these pages that are known, in slot order, each once."""
-        slots = np.unique(self._reader.slots_of(pages))
-        slots = slots[slots >= 0]
-        return self._room.table.hot[slots, 0].view(np.uint64), slots
+        long_gone = slots[is_gone & is_long]
+        if len(long_gone):
+            self.drop(self._reader.ids_at(np.unique(long_gone)), RemovalReason.GONE)
 
     def evict(self) -> None:
         """Drop the unread pages with the least waiting cash where the ledger, or a host, has too many pages."""
