@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from tempfile import TemporaryFile
 
-from opicflow.pipelines.ledger import CrawlEntry, ItemWriter
+from opicflow.pipelines.ledger import CrawlEntry, ItemWriter, LogPosition
 from opicflow.pipelines.ledger.pages.space import in_memory
 from opicflow.pipelines.replay.replayed_log import ReplayConfig, ReplayedLog
 from opicflow.pipelines.stages.decoded_batch import RoutedBatch
@@ -50,15 +50,21 @@ def compile_all(config: ReplayConfig) -> None:
     At the end a replay makes importance, then plans. Here plans are first, so that the two share the work.
     """
     log = ReplayedLog(config, config.new_ledger())
-    writer = ItemWriter()
+    entry = _visits(LogPosition(0, 0))
+    list(log.take(_batch(0, entry)))
+    again = _visits(entry.end)
+    list(log.take(_batch(1, again).to_bytes()))
+    log.ledger.preview()
+    end = ItemWriter(again.end).entry(start=again.end)
+    list(log.take(_batch(2, end, ends_input=True)))
+
+
+def _visits(start: LogPosition) -> CrawlEntry:
+    """Return visits from this position on."""
+    writer = ItemWriter(start)
     for page in (1, 2, 3):
         writer.visit(page, [1 + page % 3], time_ms=3_600_000 * page, url=b"http://%d.example/" % page)
-    entry = writer.entry()
-    list(log.take(_batch(0, entry)))
-    list(log.take(_batch(1, replace(entry, start=entry.end)).to_bytes()))
-    log.ledger.preview()
-    end = ItemWriter(entry.end).entry(start=entry.end)
-    list(log.take(_batch(2, end, ends_input=True)))
+    return writer.entry(start=start)
 
 
 def _batch(offset: int, entry: CrawlEntry, ends_input: bool = False) -> RoutedBatch:
