@@ -76,14 +76,14 @@ def beside_fastavro(name: str, sizes: Sizes, logs: list[Path], work: Path, event
             "cpu": events / done["cpu_seconds"],
             "fastavro": read_rate(work / "events.avro"),
         }
-        rates = {name: max(rate, rates[name]) if number else 0.0 for name, rate in found.items()}
-    what = f"{sizes.events:,} events of {sizes.links:g} links, {sizes.hosts:,} hosts, {sizes.days} files"
+        rates = {what: max(rate, rates[what]) if number else 0.0 for what, rate in found.items()}
+    log = f"{sizes.events:,} events of {sizes.links:g} links, {sizes.hosts:,} hosts, {sizes.days} files"
     yield versus(
         f"real.jsonl_vs_fastavro_decode{name}",
         rates["replay"],
         "events/s",
         rates["fastavro"],
-        f"whole replay of {what}; fastavro decoding them",
+        f"whole replay of {log}; fastavro decoding them",
     )
     yield versus(
         f"real.jsonl_vs_fastavro_decode_cpu{name}",

@@ -60,6 +60,10 @@ class Texts(Sequence[bytes]):
         lengths = np.fromiter(map(len, values), np.int64, len(values))
         return cls.joined(np.frombuffer(b"".join(values), np.uint8), lengths)
 
+    def take(self, rows: npt.NDArray[np.integer]) -> Texts:
+        """These rows, in this order, on the same bytes."""
+        return Texts(self.text, self.starts[rows], self.lengths[rows])
+
     def __len__(self) -> int:
         return len(self.lengths)
 
@@ -94,8 +98,7 @@ class NumberedWords(Sequence[str]):
 
     def texts(self) -> Texts:
         """The words as texts in UTF-8."""
-        symbols = Texts.of([symbol.encode("utf-8") for symbol in self.symbols])
-        return Texts(symbols.text, symbols.starts[self.numbers], symbols.lengths[self.numbers])
+        return Texts.of([symbol.encode("utf-8") for symbol in self.symbols]).take(self.numbers)
 
     def __len__(self) -> int:
         return len(self.numbers)

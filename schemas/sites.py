@@ -112,10 +112,7 @@ class SiteNumbering:
 
     def names(self, sites: Sequence[int] | Ints | None = None) -> list[str]:
         """Return the names of the given sites, or of all in the order of their numbers."""
-        texts = self.texts
-        if sites is not None:
-            rows = np.asarray(sites, np.int64)
-            texts = Texts(texts.text, texts.starts[rows], texts.lengths[rows])
+        texts = self.texts if sites is None else self.texts.take(np.asarray(sites, np.int64))
         return [name.decode("utf-8", "replace") for name in texts]
 
     def _make_room(self, rows: int, size: int) -> None:

@@ -55,8 +55,7 @@ class Pages:
 
     def rows(self, rows: Ints) -> Pages:
         """Return some rows."""
-        texts = Texts(self.texts.text, self.texts.starts[rows], self.texts.lengths[rows])
-        return Pages(texts, {name: column[rows] for name, column in self.columns.items()}, self.moment)
+        return Pages(self.texts.take(rows), {name: column[rows] for name, column in self.columns.items()}, self.moment)
 
 
 def pages_of(part: bytes) -> Pages:
@@ -148,8 +147,7 @@ def order_columns(pages: Pages) -> Columns:
 def change_columns(pages: Pages) -> Columns:
     """Return the columns of `PageChange` records."""
     c, rows = pages.columns, len(pages.texts)
-    names = Texts.joined(c["name_bytes"], c["name_lengths"])
-    subscribers = Texts(names.text, names.starts[c["subscribers"]], names.lengths[c["subscribers"]])
+    subscribers = Texts.joined(c["name_bytes"], c["name_lengths"]).take(c["subscribers"])
     return {
         "url": pages.texts,
         "page": _page_words(c["pages"]),

@@ -312,7 +312,7 @@ def _in_parts(ledger: Ledger, pages: Ids, rate_sum: float, rows: int) -> Iterato
         estimates, (starts, text) = ledger.estimate(some[order], rate_sum), ledger.urls(some[order])
         for begin in range(0, max(len(some), 1), rows):
             own = positions[begin : begin + rows]
-            yield rows_of(estimates, own), _urls_at(starts, text, own)
+            yield rows_of(estimates, own), texts_at(starts, text, own)
 
 
 def _urls_of(ledger: Ledger, pages: Ids) -> tuple[Ints, Bytes]:
@@ -320,7 +320,7 @@ def _urls_of(ledger: Ledger, pages: Ids) -> tuple[Ints, Bytes]:
     if ledger.is_in_memory:
         return ledger.urls(pages)
     order, positions = _by_birth(ledger, pages)
-    return _urls_at(*ledger.urls(pages[order]), positions)
+    return texts_at(*ledger.urls(pages[order]), positions)
 
 
 def _by_birth(ledger: Ledger, pages: Ids) -> tuple[Ints, Ints]:
@@ -331,8 +331,8 @@ def _by_birth(ledger: Ledger, pages: Ids) -> tuple[Ints, Ints]:
     return order, positions
 
 
-def _urls_at(starts: Ints, text: Bytes, rows: Ints) -> tuple[Ints, Bytes]:
-    """Return the URLs at these rows, one after the other."""
+def texts_at(starts: Ints, text: Bytes, rows: Ints) -> tuple[Ints, Bytes]:
+    """Return the texts at these rows, one after the other: where each starts, and all bytes."""
     own_starts = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(starts[rows + 1] - starts[rows], out=own_starts[1:])
     own_text = np.empty(int(own_starts[-1]), np.uint8)

@@ -8,9 +8,8 @@ import numpy as np
 
 from opicflow.pipelines.ledger import Applied, Ledger, Plan
 from opicflow.pipelines.stages.outputs import SITES
-from opicflow.pipelines.stages.publish import ROWS_PER_PART, moment
-from opicflow.pipelines.stages.route import copy_urls
-from opicflow.schemas.arrays import Array, Bytes, Floats, Ids, Ints
+from opicflow.pipelines.stages.publish import ROWS_PER_PART, moment, texts_at
+from opicflow.schemas.arrays import Array, Floats, Ids, Ints
 from opicflow.schemas.columns import Texts, pack
 from opicflow.schemas.sites import SiteKind, SiteNumbering
 
@@ -68,7 +67,7 @@ def pack_sites(
         sums.some_page[found[rows]] = pages[rows]
     names = numbering.texts
     order = _most_important_first(sums.importance, names)
-    names = Texts(names.text, names.starts[order], names.lengths[order])
+    starts, text = texts_at(np.append(names.starts, names.lengths.sum()), names.text, order)
     removed = set(removed)
     gone = Texts.of(sorted(name.encode() for name in removed.difference(numbering.names())) if removed else [])
 
@@ -86,8 +85,8 @@ def pack_sites(
             "changes_per_day": column(sums.changes_per_day),
             "trend_per_day": column(sums.trend_per_day),
             "shards": column(_shards_with(ledger, sums.some_page)),
-            "url_lengths": np.concatenate((names.lengths, gone.lengths)),
-            "url_bytes": np.concatenate((_one_after_the_other(names), gone.text)),
+            "url_lengths": np.concatenate((np.diff(starts), gone.lengths)),
+            "url_bytes": np.concatenate((text, gone.text)),
         },
     )
 
@@ -100,19 +99,10 @@ def _most_important_first(importance: Floats, names: Texts) -> Ints:
     is_tied[1:] |= is_as_next
     is_tied[:-1] |= is_as_next
     tied = order[is_tied]
-    by_name = sorted(zip(Texts(names.text, names.starts[tied], names.lengths[tied]), tied.tolist(), strict=True))
+    by_name = sorted(zip(names.take(tied), tied.tolist(), strict=True))
     tied = np.array([site for _, site in by_name], np.int64)
     order[is_tied] = tied[np.argsort(-importance[tied], kind="stable")]
     return order
-
-
-def _one_after_the_other(names: Texts) -> Bytes:
-    """Return the bytes of all names."""
-    starts = np.zeros(len(names) + 1, np.int64)
-    np.cumsum(names.lengths, out=starts[1:])
-    text = np.empty(int(starts[-1]), np.uint8)
-    copy_urls(names.text, names.starts, starts, len(names), text)
-    return text
 
 
 def sites_of_removed(applied: Applied, by: SiteKind) -> set[str]:
