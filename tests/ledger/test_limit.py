@@ -250,11 +250,26 @@ def test_shards_joined_by_faulty_queues_have_the_limit_of_one(
     direct = books.shares(crawl.ids)
     assert direct.sum() == pytest.approx(1, abs=1e-9)
     assert_within(Errors.of(direct, exact), everywhere, top)
-    # The sums that shards know of each other are those of their last sweeps, a moment before the last transfers.
-    assert books.importance(crawl.ids).sum() == pytest.approx(1, abs=2e-3)
+    # The sums that shards know of each other are those of their last sweeps: the second ones are after all transfers.
+    books.drain(2 * DAY)
+    assert books.importance(crawl.ids).sum() == pytest.approx(1, abs=1e-6)
     assert direct[0] == pytest.approx(exact[0], rel=0.03)
     if shards > 1:
         assert min(vars(books.happened).values()) > 0, books.happened
+
+
+@pytest.mark.parametrize("history", [All(), Interpolation()], ids=lambda history: type(history).__name__)
+def test_shards_without_pages_change_no_importance(history: History) -> None:
+    web = power_law_web(100, seed=9)
+    books = Shards(LedgerConfig(history=history, cut_visits_per_1000_pages=50), 8, seed=1)
+    crawl = Crawl(books, web, "cycle", seed=1)
+    for hour in range(8):
+        crawl.run(1)
+        books.tick(3600 * hour)
+    books.drain(DAY)
+    books.drain(2 * DAY)
+    assert min(ledger.pages for ledger in books.ledgers) == 0
+    assert books.importance(crawl.ids).sum() == pytest.approx(1, abs=1e-6)
 
 
 @pytest.mark.soak

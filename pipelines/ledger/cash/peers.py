@@ -53,9 +53,11 @@ class Peers:
         return {other: peer.gossip.weighted_pages if peer.gossip else own for other, peer in self.by_shard.items()}
 
     def rate_sum(self, own: float) -> float:
-        """The rates of all pages of all shards; a shard that has not swept yet counts like this one, too."""
-        sums = (peer.gossip.rate_sum if peer.gossip else 0.0 for peer in self.by_shard.values())
-        return own + sum(rate_sum if rate_sum > 0 else own for rate_sum in sums)
+        """The rates of all pages of all shards; a shard with pages that has not swept yet counts like this one, too."""
+        rates = own * (1 + self.silent)
+        for gossip in self._gossips():
+            rates += own if gossip.rate_sum == 0 and gossip.pages > 0 else gossip.rate_sum
+        return rates
 
     def residual_sums(self, own: ResidualSums) -> ResidualSums:
         """The sums over all shards that have sent gossip, without transfers."""
@@ -89,11 +91,11 @@ class Peers:
         return rates(own) * (1 + self.silent) + sum(map(rates, self._reports()))
 
     def part_of_bandwidth(self, shares: int, pages: int) -> float:
-        """The part that this shard has: by shares where every shard has some, else by pages."""
+        """The part that this shard has: by shares where every shard with pages has some, else by pages."""
         if not self.by_shard:
             return 1.0
         gossips = [peer.gossip for peer in self.by_shard.values()]
-        others = [gossip.shares if gossip else 0 for gossip in gossips]
+        others = [gossip.shares if gossip else 0 for gossip in gossips if gossip is None or gossip.pages > 0]
         if shares and all(others):
             return shares / (shares + sum(others))
         return pages / max(pages + sum(gossip.pages if gossip else pages for gossip in gossips), 1)
