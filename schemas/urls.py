@@ -258,11 +258,11 @@ class Canonicaliser:
     ) -> Bytes:
         """Write the forms that the library says behind the text, which is returned; none where it refuses a URL."""
         size = int(progress[1])
-        given = text[:size].tobytes()
+        given = memoryview(text)
         has_base = (bases != rows) & (states[bases] == PAGE)
         columns = (begins[rows], ends[rows], has_base, begins[bases], ends[bases])
         forms = [
-            _answer(given[begin:end], given[base_begin:base_end] if is_relative else None, self.rules)
+            _answer(bytes(given[begin:end]), bytes(given[base_begin:base_end]) if is_relative else None, self.rules)
             for begin, end, is_relative, base_begin, base_end in zip(*(one.tolist() for one in columns), strict=True)
         ]
         lengths = np.array([len(form) for form in forms], np.int64)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from opicflow.pipelines.discovery.rule import DiscoveryPages, DiscoveryRule
-from opicflow.schemas.arrays import Array, Bools, Floats, Ids, Ints
+from opicflow.schemas.arrays import Array, Bools, Floats, Ids, Int, Ints
+from opicflow.schemas.kernel import lean_kernel
 
 _MARGIN = 4
 
@@ -18,20 +19,39 @@ def explorable(pages: DiscoveryPages, rule: DiscoveryRule) -> Ints:
     domains, one of which is explored, earns nothing for the others. All pages of a domain whose finder is unknown are
     one entry: seeds, but also pages that a domain lists itself, as in a sitemap.
     """
-    by_worth = pages.read_by_worth()
-    is_found = pages.found_by >= 0
-    finder = np.where(is_found, pages.domain[pages.found_by], -1)
-    vouches = by_worth >= rule.reads_to_vouch
-    entry = is_found & vouches[finder] & (finder != pages.domain)
-    del finder
-    entries, explored, told = (
-        np.bincount(pages.domain[chosen], minlength=len(by_worth))
-        for chosen in (entry, pages.explored & pages.is_read, ~is_found)
-    )
-    entries = entries + (told > 0)
+    domains = int(pages.domain.max()) + 1 if len(pages) else 0
+    by_worth, explored, entries = np.zeros((3, domains), np.int64)
+    columns = pages.domain, pages.found_by, pages.is_read, pages.explored
+    count_entries(*columns, rule.reads_to_vouch, by_worth, explored, entries)
     earned = np.floor(rule.explored_per_entry * entries + rule.explored_per_read * by_worth)
     yet: Ints = np.maximum(earned.astype(np.int64) - explored, 0)
     return yet
+
+
+@lean_kernel
+def count_entries(
+    domain: Array,
+    found_by: Array,
+    is_read: Bools,
+    is_explored: Bools,
+    reads_to_vouch: Int,
+    by_worth: Ints,
+    explored: Ints,
+    entries: Ints,
+) -> None:
+    """Count for each domain the pages that were read by worth, those that were read to explore, and the entries."""
+    for row in range(domain.shape[0]):
+        own = domain[row]
+        if is_read[row] and is_explored[row]:
+            explored[own] += 1
+        elif is_read[row]:
+            by_worth[own] += 1
+        if found_by[row] < 0:
+            entries[own] = 1
+    for row in range(domain.shape[0]):
+        if found_by[row] >= 0:
+            finder = domain[found_by[row]]
+            entries[domain[row]] += finder != domain[row] and by_worth[finder] >= reads_to_vouch
 
 
 def best(values: Floats, page: Ids, group: Array, limits: Ints, count: int, among: Bools | None = None) -> Ints:

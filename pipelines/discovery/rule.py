@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from opicflow.schemas.arrays import Array, Bools, Floats, Ids, Ints
+from opicflow.schemas.arrays import Array, Bools, Floats, Ids
 
 
 @dataclass(frozen=True)
@@ -94,8 +92,3 @@ class DiscoveryPages:
 
     def __len__(self) -> int:
         return len(self.page)
-
-    def read_by_worth(self) -> Ints:
-        """Return how many pages of each domain were read without having been ordered to explore."""
-        domains = int(self.domain.max()) + 1 if len(self) else 0
-        return np.bincount(self.domain[self.is_read & ~self.explored], minlength=domains).astype(np.int64, copy=False)

@@ -383,7 +383,7 @@ class Ledger:
                 room.make(row_links + 1, outgoing, words, url_bytes, len(items) - done)
             else:
                 break
-        self._busy.note(items, fates)
+        self._busy.note(rows)
         self._removal.note_gone(items)
         self._qualities.note(items, fates)
         if len(found := np.flatnonzero(changed[:, 0])):

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opicflow.pipelines.ledger.pages.layout import IN_URL_ORDER, Book, Table
-from opicflow.schemas.arrays import Array, ColumnTuple, Int, Word, Words
+from opicflow.pipelines.ledger.pages.layout import EXPLORED, IN_URL_ORDER, READ_BEFORE, Book, Table
+from opicflow.schemas.arrays import Array, ColumnTuple, Floats, Int, Word, Words
 from opicflow.schemas.hashing import byte_at, find_byte, is_same, word_at
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel, prefetch, reversed_bytes
 
@@ -34,14 +34,16 @@ class OrderedPages(NamedTuple):
     host: Array  # int32, from 0 on
     is_read: Array  # bool
     is_tried: Array  # bool: visited, but not read
-    flags: Array  # uint8
+    is_explored: Array  # bool
+    is_new: Array  # bool: read, and not read before the last review
+    importance: Array  # float64
     found_by: Array  # int32: a row, -1 = none
 
     @classmethod
     def of(cls, rows: int) -> OrderedPages:
-        """Return columns of so many rows."""
-        kinds = (np.int32, np.int64, np.int32, np.bool_, np.bool_, np.uint8, np.int32)
-        return cls(*(np.zeros(rows, kind) for kind in kinds))
+        """Return columns of so many rows, which nothing has been written to."""
+        kinds = (np.int32, np.int64, np.int32, np.bool_, np.bool_, np.bool_, np.bool_, np.float64, np.int32)
+        return cls(*(np.empty(rows, kind) for kind in kinds))
 
 
 @inlined_kernel
@@ -307,19 +309,31 @@ def is_url_order(table: Table, book: Book, order: Array) -> bool:
 
 
 @lean_kernel
-def read_pages(table: Table, order: Array, rows: OrderedPages, row_of: Array) -> None:
-    """Read what discovery looks at of the pages in the order of URLs. `row_of` has room for one more than all slots."""
+def read_pages(table: Table, order: Array, importance: Floats, rows: OrderedPages, row_of: Array) -> None:
+    """Read what discovery looks at of the pages in the order of URLs.
+
+    `importance` is that of each slot. `row_of` has room for one more than all slots.
+    """
     for row in range(order.shape[0]):
         row_of[1 + slot_in(order[row])] = row
     host = np.int64(-1)
     for row in range(order.shape[0]):
+        if row + _AHEAD < order.shape[0]:
+            coming = slot_in(order[row + _AHEAD])
+            prefetch(table.pages, coming)
+            prefetch(table.hot, coming)
+            prefetch(table.found_by, coming)
+            prefetch(importance, coming)
         slot = slot_in(order[row])
         host += order[row] < 0
         page = table.pages[slot]
+        is_read = (page.class_ & 1) != 0
         rows.slots[row] = slot
         rows.page[row] = table.hot[slot, 0]
         rows.host[row] = host
-        rows.is_read[row] = (page.class_ & 1) != 0
-        rows.is_tried[row] = (page.class_ & 1) == 0 and page.visits > 0
-        rows.flags[row] = page.flags
+        rows.is_read[row] = is_read
+        rows.is_tried[row] = not is_read and page.visits > 0
+        rows.is_explored[row] = (page.flags & EXPLORED) != 0
+        rows.is_new[row] = is_read and (page.flags & READ_BEFORE) == 0
+        rows.importance[row] = importance[slot]
         rows.found_by[row] = row_of[table.found_by[slot]]

@@ -15,10 +15,11 @@ import numpy as np
 
 from opicflow.pipelines.ledger.cash.reader import Reader
 from opicflow.pipelines.ledger.config import SECONDS_PER_DAY
-from opicflow.pipelines.ledger.entries import CrawlItems, Fate, Kind, Outcome
+from opicflow.pipelines.ledger.entries import Fate, KernelItems, Kind, Outcome
 from opicflow.pipelines.ledger.ledger_state import HostWait
-from opicflow.schemas.arrays import Bools, Bytes, Ids, Ints
+from opicflow.schemas.arrays import Bools, Ids, Int, Ints
 from opicflow.schemas.crawl_events import LONGEST_RETRY_SECONDS
+from opicflow.schemas.kernel import lean_kernel
 from opicflow.schemas.pages import SITE_BITS
 
 FIRST_WAIT_SECONDS = 15 * 60
@@ -31,8 +32,9 @@ MOST_HOSTS = 1 << 16
 
 _MOST_ANSWERS = 255
 _BUSY, _VISIT, _TAKEN = int(Outcome.BUSY), int(Kind.VISIT), int(Fate.TAKEN)
-_ENDS_A_WAIT = np.zeros(256, np.bool_)
-_ENDS_A_WAIT[[Outcome.FETCHED, Outcome.ALIASED, Outcome.GONE, Outcome.UNCHANGED]] = True
+_FETCHED, _ALIASED = int(Outcome.FETCHED), int(Outcome.ALIASED)
+_GONE, _UNCHANGED = int(Outcome.GONE), int(Outcome.UNCHANGED)
+_SITE = np.uint64(64 - SITE_BITS)
 
 
 class BusyHosts:
@@ -43,46 +45,42 @@ class BusyHosts:
         self._reader = reader
         self._sites: dict[int, int] = {}
         """The hash of the site of each host that waits, but for those of a snapshot."""
+        self._has_waits = np.full(1 << SITE_BITS, bool(waits))
+        """Whether hosts of a site may wait: the hosts of others need not be looked up."""
 
-    def note(self, items: CrawlItems, fates: Bytes) -> None:
+    def note(self, items: KernelItems) -> None:
         """Note the visits among these rows, which were applied. Late ones and those without a time say nothing."""
-        is_busy = (items.outcome == _BUSY) & (items.kind == _VISIT)
-        if not self.waits and not is_busy.any():
+        found = np.empty(len(items.kind), np.int64)
+        rows = found[: int(find_answers(items, self._has_waits, found))]
+        if not len(rows):
             return
-        says = (items.kind == _VISIT) & (fates == _TAKEN) & (items.time_ms > 0)
-        rows = np.flatnonzero(says & (is_busy | _ENDS_A_WAIT[items.outcome]))
-        sites = (items.page[rows] >> np.uint64(64 - SITE_BITS)).astype(np.int64)
-        may_matter = self._have_waits(sites, is_busy[rows])
-        rows, sites = rows[may_matter], sites[may_matter]
-        hosts = self._reader.host_hashes(self._reader.slots_of(items.page[rows]))
-        seconds = items.time_ms[rows] // 1000
+        pages, seconds = items.page[rows].view(np.uint64), items.time_ms[rows] // 1000
+        hosts = self._reader.host_hashes(self._reader.slots_of(pages))
         asked = np.where(items.modified_ms[rows] > 0, -(-items.modified_ms[rows] // 1000) - seconds, 0)
-        columns = (hosts, sites, seconds, is_busy[rows], asked)
+        columns = (hosts, pages >> _SITE, seconds, items.outcome[rows] == _BUSY, asked)
+        ended = False
         for host, site, second, busy, wait in zip(*(one.tolist() for one in columns), strict=True):
             if busy and host:
                 self.waits[host] = _next_wait(self.waits.get(host), second, wait)
                 self._sites[host] = site
             elif host in self.waits and second > self.waits[host].since:
                 self._drop(host)
-
-    def _have_waits(self, sites: Ints, is_busy: Bools) -> Bools:
-        """Return which pages are of sites with hosts that wait: only their hosts have to be looked up."""
-        if len(self._sites) < len(self.waits):
-            return np.ones(len(sites), np.bool_)
-        has_waits = np.zeros(1 << SITE_BITS, np.bool_)
-        has_waits[list(self._sites.values())] = True
-        has_waits[sites[is_busy]] = True
-        found: Bools = has_waits[sites]
-        return found
+                ended = True
+        if ended:
+            self._mark_sites()
 
     def _drop(self, host: int) -> None:
         del self.waits[host]
         self._sites.pop(host, None)
 
+    def _mark_sites(self) -> None:
+        """Mark the sites of the hosts that wait, if all are known."""
+        if len(self._sites) == len(self.waits):
+            self._has_waits[:] = False
+            self._has_waits[list(self._sites.values())] = True
+
     def expire(self, second: int) -> None:
         """Drop the waits that ended long ago, and those that a wrong clock has put far into the future."""
-        if not self.waits:
-            return
         left = [
             (wait.until, host)
             for host, wait in self.waits.items()
@@ -92,6 +90,7 @@ class BusyHosts:
             kept = {host for _, host in sorted(left)[-MOST_HOSTS:]}
             for host in self.waits.keys() - kept:
                 self._drop(host)
+            self._mark_sites()
 
     def waiting(self, second: int) -> tuple[Ids, Ints]:
         """The hosts that wait at a second, by rising hash, and until which second each does."""
@@ -111,3 +110,20 @@ def _next_wait(before: HostWait | None, second: int, asked_seconds: int) -> Host
     if before is None:
         return HostWait(second, second + seconds, answers)
     return HostWait(max(second, before.since), max(second + seconds, before.until), answers)
+
+
+@lean_kernel
+def find_answers(items: KernelItems, has_waits: Bools, rows: Ints) -> Int:
+    """Find the visits that may begin or end a wait, and mark the sites of busy hosts. Returns how many were found."""
+    found: Int = np.int64(0)
+    for i in range(items.kind.shape[0]):
+        if items.kind[i] != _VISIT or items.fates[i] != _TAKEN or items.time_ms[i] <= 0:
+            continue
+        outcome, site = items.outcome[i], np.uint64(items.page[i]) >> _SITE
+        if outcome == _BUSY:
+            has_waits[site] = True
+        elif not has_waits[site] or outcome not in (_FETCHED, _ALIASED, _GONE, _UNCHANGED):
+            continue
+        rows[found] = i
+        found += 1
+    return found

@@ -112,9 +112,9 @@ class UnreadPages:
         rates, _ = self._reader.rates()
         known, rows, row_of = self._columns(rates)
         del rates
-        slots, flags = rows.slots, rows.flags
+        slots = rows.slots
         known.is_tried[self._forbidden(known.page, slots)] = True
-        read = np.flatnonzero(known.is_read & ((flags & at.READ_BEFORE) == 0))
+        read = np.flatnonzero(rows.is_new)
         since = reviews.second if reviews.second >= 0 else self._times.first_tick_second
         cycle = self._config.refresh.cycle_hours * 3600
         about = len(read) if reviews.second >= 0 else int(len(read) * min(cycle / max(second - since, 1), 1.0))
@@ -204,16 +204,15 @@ class UnreadPages:
         table, order = self._room.table, self._room.book.url_order
         rows = url_order.OrderedPages.of(len(order))
         row_of = np.full(int(self._room.book.counts[0].slots) + 1, -1, np.int32)
-        url_order.read_pages(table, order, rows, row_of)
+        url_order.read_pages(table, order, importance, rows, row_of)
         page = rows.page.view(np.uint64)
-        sites = self._shard.page_ids.sites_of(page)
         columns = DiscoveryPages(
             page=page,
             host=rows.host,
-            domain=sites.astype(np.int32),
-            importance=self._in_floors(importance[rows.slots]),
+            domain=self._shard.page_ids.sites_of(page).astype(np.int32),
+            importance=self._in_floors(rows.importance),
             is_read=rows.is_read,
-            explored=(rows.flags & at.EXPLORED) != 0,
+            explored=rows.is_explored,
             is_tried=rows.is_tried,
             found_by=rows.found_by,
         )
