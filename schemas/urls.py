@@ -258,7 +258,7 @@ class Canonicaliser:
     ) -> Bytes:
         """Write the forms that the library says behind the text, which is returned; none where it refuses a URL."""
         size = int(progress[1])
-        given = memoryview(text)
+        given = text.data
         has_base = (bases != rows) & (states[bases] == PAGE)
         columns = (begins[rows], ends[rows], has_base, begins[bases], ends[bases])
         forms = [
