@@ -22,6 +22,9 @@ from opicflow.pipelines.ledger.pages.numbers import add_absent, follow
 from opicflow.schemas.arrays import Array, Int
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel, prefetch
 
+_AHEAD = 32
+"""So many pushes, and so many links of each, are requested together."""
+
 
 @inlined_kernel
 def base_of(book: Book, class_: Int) -> Int:
@@ -192,6 +195,33 @@ def find_residual(hot: Array, first: Int, end: Int, least: Int) -> Int:
 
 
 @lean_kernel
+def request_pushes(table: Table, book: Book, scratch: Scratch, first: Int, end: Int, least: Int) -> Int:
+    """Have what the next pushes need fetched from memory. Returns the slot after them, or `end` if there are no more.
+
+    A push waits for the links of its page, then for the pages that they lead to. Those of several come together.
+    """
+    slot, count = first, np.int64(0)
+    while count < _AHEAD:
+        slot = find_residual(table.hot, slot, end, least)
+        if slot == end:
+            break
+        prefetch(table.totals, slot)
+        prefetch(table.link_count, slot)
+        prefetch(book.links, np.int64(table.link_start[slot]))
+        scratch.guesses[count] = slot
+        slot, count = slot + 1, count + 1
+    for i in range(count):
+        start = table.link_start[scratch.guesses[i]]
+        for j in range(min(links_of(table, scratch.guesses[i]), _AHEAD)):
+            link = book.links[start + j]
+            to = follow(book, link) if link >= 0 else link
+            if to >= 0:
+                prefetch(table.hot, to)
+                prefetch(table.link_count, to)
+    return slot
+
+
+@lean_kernel
 def push_pages(table: Table, book: Book, scratch: Scratch, least: Int, most: Int, slots_left: Int) -> tuple[Int, Int]:
     """Push at most `most` pages with a residual of `least` or more, among so many slots from the cursor on.
 
@@ -201,18 +231,20 @@ def push_pages(table: Table, book: Book, scratch: Scratch, least: Int, most: Int
     counts = book.counts[0]
     slots = counts.slots
     slot = counts.cursor if counts.cursor < slots else np.int64(0)
-    pushed = np.int64(0)
+    pushed, seen = np.int64(0), slot
     while slots_left > 0 and pushed < most and has_room_to_pay(book, book.modes[0].longest):
-        found = find_residual(table.hot, slot, min(slot + slots_left, slots), least)
+        if slot == seen:
+            seen = request_pushes(table, book, scratch, slot, min(slot + slots_left, slots), least)
+        found = find_residual(table.hot, slot, seen, least)
         slots_left -= found - slot
         slot = found
-        if slots_left > 0 and slot < slots:
+        if slot < seen:
             push(table, book, scratch, slot)
             pushed += 1
             slots_left -= 1
             slot += 1
         if slot == slots:
-            slot = np.int64(0)
+            slot = seen = np.int64(0)
     counts.cursor = slot
     return pushed, slots_left if pushed < most else np.int64(0)
 
