@@ -9,6 +9,8 @@ from opicflow.schemas.arrays import Array, Bools, Floats, Ids, Int, Ints
 from opicflow.schemas.kernel import lean_kernel
 
 _MARGIN = 4
+MOST_IN_A_SAMPLE = 1 << 16
+"""Where about how many values are above another is enough, so many of them are looked at."""
 
 
 def explorable(pages: DiscoveryPages, rule: DiscoveryRule) -> Ints:
@@ -57,7 +59,7 @@ def count_entries(
 def best(values: Floats, page: Ids, group: Array, limits: Ints, count: int, among: Bools | None = None) -> Ints:
     """Return the rows of up to `count` best values, best first, and at most `limits[g]` rows of group g.
 
-    Among equals the lower page id comes first. `among`: which rows may be chosen; None: all. It sorts a few times
+    Among equals the lower page id comes first. `among`: which rows may be chosen; None: all. It sorts about a few times
     `count` rows at once, the best ones first, and leaves out groups that have reached their limits.
     """
     left, chosen = limits.copy(), [np.empty(0, np.int64)]
@@ -65,17 +67,11 @@ def best(values: Floats, page: Ids, group: Array, limits: Ints, count: int, amon
     while count > 0:
         if (left <= 0).any():
             is_left &= (left > 0)[group]
-        here, some = values[is_left], _MARGIN * count
-        if not len(here):
-            break
-        threshold = -np.inf
-        if some < len(here):
-            here.partition(len(here) - some)
-            threshold = here[len(here) - some]
-        del here
         # All values equal to the last one that is wanted take part, so that ids decide between them.
-        is_taken = is_left & (values >= threshold)
+        is_taken = is_left & (values >= _about_highest(values, is_left, _MARGIN * count))
         taken = np.flatnonzero(is_taken)
+        if not len(taken):
+            break
         taken = taken[np.lexsort((page[taken], -values[taken]))]
         taken = taken[_places(group[taken]) < left[group[taken]]][:count]
         chosen.append(taken)
@@ -83,6 +79,17 @@ def best(values: Floats, page: Ids, group: Array, limits: Ints, count: int, amon
         left -= np.bincount(group[taken], minlength=len(left))
         is_left &= ~is_taken
     return np.concatenate(chosen)
+
+
+def _about_highest(values: Floats, is_left: Bools, wanted: int) -> float:
+    """Return a value that about `wanted` of the rows left have or exceed, by a sample of many; at least one has it."""
+    step = 1 + len(values) // MOST_IN_A_SAMPLE
+    sample = values[::step][is_left[::step]]
+    place = max(wanted // step, _MARGIN)
+    if place >= len(sample):
+        return -np.inf
+    sample.partition(len(sample) - place)
+    return float(sample[len(sample) - place])
 
 
 def _places(group: Array) -> Ints:

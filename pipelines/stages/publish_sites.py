@@ -9,7 +9,7 @@ import numpy as np
 from opicflow.pipelines.ledger import Applied, Ledger, Plan
 from opicflow.pipelines.stages.outputs import SITES
 from opicflow.pipelines.stages.publish import ROWS_PER_PART, moment, texts_at
-from opicflow.schemas.arrays import Array, Floats, Ids, Ints
+from opicflow.schemas.arrays import Array, Ids, Ints
 from opicflow.schemas.columns import Texts, pack
 from opicflow.schemas.sites import SiteKind, SiteNumbering
 
@@ -40,7 +40,7 @@ def pack_sites(
     removed: Iterable[str] = (),
     certificate: float | None = None,
 ) -> bytes:
-    """Pack the sites of all pages of a plan, the most important first.
+    """Pack the sites of all pages of a plan, the most important first; equal ones by their first pages in the ledger.
 
     `removed` are sites that have lost pages. Those that have none left follow, with 0 pages. `certificate` is the bound
     of the error of the plan's importance, if it is not the ledger's.
@@ -66,7 +66,7 @@ def pack_sites(
         )
         sums.some_page[found[rows]] = pages[rows]
     names = numbering.texts
-    order = _most_important_first(sums.importance, names)
+    order = np.argsort(-sums.importance, kind="stable")
     starts, text = texts_at(np.append(names.starts, names.lengths.sum()), names.text, order)
     removed = set(removed)
     gone = Texts.of(sorted(name.encode() for name in removed.difference(numbering.names())) if removed else [])
@@ -89,20 +89,6 @@ def pack_sites(
             "url_bytes": np.concatenate((text, gone.text)),
         },
     )
-
-
-def _most_important_first(importance: Floats, names: Texts) -> Ints:
-    """Return the sites in the order of their importance; those that have the same, by name."""
-    order = np.argsort(-importance, kind="stable")
-    is_tied = np.zeros(len(order), np.bool_)
-    is_as_next = importance[order[1:]] == importance[order[:-1]]
-    is_tied[1:] |= is_as_next
-    is_tied[:-1] |= is_as_next
-    tied = order[is_tied]
-    by_name = sorted(zip(names.take(tied), tied.tolist(), strict=True))
-    tied = np.array([site for _, site in by_name], np.int64)
-    order[is_tied] = tied[np.argsort(-importance[tied], kind="stable")]
-    return order
 
 
 def sites_of_removed(applied: Applied, by: SiteKind) -> set[str]:

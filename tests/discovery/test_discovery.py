@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from itertools import accumulate
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -85,8 +86,10 @@ def test_worth_is_what_its_definition_says_to_the_last_bit(rows: int, reach: int
 
 
 @examples(50, 500)
-@given(st.integers(0, 60), st.integers(0, 20), st.integers(0, 5), st.integers(0, 2**32))
-def test_the_best_are_those_of_a_sort_of_all_by_value_and_id(rows: int, count: int, limit: int, seed: int) -> None:
+@given(st.integers(0, 60), st.integers(0, 20), st.integers(0, 5), st.integers(0, 2**32), st.sampled_from([3, 16, 99]))
+def test_the_best_are_those_of_a_sort_of_all_by_value_and_id(
+    rows: int, count: int, limit: int, seed: int, in_a_sample: int
+) -> None:
     random = np.random.default_rng(seed)
     values = random.integers(0, 6, rows).astype(float)
     page, group = random.permutation(rows).astype(np.uint64), random.integers(0, 4, rows)
@@ -95,7 +98,8 @@ def test_the_best_are_those_of_a_sort_of_all_by_value_and_id(rows: int, count: i
         if left[group[row]] and len(expected) < count:
             left[group[row]] -= 1
             expected.append(row)
-    assert best(values, page, group, np.full(4, limit), count).tolist() == expected
+    with mock.patch("opicflow.pipelines.discovery.limits.MOST_IN_A_SAMPLE", in_a_sample):
+        assert best(values, page, group, np.full(4, limit), count).tolist() == expected
 
 
 def test_a_domain_may_be_explored_by_its_entries_and_by_what_was_read_of_it() -> None:

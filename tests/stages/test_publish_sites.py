@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from opicflow.pipelines.ledger import Certified, Ledger, LedgerConfig
 from opicflow.pipelines.results.record_columns import pages_of, ranked_sites, site_columns
 from opicflow.pipelines.stages.publish import everything
-from opicflow.pipelines.stages.publish_sites import _most_important_first, pack_sites, sites_of_removed
-from opicflow.schemas.columns import Texts, plain_rows
+from opicflow.pipelines.stages.publish_sites import pack_sites, sites_of_removed
+from opicflow.schemas.columns import plain_rows
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.shards import ShardRanges
 from opicflow.schemas.sites import SiteKind
@@ -65,12 +63,13 @@ def test_sites_are_the_sums_over_their_pages_and_all_sites_together_are_everythi
     assert len(sites) == (7 if by == "host" else 4)
 
 
-@given(st.lists(st.tuples(st.sampled_from([0.0, 0.25, 0.5, 1e-300]), st.binary(min_size=1, max_size=3)), max_size=30))
-def test_sites_of_equal_importance_are_in_the_order_of_their_names(given: list[tuple[float, bytes]]) -> None:
-    sites = list({name: (importance, name) for importance, name in given}.values())
-    names, importance = Texts.of([name for _, name in sites]), np.array([one for one, _ in sites])
-    order = _most_important_first(importance, names)
-    assert [sites[site] for site in order.tolist()] == sorted(sites, key=lambda site: (-site[0], site[1]))
+def test_sites_of_equal_importance_are_in_the_order_of_their_first_pages() -> None:
+    crawl = Crawl(LedgerConfig(history=Certified()), name=lambda page: f"https://{(7 * page) % 40:02}.example/")
+    crawl.tick(T0)
+    crawl.see(range(40))
+    columns = site_columns(pages_of(pack_sites(crawl.ledger, crawl.ledger.preview(), "host")))
+    assert len(set(columns["importance"].tolist())) == 1
+    assert [row["site"] for row in plain_rows(columns)] == [f"{(7 * page) % 40:02}.example" for page in range(40)]
 
 
 def test_changes_and_trends_are_sums_over_the_pages() -> None:
