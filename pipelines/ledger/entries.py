@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from opicflow.pipelines.ledger.config import ORDINARY_LINK_WEIGHT
+from opicflow.pipelines.ledger.config import ORDINARY_LINK_WEIGHT, UNITS_PER_PAGE
 from opicflow.pipelines.ledger.sums import sum_columns
 from opicflow.schemas.arrays import (
     Array,
@@ -275,6 +275,10 @@ class ResidualSums:
         """The factor by which payments are scaled, so that all residuals together are nothing; 1 if there is none."""
         rest = self.bases - self.residual
         return self.bases / rest if self.bases > 0 and rest > 0 else 1.0
+
+    def rate_sum(self, scale: float) -> float:
+        """Return the sum of the rates of these pages, whose payments are scaled by so much."""
+        return (self.bases + scale * (self.paid + self.residual - self.bases)) / UNITS_PER_PAGE
 
 
 @dataclass(frozen=True)

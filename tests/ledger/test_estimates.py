@@ -14,6 +14,7 @@ from opicflow.pipelines.ledger import (
     START,
     Absorbing,
     All,
+    Certified,
     Fixed,
     History,
     ImprovedFixed,
@@ -175,7 +176,7 @@ def with_every_trouble(ledger: Ledger | Shards, ids: Ints, web: Graph, seed: int
         ledger.apply(visits(web, ids, numbers, web.pages + 20 * step, outcomes))
 
 
-@pytest.mark.parametrize("history", [All(), Absorbing()])
+@pytest.mark.parametrize("history", [All(), Absorbing(), Certified()])
 def test_the_sum_of_rates_from_the_accounts_is_the_sum_over_all_pages(history: History) -> None:
     web = power_law_web(300, seed=5, dangling=0.1)
     ids = page_ids(300, seed=5)
@@ -200,7 +201,7 @@ def test_the_sum_of_rates_from_the_accounts_is_the_sum_over_all_pages(history: H
     assert ledger.rate_sum() == pytest.approx(ledger.estimate_all().rate.sum(), rel=1e-9)
 
 
-@pytest.mark.parametrize("history", [All(), Absorbing()])
+@pytest.mark.parametrize("history", [All(), Absorbing(), Certified()])
 def test_so_it_is_in_every_shard_while_cash_travels(history: History) -> None:
     web = power_law_web(300, seed=6, dangling=0.1)
     shards = Shards(LedgerConfig(history=history, remember_links=True), 3, seed=6, faults=Faults())

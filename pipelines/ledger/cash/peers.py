@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
 from opicflow.pipelines.ledger.entries import Gossip, ResidualSums
 from opicflow.pipelines.ledger.ledger_state import Peer
 from opicflow.schemas.shards import Shard
@@ -84,11 +83,7 @@ class Peers:
     def certified_rate_sum(self, own: ResidualSums) -> float:
         """The rates of all pages of all shards under `certified`; a silent shard counts like this one."""
         scale = self.residual_sums(own).scale
-
-        def rates(one: ResidualSums) -> float:
-            return (one.bases + scale * (one.paid + one.residual - one.bases)) / UNITS_PER_PAGE
-
-        return rates(own) * (1 + self.silent) + sum(map(rates, self._reports()))
+        return own.rate_sum(scale) * (1 + self.silent) + sum(one.rate_sum(scale) for one in self._reports())
 
     def part_of_bandwidth(self, shares: int, pages: int) -> float:
         """The part that this shard has: by shares where every shard with pages has some, else by pages."""

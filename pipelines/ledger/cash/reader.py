@@ -122,9 +122,11 @@ class Reader:
     # -- importance ------------------------------------------------------------------------------------------------
 
     def rate_sum(self) -> float:
-        """The sum of the rates of all pages of this shard, now. O(1) where history is a plain total."""
+        """The sum of the rates of all pages of this shard, now. O(1) but for history windows."""
         book = self._room.book
         counts = book.counts[0]
+        if book.modes[0].policy == at.P_CERTIFIED:
+            return residual_sums(book).rate_sum(self._scale())
         if book.modes[0].policy in (at.P_ALL, at.P_ABSORBING):
             idle = int(counts.minted - counts.virtual - counts.absorbed) - int(counts.sent) + int(counts.received)
             if book.modes[0].policy == at.P_ALL:

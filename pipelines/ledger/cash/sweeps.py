@@ -57,7 +57,7 @@ class Sweeps:
     def sweep(self, second: int) -> None:
         """Sum all rates: importance that is published until the next sweep is relative to the sum."""
         times = self._times
-        _, times.sweep_rate_sum = self._reader.rates()
+        times.sweep_rate_sum = self._reader.rate_sum()
         times.sweep_second = second
         times.sweep_received = int(self._room.book.counts[0].received)
         self._room.book.counts[0].visits_since_sweep = 0
