@@ -177,7 +177,7 @@ def change_hop(table: Table, book: Book, slot: Int, is_hop: bool | np.bool_) -> 
 
 
 @lean_kernel
-def drop_pages(table: Table, book: Book, scratch: Scratch, pages: Array, first: Int) -> Int:
+def drop_pages(table: Table, book: Book, pages: Array, first: Int) -> Int:
     """Remove pages from row `first` on; unknown ones are skipped. Returns the row that it has no room for.
 
     The index is not growing, and there is room for free slots, page numbers and absent pages.
@@ -188,18 +188,18 @@ def drop_pages(table: Table, book: Book, scratch: Scratch, pages: Array, first: 
         slot = find(table.id_index, table.id_index_old, table.hot, pages[i])
         if slot >= 0:
             remove(table.id_index, table.hot, pages[i])
-            drop_page(table, book, scratch, slot)
+            drop_page(table, book, slot)
             book.counts[0].dropped += 1
     return pages.shape[0]
 
 
 @lean_kernel
-def drop_page(table: Table, book: Book, scratch: Scratch, slot: Int) -> None:
+def drop_page(table: Table, book: Book, slot: Int) -> None:
     """Remove a page, which the caller has taken out of the index."""
     counts = book.counts[0]
     row = table.pages[slot]
     if book.modes[0].policy == P_CERTIFIED:
-        end_payments(table, book, scratch, slot)
+        end_payments(table, book, slot)
     else:
         end_spending(table, book, slot)
     forget_links(table, book, slot)

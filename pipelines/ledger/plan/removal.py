@@ -75,9 +75,8 @@ class Removal:
         slots = self._reader.slots_of(known)
         self._leave_discovery(slots)
         self._qualities.leave(slots)
-        room.make_scratch(int(room.book.modes[0].longest))
         while True:
-            done = int(births.drop_pages(room.table, room.book, room.scratch, ids, done))
+            done = int(births.drop_pages(room.table, room.book, ids, done))
             if done == len(ids):
                 break
             room.make_to_pay(int(room.book.modes[0].longest))

@@ -103,42 +103,41 @@ def take_residual(table: Table, book: Book, slot: Int) -> None:
 
 
 @lean_kernel
-def pay_remembered(table: Table, book: Book, scratch: Scratch, slot: Int, before: Int, after: Int) -> None:
+def pay_remembered(table: Table, book: Book, slot: Int, before: Int, after: Int) -> None:
     """Change the amounts on a page's remembered links: those for a total payment `after` instead of `before`."""
     if before == after:
         return
     count, weighted = links_of(table, slot), table.link_count[slot] < 0
     start = table.link_start[slot]
     book.counts[0].transfers += count
-    for i in range(count):
-        link = book.links[start + i]
-        if link >= 0:
-            to = follow(book, link)
-            scratch.slots[i] = to
-            if to >= 0:
-                prefetch(table.hot, to)
-                prefetch(table.link_count, to)
     total = total_weight(book, start, count, weighted)
     change = split_evenly(after, count) - split_evenly(before, count)
+    # Columns of a tuple would be looked up again after each amount that is written.
+    hot, totals, link_count, links, named = table.hot, table.totals, table.link_count, book.links, book.named
     residual, residual_size, paid = np.int64(0), np.int64(0), np.int64(0)
     for i in range(count):
         if weighted:
             weight = stored_weight(book, start, count, weighted, i)
             change = split(after, weight, total) - split(before, weight, total)
-        link, to = book.links[start + i], scratch.slots[i]
-        if link < 0:
+        to = np.int64(links[np.uint64(start + i)])  # of signed rows, numba asks whether they count from the end
+        if to < 0:
             if change != 0:
-                put_in_outbox(book, id_elsewhere(book, start, count, weighted, link), change)
+                put_in_outbox(book, id_elsewhere(book, start, count, weighted, to), change)
                 book.sums[0].sent += change
-        elif to < 0:
-            lose(book, ~to, change)
-        elif pays(table, to):
-            had = table.hot[to, 1]
-            table.hot[to, 1] = had + change
+            continue
+        if named.shape[0] != 0:
+            to = np.int64(named[np.uint64(to)])
+            if to < 0:
+                lose(book, ~to, change)
+                continue
+        row = np.uint64(to)
+        if link_count[row] != 0:
+            had = hot[row, 1]
+            hot[row, 1] = had + change
             residual += change
             residual_size += abs(had + change) - abs(had)
         else:
-            table.totals[to] += change
+            totals[row] += change
             paid += change
     sums = book.sums[0]
     sums.residual += residual
@@ -153,25 +152,25 @@ def damped_total(table: Table, book: Book, slot: Int) -> Int:
 
 
 @lean_kernel
-def push(table: Table, book: Book, scratch: Scratch, slot: Int) -> None:
+def push(table: Table, book: Book, slot: Int) -> None:
     """A page pays its residual on."""
     before = damped_total(table, book, slot)
     take_residual(table, book, slot)
-    pay_remembered(table, book, scratch, slot, before, damped_total(table, book, slot))
+    pay_remembered(table, book, slot, before, damped_total(table, book, slot))
 
 
 @lean_kernel
-def take_back(table: Table, book: Book, scratch: Scratch, slot: Int) -> None:
+def take_back(table: Table, book: Book, slot: Int) -> None:
     """A page that pays along its links takes all payments back, before its links change. Its residual is part of p."""
     before = damped_total(table, book, slot)
     take_residual(table, book, slot)
-    pay_remembered(table, book, scratch, slot, before, 0)
+    pay_remembered(table, book, slot, before, 0)
 
 
 @lean_kernel
-def pay_all(table: Table, book: Book, scratch: Scratch, slot: Int) -> None:
+def pay_all(table: Table, book: Book, slot: Int) -> None:
     """A page whose links have just changed pays all that it has paid in total along them."""
-    pay_remembered(table, book, scratch, slot, 0, damped_total(table, book, slot))
+    pay_remembered(table, book, slot, 0, damped_total(table, book, slot))
 
 
 @lean_kernel
@@ -239,7 +238,7 @@ def push_pages(table: Table, book: Book, scratch: Scratch, least: Int, most: Int
         slots_left -= found - slot
         slot = found
         if slot < seen:
-            push(table, book, scratch, slot)
+            push(table, book, slot)
             pushed += 1
             slots_left -= 1
             slot += 1
@@ -285,11 +284,11 @@ def renew_base(table: Table, book: Book, slot: Int, was_unread: bool) -> None:
 
 
 @lean_kernel
-def end_payments(table: Table, book: Book, scratch: Scratch, slot: Int) -> None:
+def end_payments(table: Table, book: Book, slot: Int) -> None:
     """A page takes back its payments and its base. What links carry to it is kept for when it is learnt again."""
     sums = book.sums[0]
     if pays(table, slot):
-        take_back(table, book, scratch, slot)
+        take_back(table, book, slot)
         sums.links -= links_of(table, slot)
     base = page_base(table, slot)
     if has_limits(book) and (table.pages[slot].class_ & 1) == 0:
@@ -321,7 +320,7 @@ def set_base(table: Table, book: Book, slot: Int, base: Int) -> None:
 
 
 @lean_kernel
-def apply_rules(table: Table, book: Book, scratch: Scratch, old_damping_q20: Int, first: Int) -> Int:
+def apply_rules(table: Table, book: Book, old_damping_q20: Int, first: Int) -> Int:
     """Change bases and payments of pages, from a slot on, to the damping and class weights that hold now.
 
     Returns the slot that it has no room for.
@@ -334,7 +333,7 @@ def apply_rules(table: Table, book: Book, scratch: Scratch, old_damping_q20: Int
             renew_base(table, book, slot, (row.class_ & 1) == 0)
             if pays(table, slot):
                 before = damped(table.totals[slot], old_damping_q20)
-                pay_remembered(table, book, scratch, slot, before, damped_total(table, book, slot))
+                pay_remembered(table, book, slot, before, damped_total(table, book, slot))
     return book.counts[0].slots
 
 

@@ -151,9 +151,8 @@ def change_rules(
     if room.book.modes[0].policy != P_CERTIFIED or not is_changed:
         return
     slot = 0
-    room.make_scratch(int(room.book.modes[0].longest))
     while True:
-        slot = int(payments.apply_rules(room.table, room.book, room.scratch, old_damping_q20, slot))
+        slot = int(payments.apply_rules(room.table, room.book, old_damping_q20, slot))
         if slot == int(room.book.counts[0].slots):
             return
         room.make_to_pay(int(room.book.modes[0].longest))
@@ -187,7 +186,6 @@ def push_residuals(room: Room, peers: Peers, tolerance: float, most: int) -> Non
     """
     longest = int(room.book.modes[0].longest)
     multiple = _LEAST_MULTIPLE
-    room.make_scratch(longest)
     while most > 0:
         own, pages = residual_sums(room.book), int(room.book.counts[0].pages)
         if largest_distance(own, peers.residual_sums(own), pages, _damping_of(room.book)) <= tolerance:

@@ -29,26 +29,26 @@ def pay_visit(
     if brings_links and outcome == GONE:
         row.flags &= ~LINKS_KNOWN
         if had > 0:
-            take_back(table, book, scratch, slot)
+            take_back(table, book, slot)
             forget_links(table, book, slot)
             sums.links -= had
     elif brings_links:
         row.flags |= LINKS_KNOWN
         links = gather_links(book, scratch, items, i)
         if links == had and has_same_links(table, book, scratch, slot):
-            push(table, book, scratch, slot)
+            push(table, book, slot)
         else:
             if had > 0:
-                take_back(table, book, scratch, slot)
+                take_back(table, book, slot)
             sums.links += links - had
             learn_linked(table, book, scratch, slot, links)
             remember_links(table, book, scratch, slot, links)
-            pay_all(table, book, scratch, slot)
+            pay_all(table, book, slot)
     else:
         if has_links(items, i):
             learn_linked(table, book, scratch, slot, gather_links(book, scratch, items, i))
         if had > 0:
-            push(table, book, scratch, slot)
+            push(table, book, slot)
     keep_importance(table, book, slot, certified_importance(table, book, slot))
 
 
