@@ -28,6 +28,7 @@ from opicflow.pipelines.ledger import (
     TickEntry,
 )
 from opicflow.pipelines.ledger.cash.certified.payment_laws import bases_of
+from opicflow.pipelines.ledger.cash.certified.payments import find_residual
 from opicflow.pipelines.ledger.config import MOST_CASH
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.ledger.entries import ItemWriter, LogEntry, TransfersEntry
@@ -229,6 +230,16 @@ def test_the_certificate_of_settled_ranks_is_within_twenty_times_of_the_distance
     exact = pagerank(web, tolerance=1e-14).values[place[np.searchsorted(crawl.ids[place], settled.pages)]]
     distance = np.abs(settled.importance - exact).sum()
     assert distance <= settled.certificate <= 20 * distance
+
+
+def test_the_next_residual_is_the_first_one_that_is_large_enough() -> None:
+    random = np.random.default_rng(1)
+    for _ in range(2_000):
+        hot = random.integers(-5, 6, (int(random.integers(0, 14)), 2)) * random.integers(1, 1 << 60)
+        first, end = np.sort(random.integers(0, len(hot) + 1, 2)).tolist()
+        least = int(random.integers(1, 6)) * int(np.abs(hot).max(initial=1) // 5 or 1)
+        large = [slot for slot in range(first, end) if abs(int(hot[slot, 1])) >= least]
+        assert find_residual(hot, first, end, least) == (large[0] if large else end)
 
 
 @pytest.mark.parametrize("history", [Certified(), Interpolation()])

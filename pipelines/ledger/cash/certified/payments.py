@@ -177,15 +177,15 @@ def pay_all(table: Table, book: Book, slot: Int) -> None:
 def find_residual(hot: Array, first: Int, end: Int, least: Int) -> Int:
     """Return the first slot with a residual of `least` or more, by its size; `end` if there is none.
 
-    Nearly all are smaller, so four are compared at once, without branches: below zero means that all are.
+    Nearly all are smaller, so four are compared at once, without branches.
     """
     slot, last, one, four = np.uint64(first), np.uint64(end), np.uint64(1), np.uint64(4)  # faster than signed rows
     while slot + four <= last:
-        largest = np.int64(-1)
+        below = np.int64(-1)  # it stays negative if all four are smaller
         for i in range(4):
             residual = hot[slot + np.uint64(i), 1]
-            largest &= (residual - least) & (-residual - least)
-        if largest >= 0:
+            below &= (residual - least) & (-residual - least)
+        if below >= 0:
             break
         slot += four
     while slot < last and abs(hot[slot, 1]) < least:
