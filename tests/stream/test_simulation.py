@@ -160,7 +160,7 @@ MUTATIONS: dict[str, Mutation] = {
         patch, Ledger, "_apply_crawl", "_rows_below(mark.position, items)", "0"
     ),
     "visits are counted before an entry is trimmed": lambda patch: rewrite(
-        patch, Ledger, "_apply_crawl", "int((items.kind == Kind.VISIT)", "int((entry.items.kind == Kind.VISIT)"
+        patch, Ledger, "_apply_crawl", "int((items.kind == _VISIT)", "int((entry.items.kind == _VISIT)"
     ),
     "the end of a batch seals a cut": lambda patch: rewrite(
         patch,
@@ -280,7 +280,7 @@ MUTATIONS: dict[str, Mutation] = {
         patch, Ledger, "publish_movers", "self.is_settled", "False"
     ),
     "a quiet ledger publishes": lambda patch: rewrite(
-        patch, LedgerKeeper, "_publish_visited", "if len(visited) == 0 or self.is_quiet:", "if len(visited) == 0:"
+        patch, LedgerKeeper, "_publish_visited", "if self.is_quiet:", "if False:"
     ),
 }
 
