@@ -335,9 +335,9 @@ class ReplayedLog:
         """Count duplicates and late visits of the pages that answered, not of the redirects before them."""
         if not fates.any():
             return
-        answered = answering(items)[-len(fates) :]
+        found = np.bincount(fates[answering(items)[-len(fates) :]], minlength=len(Fate))
         for name, fate in (("duplicates", Fate.DUPLICATE), ("late", Fate.LATE), ("forgotten", Fate.REFUSED)):
-            self._counted.add(name, int((answered & (fates == fate)).sum()))
+            self._counted.add(name, int(found[fate]))
 
     def _reject_collisions(self, name: str, items: CrawlItems, fates: Bytes) -> Iterator[Output]:
         """Reject visits and announcements whose page id is that of another URL. `name` is that of their source."""
