@@ -205,6 +205,19 @@ def test_pages_that_a_removed_page_has_found_have_no_known_finder() -> None:
 # Reviews
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_of_many_pages_about_one_in_a_hundred_is_below_the_floor(seed: int) -> None:
+    """The floor is that of a sample of them. Half of them have no importance yet, and do not count."""
+    random, unread = np.random.default_rng(seed), crawl_of().ledger._unread
+    importance = (random.pareto(1.1, 400_000) + 1e-9) * random.integers(0, 2, 400_000)
+    has_some = importance > 0.0
+    units = importance[has_some].copy()
+    found = unread._in_floors(importance) / unread.reviews.discovery.rule.floor
+    assert found[has_some] == pytest.approx(units * (found[has_some][0] / units[0]))
+    assert 0.007 < (found[has_some] < 1.0).mean() < 0.013
+    assert (found[~has_some] == 0.0).all()
+
+
 def test_a_review_begins_when_a_cycle_has_passed_and_enough_was_read() -> None:
     crawl = crawl_of()
     reviews = crawl.ledger._unread.reviews
