@@ -59,7 +59,7 @@ def count_entries(
 def best(values: Floats, page: Ids, group: Array, limits: Ints, count: int, among: Bools | None = None) -> Ints:
     """Return the rows of up to `count` best values, best first, and at most `limits[g]` rows of group g.
 
-    Among equals the lower page id comes first. `among`: which rows may be chosen; None: all. It sorts about a few times
+    Among equals the lower page id comes first. `among`: which rows may be chosen; None: all. It sorts about four times
     `count` rows at once, the best ones first, and leaves out groups that have reached their limits.
     """
     left, chosen = limits.copy(), [np.empty(0, np.int64)]
@@ -81,11 +81,17 @@ def best(values: Floats, page: Ids, group: Array, limits: Ints, count: int, amon
     return np.concatenate(chosen)
 
 
+def sample_of(column: Array) -> Array:
+    """Return rows of a column at equal distances; all of them if there are few."""
+    rows: Array = column[:: 1 + len(column) // MOST_IN_A_SAMPLE]
+    return rows
+
+
 def _about_highest(values: Floats, is_left: Bools, wanted: int) -> float:
     """Return a value that about `wanted` of the rows left have or exceed, by a sample of many; at least one has it."""
-    step = 1 + len(values) // MOST_IN_A_SAMPLE
-    sample = values[::step][is_left[::step]]
-    place = max(wanted // step, _MARGIN)
+    looked_at = sample_of(values)
+    sample = looked_at[sample_of(is_left)]
+    place = max(wanted * len(looked_at) // max(len(values), 1), _MARGIN)
     if place >= len(sample):
         return -np.inf
     sample.partition(len(sample) - place)

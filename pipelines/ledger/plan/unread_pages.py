@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from opicflow.pipelines.discovery import DiscoveryPages, page_worth
-from opicflow.pipelines.discovery.limits import MOST_IN_A_SAMPLE
+from opicflow.pipelines.discovery.limits import sample_of
 from opicflow.pipelines.ledger.cash.reader import Reader
 from opicflow.pipelines.ledger.config import LedgerConfig
 from opicflow.pipelines.ledger.ledger_state import Reviews, Times
@@ -226,7 +226,7 @@ class UnreadPages:
 
         Pages without any importance yet, which some history policies know, do not count.
         """
-        some = importance[:: 1 + len(importance) // MOST_IN_A_SAMPLE]
+        some = sample_of(importance)
         some = some[some > 0.0]
         if not len(some):
             return importance

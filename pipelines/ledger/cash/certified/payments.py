@@ -23,7 +23,7 @@ from opicflow.schemas.arrays import Array, Int
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel, prefetch
 
 _AHEAD = 32
-"""So many pushes, and so many links of each, are requested together."""
+"""So many pushes, and so many links of each, are requested together. Scratch always has room for as many."""
 
 
 @inlined_kernel
@@ -112,32 +112,27 @@ def pay_remembered(table: Table, book: Book, slot: Int, before: Int, after: Int)
     book.counts[0].transfers += count
     total = total_weight(book, start, count, weighted)
     change = split_evenly(after, count) - split_evenly(before, count)
-    # Columns of a tuple would be looked up again after each amount that is written.
-    hot, totals, link_count, links, named = table.hot, table.totals, table.link_count, book.links, book.named
     residual, residual_size, paid = np.int64(0), np.int64(0), np.int64(0)
     for i in range(count):
         if weighted:
             weight = stored_weight(book, start, count, weighted, i)
             change = split(after, weight, total) - split(before, weight, total)
-        to = np.int64(links[np.uint64(start + i)])  # of signed rows, numba asks whether they count from the end
-        if to < 0:
+        link = book.links[start + i]
+        if link < 0:
             if change != 0:
-                put_in_outbox(book, id_elsewhere(book, start, count, weighted, to), change)
+                put_in_outbox(book, id_elsewhere(book, start, count, weighted, link), change)
                 book.sums[0].sent += change
             continue
-        if named.shape[0] != 0:
-            to = np.int64(named[np.uint64(to)])
-            if to < 0:
-                lose(book, ~to, change)
-                continue
-        row = np.uint64(to)
-        if link_count[row] != 0:
-            had = hot[row, 1]
-            hot[row, 1] = had + change
+        to = follow(book, link)
+        if to < 0:
+            lose(book, ~to, change)
+        elif pays(table, to):
+            had = table.hot[to, 1]
+            table.hot[to, 1] = had + change
             residual += change
             residual_size += abs(had + change) - abs(had)
         else:
-            totals[row] += change
+            table.totals[to] += change
             paid += change
     sums = book.sums[0]
     sums.residual += residual
