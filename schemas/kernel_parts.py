@@ -13,6 +13,7 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any, cast
 
+import numpy as np
 from llvmlite import binding as llvm
 from llvmlite.binding import Linkage
 from llvmlite.ir import IRBuilder, Value
@@ -269,9 +270,22 @@ def _refer(type_: Reference, value: Value, python: _UnboxContext) -> NativeValue
     return NativeValue(pointer, is_error=failed)
 
 
+_COLUMN_TYPES: dict[tuple[np.dtype[Any], int, int], types.Type] = {}
+"""The types of columns, which numba makes anew for every array: it takes as long as loading a kernel."""
+
+
+def _type_of_column(column: Array, context: _TypeofContext) -> types.Type | None:
+    if type(column) is not np.ndarray:
+        return cast("types.Type | None", typeof_impl(column, context))
+    key = column.dtype, column.ndim, column.flags.num
+    if key not in _COLUMN_TYPES:
+        _COLUMN_TYPES[key] = typeof_impl(column, context)
+    return _COLUMN_TYPES[key]
+
+
 @typeof_impl.register(ColumnTuple)
 def _type_of_columns(columns: tuple[Array, ...], context: _TypeofContext) -> Reference | None:
-    found = [typeof_impl(column, context) for column in columns]
+    found = [_type_of_column(column, context) for column in columns]
     if any(type_ is None for type_ in found):
         return None
     return Reference(types.BaseTuple.from_types(found, type(columns)))

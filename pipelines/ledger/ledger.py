@@ -236,7 +236,7 @@ class Ledger:
         self._policies = PoliciesInForce(
             state.policies, state.budget, self.config.categories, self._room, self._reader, self._removal
         )
-        self._busy = BusyHosts(state.busy_hosts, self._reader)
+        self._busy = BusyHosts(state.busy_hosts, self._room, self._place)
         self._unread = UnreadPages(
             self.config, self._room, self._reader, self._policies, self._times, state.reviews, self._place
         )

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from opicflow.pipelines.ledger.pages.announcements import count_visit, note_announcement
+from opicflow.pipelines.ledger.pages.index import find
 from opicflow.pipelines.ledger.pages.layout import (
     ALIASED,
     BUSY,
@@ -36,7 +37,7 @@ from opicflow.pipelines.ledger.pages.layout import (
 )
 from opicflow.pipelines.refresh.rates import pushed, pushed_content, pushed_run, rate_of
 from opicflow.pipelines.refresh.strategies import quantised_share
-from opicflow.schemas.arrays import Array, Int
+from opicflow.schemas.arrays import Array, Int, Ints
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
 _SLACK_SECONDS = 300  # the clocks of crawler and server may differ by so much
@@ -296,3 +297,20 @@ def sum_shares(table: Table, book: Book) -> Int:
         if table.pages[slot].flags != 0:
             total += quantised_share(np.float64(table.refresh[table.refresh_row[slot]].share))
     return total
+
+
+@lean_kernel
+def find_long_gone(table: Table, pages: Ints, least_visits: Int, least_seconds: float, slots: Ints) -> Int:
+    """Find pages that so many visits in a row, over so many seconds, found gone. Returns the number of slots."""
+    found: Int = np.int64(0)
+    for i in range(pages.shape[0]):
+        slot = find(table.id_index, table.id_index_old, table.hot, pages[i])
+        if slot < 0:
+            continue
+        row = table.refresh[table.refresh_row[slot]]
+        if (row.notes & WAS_GONE) == 0 or row.failures < least_visits or row.checked == 0:
+            continue
+        if table.pages[slot].last_visit_ms // 1000 - np.int64(row.checked) >= least_seconds:
+            slots[found] = slot
+            found += 1
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from opicflow.pipelines.ledger.pages.layout import Book, Table
-from opicflow.schemas.arrays import Array, Int
+from opicflow.schemas.arrays import Array, Ids, Int, Word, Words
 from opicflow.schemas.hashing import byte_at, find_byte, is_same, keyed_hash
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
@@ -78,15 +78,21 @@ def gather_urls(table: Table, book: Book, slots: Array, starts: Array, out: Arra
             out[starts[i] + at] = book.urls[table.url_start[slots[i]] + 1 + at]
 
 
+@inlined_kernel
+def host_of(table: Table, book: Book, key: Words, slot: Int) -> Word:
+    """A hash of the host, with its port if it has one, of the page at a slot; 0 where its URL is not known."""
+    start = np.int64(table.url_start[slot]) if slot >= 0 else np.int64(0)
+    if start == 0:
+        return np.uint64(0)
+    end = start + 1 + np.int64(book.urls[start - 1]) + (np.int64(book.urls[start]) << 8)
+    if end - start < 10:  # too short for a host: what follows belongs to other pages
+        return np.uint64(0)
+    first = start + 1 + 7 + (byte_at(book.urls, start + 1 + 4) == 115)  # past http:// or https://
+    return keyed_hash(key, book.urls, first, find_byte(book.urls, first, end, 47))
+
+
 @lean_kernel
-def hash_hosts(table: Table, book: Book, slots: Array, key: Array, out: Array) -> None:
-    """A hash of the host, with its port if it has one, of every page at `slots`; 0 where the URL is not known."""
+def hash_hosts(table: Table, book: Book, slots: Array, key: Words, out: Ids) -> None:
+    """A hash of the host of every page at `slots`, as `host_of` makes it."""
     for i in range(slots.shape[0]):
-        start = table.url_start[slots[i]]
-        out[i] = 0
-        if start != 0:
-            end = start + 1 + np.int64(book.urls[start - 1]) + (np.int64(book.urls[start]) << 8)
-            if end - start < 10:  # too short for a host: what follows belongs to other pages
-                continue
-            first = start + 1 + 7 + (byte_at(book.urls, start + 1 + 4) == 115)  # past http:// or https://
-            out[i] = keyed_hash(key, book.urls, first, find_byte(book.urls, first, end, 47))
+        out[i] = host_of(table, book, key, np.int64(slots[i]))

@@ -13,14 +13,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from opicflow.pipelines.ledger.cash.reader import Reader
 from opicflow.pipelines.ledger.config import SECONDS_PER_DAY
 from opicflow.pipelines.ledger.entries import Fate, KernelItems, Kind, Outcome
 from opicflow.pipelines.ledger.ledger_state import HostWait
-from opicflow.schemas.arrays import Bools, Ids, Int, Ints
+from opicflow.pipelines.ledger.pages.index import find
+from opicflow.pipelines.ledger.pages.layout import Book, Table
+from opicflow.pipelines.ledger.pages.room import Room
+from opicflow.pipelines.ledger.pages.url_arena import host_of
+from opicflow.schemas.arrays import Bools, Ids, Int, Ints, Words
 from opicflow.schemas.crawl_events import LONGEST_RETRY_SECONDS
 from opicflow.schemas.kernel import lean_kernel
 from opicflow.schemas.pages import SITE_BITS
+from opicflow.schemas.shards import Shard
 
 FIRST_WAIT_SECONDS = 15 * 60
 LONGEST_WAIT_SECONDS = SECONDS_PER_DAY
@@ -35,49 +39,45 @@ _BUSY, _VISIT, _TAKEN = int(Outcome.BUSY), int(Kind.VISIT), int(Fate.TAKEN)
 _FETCHED, _ALIASED = int(Outcome.FETCHED), int(Outcome.ALIASED)
 _GONE, _UNCHANGED = int(Outcome.GONE), int(Outcome.UNCHANGED)
 _SITE = np.uint64(64 - SITE_BITS)
+_LAST_BITS = np.uint64((1 << SITE_BITS) - 1)
 
 
 class BusyHosts:
     """The waits of hosts, by the hashes of their names."""
 
-    def __init__(self, waits: dict[int, HostWait], reader: Reader) -> None:
+    def __init__(self, waits: dict[int, HostWait], room: Room, shard: Shard) -> None:
         self.waits = waits
-        self._reader = reader
+        self._room = room
+        self._shard = shard
         self._sites: dict[int, int] = {}
         """The hash of the site of each host that waits, but for those of a snapshot."""
-        self._has_waits = np.full(1 << SITE_BITS, bool(waits))
+        self._site_waits = np.full(1 << SITE_BITS, bool(waits))
         """Whether hosts of a site may wait: the hosts of others need not be looked up."""
+        self._host_waits = np.full(1 << SITE_BITS, bool(waits))
+        """Whether hosts may wait whose hashes end in the same bits."""
 
     def note(self, items: KernelItems) -> None:
         """Note the visits among these rows, which were applied. Late ones and those without a time say nothing."""
-        found = np.empty(len(items.kind), np.int64)
-        rows = found[: int(find_answers(items, self._has_waits, found))]
-        if not len(rows):
+        table, book, key = self._room.table, self._room.book, self._shard.page_ids.rules.key
+        rows, hosts = np.empty(len(items.kind), np.int64), np.empty(len(items.kind), np.uint64)
+        found = int(find_answers(table, book, key, items, self._site_waits, self._host_waits, rows, hosts))
+        if not found:
             return
-        pages, seconds = items.page[rows].view(np.uint64), items.time_ms[rows] // 1000
-        hosts = self._reader.host_hashes(self._reader.slots_of(pages))
-        asked = np.where(items.modified_ms[rows] > 0, -(-items.modified_ms[rows] // 1000) - seconds, 0)
-        columns = (hosts, pages >> _SITE, seconds, items.outcome[rows] == _BUSY, asked)
-        ended = False
+        rows, hosts = rows[:found], hosts[:found]
+        seconds, modified = items.time_ms[rows] // 1000, items.modified_ms[rows]
+        asked = np.where(modified > 0, -(-modified // 1000) - seconds, 0)
+        sites = items.page[rows].view(np.uint64) >> _SITE
+        columns = (hosts, sites, seconds, items.outcome[rows] == _BUSY, asked)
         for host, site, second, busy, wait in zip(*(one.tolist() for one in columns), strict=True):
-            if busy and host:
+            if busy:
                 self.waits[host] = _next_wait(self.waits.get(host), second, wait)
                 self._sites[host] = site
             elif host in self.waits and second > self.waits[host].since:
                 self._drop(host)
-                ended = True
-        if ended:
-            self._mark_sites()
 
     def _drop(self, host: int) -> None:
         del self.waits[host]
         self._sites.pop(host, None)
-
-    def _mark_sites(self) -> None:
-        """Mark the sites of the hosts that wait, if all are known."""
-        if len(self._sites) == len(self.waits):
-            self._has_waits[:] = False
-            self._has_waits[list(self._sites.values())] = True
 
     def expire(self, second: int) -> None:
         """Drop the waits that ended long ago, and those that a wrong clock has put far into the future."""
@@ -90,7 +90,11 @@ class BusyHosts:
             kept = {host for _, host in sorted(left)[-MOST_HOSTS:]}
             for host in self.waits.keys() - kept:
                 self._drop(host)
-            self._mark_sites()
+        self._host_waits[:] = False
+        self._host_waits[np.fromiter(self.waits, np.uint64, len(self.waits)) & _LAST_BITS] = True
+        if len(self._sites) == len(self.waits):  # all are known
+            self._site_waits[:] = False
+            self._site_waits[list(self._sites.values())] = True
 
     def waiting(self, second: int) -> tuple[Ids, Ints]:
         """The hosts that wait at a second, by rising hash, and until which second each does."""
@@ -113,17 +117,29 @@ def _next_wait(before: HostWait | None, second: int, asked_seconds: int) -> Host
 
 
 @lean_kernel
-def find_answers(items: KernelItems, has_waits: Bools, rows: Ints) -> Int:
-    """Find the visits that may begin or end a wait, and mark the sites of busy hosts. Returns how many were found."""
+def find_answers(
+    table: Table,
+    book: Book,
+    key: Words,
+    items: KernelItems,
+    site_waits: Bools,
+    host_waits: Bools,
+    rows: Ints,
+    hosts: Ids,
+) -> Int:
+    """Find the visits that may begin or end a wait, and their hosts; mark busy hosts. Returns how many were found."""
     found: Int = np.int64(0)
-    for i in range(items.kind.shape[0]):
-        if items.kind[i] != _VISIT or items.fates[i] != _TAKEN or items.time_ms[i] <= 0:
+    for row in range(items.kind.shape[0]):
+        if items.kind[row] != _VISIT or items.fates[row] != _TAKEN or items.time_ms[row] <= 0:
             continue
-        outcome, site = items.outcome[i], np.uint64(items.page[i]) >> _SITE
-        if outcome == _BUSY:
-            has_waits[site] = True
-        elif not has_waits[site] or outcome not in (_FETCHED, _ALIASED, _GONE, _UNCHANGED):
+        outcome, site = items.outcome[row], np.uint64(items.page[row]) >> _SITE
+        is_busy = outcome == _BUSY
+        if not is_busy and (not site_waits[site] or outcome not in (_FETCHED, _ALIASED, _GONE, _UNCHANGED)):
             continue
-        rows[found] = i
-        found += 1
+        host = host_of(table, book, key, find(table.id_index, table.id_index_old, table.hot, items.page[row]))
+        if is_busy:
+            site_waits[site] = host_waits[host & _LAST_BITS] = True
+        if host != 0 and host_waits[host & _LAST_BITS]:
+            rows[found], hosts[found] = row, host
+            found += 1
     return found

@@ -11,7 +11,6 @@ from opicflow.pipelines.ledger.entries import CrawlItems, Kind, Outcome, Removal
 from opicflow.pipelines.ledger.ledger_state import Reviews
 from opicflow.pipelines.ledger.pages import layout as at
 from opicflow.pipelines.ledger.pages import observations, url_arena
-from opicflow.pipelines.ledger.pages.refresh_rows import field_of
 from opicflow.pipelines.ledger.pages.room import Room
 from opicflow.pipelines.ledger.plan.qualities import Qualities
 from opicflow.pipelines.refresh.orders import rank_within
@@ -159,20 +158,17 @@ class Removal:
 
         Only visits make a page one of them: none but those noted since the last tick are read. After a restart all are.
         """
-        counts, table, config = self._room.book.counts[0], self._room.table, self._config.refresh
-        gone, self._gone = self._gone, []
+        counts, config = self._room.book.counts[0], self._config.refresh
+        noted, self._gone = self._gone, []
         if counts.long_gone == 0:
             return
         counts.long_gone = 0
-        slots = self._reader.live()[1] if gone is None else self._reader.slots_of(np.concatenate(gone))
-        slots = slots[slots >= 0]
-        notes, failures, checked = (field_of(table, name, slots) for name in ("notes", "failures", "checked"))
-        is_gone = ((notes & observations.WAS_GONE) != 0) & (failures >= config.gone_visits)
-        since = table.pages["last_visit_ms"][slots] // 1000 - checked
-        is_long = (checked != 0) & (since >= config.seconds_to_be_gone)
-        long_gone = slots[is_gone & is_long]
-        if len(long_gone):
-            self.drop(self._reader.ids_at(np.unique(long_gone)), RemovalReason.GONE)
+        pages = self._reader.live()[0] if noted is None else np.concatenate(noted)
+        slots = np.empty(len(pages), np.int64)
+        limits = config.gone_visits, config.seconds_to_be_gone
+        found = int(observations.find_long_gone(self._room.table, pages.view(np.int64), *limits, slots))
+        if found:
+            self.drop(self._reader.ids_at(np.unique(slots[:found])), RemovalReason.GONE)
 
     def evict(self) -> None:
         """Drop the unread pages with the least waiting cash where the ledger, or a host, has too many pages."""
