@@ -271,7 +271,7 @@ def _refer(type_: Reference, value: Value, python: _UnboxContext) -> NativeValue
 
 
 _COLUMN_TYPES: dict[tuple[np.dtype[Any], int, int], types.Type] = {}
-"""The types of columns, which numba makes anew for every array: it takes as long as loading a kernel."""
+"""The types of columns, which numba makes again for every array: that takes as long as loading a kernel."""
 
 
 def _type_of_column(column: Array, context: _TypeofContext) -> types.Type | None:

@@ -328,7 +328,7 @@ class Ledger:
             return []
         items = self.checked(entry).items
         items = items.rows(_rows_below(mark.position, items), len(items))
-        total, uncounted = mark.total + int((items.kind == _VISIT).sum()), mark.uncounted
+        total, uncounted = mark.total + int(np.count_nonzero(items.kind == _VISIT)), mark.uncounted
         if entry.counted_from != mark.counted_from and entry.visits_total is not None:
             uncounted = total - entry.visits_total
         if entry.visits_total is not None and entry.visits_total + uncounted != total:
@@ -1048,5 +1048,7 @@ class Ledger:
 
 def _rows_below(mark: LogPosition, items: CrawlItems) -> int:
     """Return the number of rows, which are in the order of positions, that are below a mark."""
+    if len(items) and (items.offset[0], items.within[0]) >= mark:  # as a rule
+        return 0
     first, last = (int(np.searchsorted(items.offset, mark.offset, side)) for side in ("left", "right"))
     return first + int(np.searchsorted(items.within[first:last], mark.within))

@@ -115,6 +115,8 @@ class Removal:
         A page that no earlier row names is barred at once. The others are returned in the order of their rows: the row
         of the URL, the page, and until when it is forgotten. The caller forgets them before it applies that row.
         """
+        if not forgetting:
+            return []
         until = np.full(len(items), -1, np.int64)
         for prefixes, second in forgetting:
             found = matches_ragged(prefixes, items.url_bytes, items.url_starts)
