@@ -225,7 +225,13 @@ class CrawlEntry:
 
 @dataclass(frozen=True)
 class CheckedEntry(CrawlEntry):
-    """An entry whose rows `Ledger.checked` has looked at, or a part of one. No log has such entries."""
+    """An entry whose rows `Ledger.checked` has looked at, or a part of one. No log has such entries.
+
+    `ticks` are the rows that a tick comes before, and its second: as if they were entries between parts of this one.
+    They need a ledger without policies, which a tick may end.
+    """
+
+    ticks: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ There is no clock, no file and no randomness: time comes as `TickEntry`, and cas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -50,6 +50,7 @@ from opicflow.pipelines.ledger.entries import (
     CrawlEntry,
     CrawlItems,
     Gossip,
+    KernelItems,
     Kind,
     LogEntry,
     LogPosition,
@@ -288,12 +289,12 @@ class Ledger:
             else NO_CHANGES,
         )
 
-    def checked(self, entry: CrawlEntry) -> CrawlEntry:
+    def checked(self, entry: CrawlEntry) -> CheckedEntry:
         """Return an entry whose rows were checked: it may be applied in parts, and none is checked again.
 
         Raises `EntryRefused`.
         """
-        if type(entry) is CheckedEntry:
+        if isinstance(entry, CheckedEntry):
             return entry
         check_crawl(entry, self.config.categories, *self._ids)
         return CheckedEntry(**vars(entry))
@@ -326,8 +327,9 @@ class Ledger:
         mark = self._marks.get(entry.source, Mark())
         if not check_range(entry.source, entry.start, entry.end, mark.position):
             return []
-        items = self.checked(entry).items
-        items = items.rows(_rows_below(mark.position, items), len(items))
+        checked = self.checked(entry)
+        items, below = checked.items, _rows_below(mark.position, checked.items)
+        items = items.rows(below, len(items))
         total, uncounted = mark.total + int(np.count_nonzero(items.kind == _VISIT)), mark.uncounted
         if entry.counted_from != mark.counted_from and entry.visits_total is not None:
             uncounted = total - entry.visits_total
@@ -338,7 +340,11 @@ class Ledger:
             )
         self._fates = np.zeros(len(items), np.uint8)
         new_rows = mark.new_rows(items)
-        if new_rows is None:
+        if checked.ticks:
+            assert new_rows is None and not len(self._policies.stated)
+            ticks = [(max(row - below, 0), second) for row, second in checked.ticks]
+            sealed = self._apply_rows(items, self._fates, ticks)
+        elif new_rows is None:
             sealed = self._apply_new_rows(items, self._fates)
         else:
             fates = np.zeros(len(new_rows), np.uint8)
@@ -360,18 +366,37 @@ class Ledger:
             first = row
         return sealed + self._apply_rows(items.rows(first, len(items)), fates[first:])
 
-    def _apply_rows(self, items: CrawlItems, fates: Bytes) -> list[tuple[int, TransfersEntry]]:
+    def _apply_rows(
+        self, items: CrawlItems, fates: Bytes, ticks: Sequence[tuple[int, int]] = ()
+    ) -> list[tuple[int, TransfersEntry]]:
+        """Apply rows, and the ticks that come before some of them."""
         sealed: list[tuple[int, TransfersEntry]] = []
         changed = np.zeros((len(items) if self._policies.has_subscriptions else 0, 2), np.int64)
         rows = kernel_items(items, fates, changed)
-        room = self._room
         most_links = int(np.diff(items.link_starts).max()) if len(items) else 0
-        room.make_scratch(max(most_links, int(room.book.modes[0].longest)))
-        done, least_visits = 0, ITEMS_PER_MESSAGE * (self.shards - 1)
+        self._room.make_scratch(max(most_links, int(self._room.book.modes[0].longest)))
+        first = 0
+        for row, second in ticks:
+            if first < row:
+                sealed += self._apply_part(items, rows, first, row)
+            sealed += self._apply_tick(TickEntry(second))
+            first = row
+        sealed += self._apply_part(items, rows, first, len(items))
+        if len(found := np.flatnonzero(changed[:, 0])):
+            before, after = changed[found, 0] - 1, changed[found, 1]
+            self._changes.append(FoundChanges(items.page[found], items.time_ms[found], before, after))
+        return sealed
+
+    def _apply_part(
+        self, items: CrawlItems, rows: KernelItems, first: int, last: int
+    ) -> list[tuple[int, TransfersEntry]]:
+        """Apply the rows [first, last) of items, of which `rows` are the columns for kernels."""
+        sealed: list[tuple[int, TransfersEntry]] = []
+        room, done, least_visits = self._room, first, ITEMS_PER_MESSAGE * (self.shards - 1)
         if self.is_certified:
             least_visits = max(least_visits, ITEMS_PER_MESSAGE)
         while True:
-            row, why = batches.apply_items(room.table, room.book, room.scratch, rows, done, least_visits)
+            row, why = batches.apply_items(room.table, room.book, room.scratch, rows, done, last, least_visits)
             done = int(row)
             if why == batches.NEEDS_CUT:
                 sealed += self._seal_cut()
@@ -380,16 +405,13 @@ class Ledger:
                 url_bytes = int(items.url_starts[done + 1] - items.url_starts[done])
                 outgoing = 0 if self.shards == 1 else 2 * (row_links + 2 * int(room.book.modes[0].longest))
                 words = int(links.most_words(row_links, self.shards == 1))
-                room.make(row_links + 1, outgoing, words, url_bytes, len(items) - done)
+                room.make(row_links + 1, outgoing, words, url_bytes, last - done)
             else:
                 break
-        self._busy.note(rows)
-        self._removal.note_gone(items)
-        self._qualities.note(items, fates)
-        if len(found := np.flatnonzero(changed[:, 0])):
-            before, after = changed[found, 0] - 1, changed[found, 1]
-            self._changes.append(FoundChanges(items.page[found], items.time_ms[found], before, after))
-        room.move_index(8 * (len(items) + len(items.link_pages)))
+        self._busy.note(rows, first, last)
+        self._removal.note_gone(items, first, last)
+        self._qualities.note(items, rows.fates, first, last)
+        room.move_index(8 * (last - first + int(items.link_starts[last] - items.link_starts[first])))
         return sealed
 
     def _apply_transfers(self, entry: TransfersEntry) -> list[tuple[int, TransfersEntry]]:
@@ -1032,10 +1054,6 @@ class Ledger:
     def planned_second(self) -> int:
         """The second of the last plan; -1 before the first."""
         return self._times.planned_second
-
-    def is_review_due(self, second: int) -> bool:
-        """Whether a review of the unread pages, which takes memory for all pages, is due at a second."""
-        return self._unread.is_review_due(second)
 
     def is_plan_due(self, second: int) -> bool:
         """Whether the cycle of the last plan is over."""

@@ -34,16 +34,25 @@ class Slice(NamedTuple):
     last: int
 
 
-def hours(items: CrawlItems, tick_second: int) -> Iterator[Slice]:
-    """Yield the rows of each hour of event time, after the tick at its beginning. Time never goes back."""
+def ticks_in(items: CrawlItems, tick_second: int) -> tuple[tuple[int, int], ...]:
+    """Return the rows at which an hour of event time begins, and the second of the tick before each of them.
+
+    Time never goes back.
+    """
     rows, hour = np.empty((2, len(items)), np.int64)
     before = max(tick_second // _SECONDS_PER_HOUR, 0)
     found = int(find_hours(for_kernel(items.kind), for_kernel(items.time_ms), before, rows, hour))
-    begins = rows[:found].tolist()
-    if not begins or begins[0] > 0:
-        yield Slice(None, 0, begins[0] if begins else len(items))
-    for number, (first, last) in enumerate(zip(begins, [*begins, len(items)][1:], strict=True)):
-        yield Slice(int(hour[number]) * _SECONDS_PER_HOUR, first, last)
+    return tuple(zip(rows[:found].tolist(), (hour[:found] * _SECONDS_PER_HOUR).tolist(), strict=True))
+
+
+def hours(items: CrawlItems, tick_second: int) -> Iterator[Slice]:
+    """Yield the rows of each hour of event time, after the tick at its beginning."""
+    second, first = None, 0
+    for row, next_second in ticks_in(items, tick_second):
+        if second is not None or first < row:
+            yield Slice(second, first, row)
+        second, first = next_second, row
+    yield Slice(second, first, len(items))
 
 
 def rows_of(entry: CrawlEntry, first: int, last: int) -> CrawlEntry:

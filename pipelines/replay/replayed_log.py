@@ -39,6 +39,7 @@ from opicflow.pipelines.replay.event_clock import (
     policy_time_ms,
     row_after_visits,
     rows_of,
+    ticks_in,
 )
 from opicflow.pipelines.replay.final_plan import (
     final_ranks,
@@ -86,7 +87,7 @@ _VISITS_PER_PUBLICATION = 500
 _NEVER = 1 << 62
 _POLICIES = "policies"
 _GROWN = 1.5
-"""Reviews of so many times the pages return freed memory: each time the system clears it again when it is used."""
+"""A ledger of so many times the pages returns freed memory: each time the system clears it again when it is used."""
 
 
 @dataclass(frozen=True)
@@ -256,16 +257,18 @@ class ReplayedLog:
     def _outputs(self, batch: RoutedBatch) -> Iterator[Output]:
         if self.ledger.tick_second < 0:
             yield from self._apply_policies(0)
+        has_grown = self.ledger.pages >= _GROWN * self._pages_at_return
+        if has_grown:
+            self._pages_at_return = self.ledger.pages
+            return_freed_memory()
         entry = self.ledger.checked(batch.entry)
-        for tick_second, first, last in hours(entry.items, self.ledger.tick_second):
-            if tick_second is not None:
-                yield from self._tick(tick_second)
-            while first <= last:
-                until = row_after_visits(entry.items, first, last, self._visits_to_go())
-                yield from self._apply_rows(rows_of(entry, first, until), batch.name)
-                if until == last:
-                    break
-                first = until
+        if self._ticks_are_quiet():
+            ticks = ticks_in(entry.items, self.ledger.tick_second)
+            yield from self._apply_rows(replace(entry, ticks=ticks), batch.name)
+        else:
+            yield from self._apply_hours(entry, batch.name)
+        if has_grown:
+            return_freed_memory()
         now = self.config.now_second
         if batch.ends_input and now is not None and now > self.ledger.tick_second:
             yield from self._tick(now)
@@ -278,6 +281,23 @@ class ReplayedLog:
             yield from self._end(batch)
         elif batch.ends_segment:
             yield self._report(batch)
+
+    def _ticks_are_quiet(self) -> bool:
+        """Whether nothing happens at ticks but what the ledger does: then it applies a batch with its ticks at once."""
+        has_policies = self.config.policies or len(self.ledger.policies)
+        return not (has_policies or self.config.samples or self.config.publications)
+
+    def _apply_hours(self, entry: CrawlEntry, name: str) -> Iterator[Output]:
+        """Apply rows hour by hour, up to each sample and publication that is due."""
+        for tick_second, first, last in hours(entry.items, self.ledger.tick_second):
+            if tick_second is not None:
+                yield from self._tick(tick_second)
+            while first <= last:
+                until = row_after_visits(entry.items, first, last, self._visits_to_go())
+                yield from self._apply_rows(rows_of(entry, first, until), name)
+                if until == last:
+                    break
+                first = until
 
     def _visits_to_go(self) -> int | None:
         """Return how many visits may be applied before a sample or a publication is due; None: any number."""
@@ -303,13 +323,7 @@ class ReplayedLog:
 
     def _tick(self, second: int) -> Iterator[Output]:
         """Apply a tick, and the policies that hold from then on; then publish what is due."""
-        has_grown = self.ledger.is_review_due(second) and self.ledger.pages >= _GROWN * self._pages_at_return
-        if has_grown:
-            self._pages_at_return = self.ledger.pages
-            return_freed_memory()
         yield from self._apply_entry(TickEntry(second))
-        if has_grown:
-            return_freed_memory()
         yield from self._apply_policies(1000 * second)
         for output in self.keeper.publish_due():
             self._due.has_ordered = self._due.has_ordered or output.kind == ORDERS

@@ -12,13 +12,27 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opicflow.pipelines.ledger import CrawlEntry, ItemWriter, LedgerConfig, LogEntry, LogPosition, Outcome, TickEntry
+from opicflow.pipelines.ledger import (
+    Certified,
+    CrawlEntry,
+    History,
+    Interpolation,
+    ItemWriter,
+    Ledger,
+    LedgerConfig,
+    LogEntry,
+    LogPosition,
+    Outcome,
+    RemovalReason,
+    TickEntry,
+)
 from opicflow.pipelines.ledger import ledger as ledgers
+from opicflow.pipelines.ledger.config import Absorbing
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.ledger.entries import CheckedEntry
 from opicflow.pipelines.ledger.errors import EntryRefused
 from opicflow.pipelines.replay import early_batches
-from opicflow.pipelines.replay.event_clock import answering, hours
+from opicflow.pipelines.replay.event_clock import answering, hours, rows_of, ticks_in
 from opicflow.pipelines.replay.replayed_log import ReplayConfig, ReplayedLog, ReplayedLogFactory
 from opicflow.pipelines.stages.decoded_batch import RoutedBatch, first_offset
 from opicflow.pipelines.stages.ledger_keeper import LedgerKeeper
@@ -282,6 +296,58 @@ def test_settled_importance_is_that_of_the_remembered_graph() -> None:
     final = published(outputs, FINAL_IMPORTANCE)
     assert {page: importance for page, importance, _ in final} == expected
     assert [row[1] for row in final] == sorted(expected.values(), reverse=True)
+
+
+def a_hard_log(seed: int) -> CrawlEntry:
+    """Return visits of two months: hosts are busy, pages fail or are gone for good, times are late or missing."""
+    chance = random.Random(seed)
+    urls = [f"https://host{page % 9}.example/{page}".encode() for page in range(300)]
+    ids = [page_id(url) for url in urls]
+    log, second = ItemWriter(), MAY
+    for event in range(2_000):
+        second += chance.choice((0, 60, 600, 9 * HOUR))
+        page = chance.randrange(min(300, 5 + event))
+        log.next_position = LogPosition(event, 0)
+        outcome = chance.choices((Outcome.FETCHED, Outcome.BUSY, Outcome.FAILED), (8, 1, 1))[0]
+        if page % 5 == 0 and event > 500:
+            outcome = Outcome.GONE
+        late_ms = chance.choice((0, 0, 0, 5 * HOUR_MS))
+        time_ms = 1000 * second - late_ms if chance.random() < 0.97 else 0
+        targets = [ids[chance.randrange(300)] for _ in range(3)] if outcome == Outcome.FETCHED else []
+        log.visit(ids[page], targets, outcome, time_ms, url=urls[page], digest=chance.randrange(1, 9))
+    return log.entry("log/x")
+
+
+@pytest.mark.parametrize("history", [Certified(), Interpolation(), Interpolation(8.0, 3.0), Absorbing()])
+@pytest.mark.parametrize("seed", range(2))
+def test_ticks_within_an_entry_are_ticks_between_its_parts(seed: int, history: History) -> None:
+    remembers = isinstance(history, Certified)
+    config = LedgerConfig(history=history, remember_links=remembers, max_pages=150)
+    entry, apart, at_once = a_hard_log(seed), Ledger(config), Ledger(config)
+    removed, fates, has_waited = [], [], False
+    for piece in hours(entry.items, -1):
+        if piece.tick_second is not None:
+            removed += apart.apply(TickEntry(piece.tick_second)).removed
+        fates.append(apart.apply(rows_of(entry, piece.first, piece.last)).fates)
+        has_waited |= bool(apart._busy.waits)
+    applied = at_once.apply(replace(at_once.checked(entry), ticks=ticks_in(entry.items, -1)))
+    assert [chunk.data for chunk in at_once.snapshot()] == [chunk.data for chunk in apart.snapshot()]
+    assert applied.fates.tolist() == np.concatenate(fates).tolist()
+    assert [(why, pages.tolist()) for why, pages in applied.removed] == [
+        (why, pages.tolist()) for why, pages in removed
+    ]
+    assert {why for why, _ in removed} == {RemovalReason.GONE, RemovalReason.LIMIT}
+    assert has_waited
+
+
+def test_a_replay_applies_hour_by_hour_only_where_something_is_published_or_sampled() -> None:
+    entry = a_hard_log(3)
+    cuts = events_at(entry)[1::37]
+    quiet, outputs = kept(batches(entry, cuts))
+    sampled, others = kept(batches(entry, cuts), ReplayConfig(samples=True))
+    assert [c.data for c in quiet.ledger.snapshot()] == [c.data for c in sampled.ledger.snapshot()]
+    assert totals_of(others).pop("samples") and not totals_of(outputs).pop("samples")
+    assert {**totals_of(others), "samples": []} == totals_of(outputs)
 
 
 def test_a_topic_with_the_log_of_a_replay_gives_its_ledger_and_its_publications(

@@ -55,18 +55,18 @@ def has_room(table: Table, book: Book, births: Int, outgoing: Int, words: Int, u
 
 @lean_kernel
 def apply_items(
-    table: Table, book: Book, scratch: Scratch, items: KernelItems, first: Int, least_visits: Int
+    table: Table, book: Book, scratch: Scratch, items: KernelItems, first: Int, last: Int, least_visits: Int
 ) -> tuple[Int, Int]:
-    """Apply the rows of a crawl entry from `first` on. Returns the row it stopped before, and why.
+    """Apply the rows [first, last) of a crawl entry. Returns the row it stopped before, and why.
 
     A cut has at least `least_visits` visits, or a twentieth of a visit a page: more would slow down circulation.
     """
     counts = book.counts[0]
     alone = book.modes[0].alone != 0
     certified = book.modes[0].policy == P_CERTIFIED
-    if first < items.kind.shape[0]:
+    if first < last:
         guess_slots(table, scratch, items, first)
-    for i in range(first, items.kind.shape[0]):
+    for i in range(first, last):
         links = items.link_starts[i + 1] - items.link_starts[i]
         outgoing = np.int64(0) if alone else links + most_recalled(table, book)
         if not alone:
@@ -99,7 +99,7 @@ def apply_items(
                 return i + 1, NEEDS_CUT
             counts.visits_since_cut = 0
             counts.virtual = declare_dividend(book, counts.virtual)
-    return items.kind.shape[0], DONE
+    return last, DONE
 
 
 @inlined_kernel

@@ -56,11 +56,15 @@ class BusyHosts:
         self._host_waits = np.full(1 << SITE_BITS, bool(waits))
         """Whether hosts may wait whose hashes end in the same bits."""
 
-    def note(self, items: KernelItems) -> None:
-        """Note the visits among these rows, which were applied. Late ones and those without a time say nothing."""
+    def note(self, items: KernelItems, first: int, last: int) -> None:
+        """Note the visits among the rows [first, last), which were applied.
+
+        Late ones and those without a time say nothing.
+        """
         table, book, key = self._room.table, self._room.book, self._shard.page_ids.rules.key
-        rows, hosts = np.empty(len(items.kind), np.int64), np.empty(len(items.kind), np.uint64)
-        found = int(find_answers(table, book, key, items, self._site_waits, self._host_waits, rows, hosts))
+        marks = self._site_waits, self._host_waits
+        rows, hosts = np.empty(last - first, np.int64), np.empty(last - first, np.uint64)
+        found = int(find_answers(table, book, key, items, first, last, *marks, rows, hosts))
         if not found:
             return
         rows, hosts = rows[:found], hosts[:found]
@@ -122,6 +126,8 @@ def find_answers(
     book: Book,
     key: Words,
     items: KernelItems,
+    first: Int,
+    last: Int,
     site_waits: Bools,
     host_waits: Bools,
     rows: Ints,
@@ -129,7 +135,7 @@ def find_answers(
 ) -> Int:
     """Find the visits that may begin or end a wait, and their hosts; mark busy hosts. Returns how many were found."""
     found: Int = np.int64(0)
-    for row in range(items.kind.shape[0]):
+    for row in range(first, last):
         if items.kind[row] != _VISIT or items.fates[row] != _TAKEN or items.time_ms[row] <= 0:
             continue
         outcome, site = items.outcome[row], np.uint64(items.page[row]) >> _SITE

@@ -25,9 +25,9 @@ class Qualities:
         self._reader = reader
         self._steps: Bytes = np.zeros(0, np.uint8)
 
-    def note(self, items: CrawlItems, fates: Bytes) -> None:
-        """Take the qualities in rows that were applied."""
-        rows = np.flatnonzero(items.quality)
+    def note(self, items: CrawlItems, fates: Bytes, first: int, last: int) -> None:
+        """Take the qualities in the rows [first, last), which were applied."""
+        rows = first + np.flatnonzero(items.quality[first:last])
         if not len(rows):
             return
         rows = rows[(fates[rows] == Fate.TAKEN) & (items.kind[rows] != Kind.SIGHTING)]

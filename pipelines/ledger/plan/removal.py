@@ -150,10 +150,14 @@ class Removal:
 
     # -- at ticks --------------------------------------------------------------------------------------------------
 
-    def note_gone(self, items: CrawlItems) -> None:
-        """Note which pages these visits found gone, if any page was found gone often enough since the last tick."""
+    def note_gone(self, items: CrawlItems, first: int, last: int) -> None:
+        """Note which pages the visits in the rows [first, last) found gone.
+
+        It does nothing if no page was found gone often enough since the last tick.
+        """
         if self._gone is not None and self._room.book.counts[0].long_gone > 0:
-            self._gone.append(items.page[(items.kind == _VISIT) & (items.outcome == _GONE)])
+            rows = slice(first, last)
+            self._gone.append(items.page[rows][(items.kind[rows] == _VISIT) & (items.outcome[rows] == _GONE)])
 
     def drop_gone(self) -> None:
         """Drop pages that were found gone in `gone_visits` visits in a row, over the time that these take by plan.
