@@ -5,9 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from opicflow.pipelines.ledger.pages.layout import Book, Table
-from opicflow.schemas.arrays import Array, Ids, Int, Word, Words
+from opicflow.schemas.arrays import Array, Bytes, Ids, Int, Word, Words
 from opicflow.schemas.hashing import byte_at, find_byte, is_same, keyed_hash
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
+
+
+@inlined_kernel
+def copy_bytes(text: Bytes, first: Int, to: Bytes, at: Int, size: Int) -> None:
+    """Copy so many bytes of a text, from `first` on, to another one. LLVM copies many at once."""
+    for i in range(at, at + size):
+        to[np.uint64(i)] = byte_at(text, i + first - at)
 
 
 @inlined_kernel
@@ -20,8 +27,7 @@ def keep_url(table: Table, book: Book, slot: Int, url_bytes: Array, first: Int, 
     length = last - first
     book.urls[at] = length & 0xFF
     book.urls[at + 1] = length >> 8
-    for i in range(length):
-        book.urls[at + 2 + i] = url_bytes[first + i]
+    copy_bytes(url_bytes, first, book.urls, at + 2, length)
     book.counts[0].url_end = at + 2 + length
 
 
@@ -51,8 +57,7 @@ def compact_urls(table: Table, book: Book, fresh: Array) -> Int:
         start = table.url_start[slot] - 1
         if start >= 0:
             size = 2 + np.int64(book.urls[start]) + (np.int64(book.urls[start + 1]) << 8)
-            for i in range(size):
-                fresh[end + i] = book.urls[start + i]
+            copy_bytes(book.urls, start, fresh, end, size)
             table.url_start[slot] = end + 1
             end += size
     return end
@@ -73,9 +78,11 @@ def measure_urls(table: Table, book: Book, slots: Array, starts: Array) -> None:
 @lean_kernel
 def gather_urls(table: Table, book: Book, slots: Array, starts: Array, out: Array) -> None:
     """Copy the URLs of some slots to one column, whose size `measure_urls` has measured."""
+    urls = book.urls
     for i in range(slots.shape[0]):
-        for at in range(starts[i + 1] - starts[i]):
-            out[starts[i] + at] = book.urls[table.url_start[slots[i]] + 1 + at]
+        first, last = starts[i], starts[i + 1]
+        if first < last:
+            copy_bytes(urls, np.int64(table.url_start[slots[i]]) + 1, out, first, last - first)
 
 
 @inlined_kernel
