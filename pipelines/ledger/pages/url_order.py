@@ -309,31 +309,41 @@ def is_url_order(table: Table, book: Book, order: Array) -> bool:
 
 
 @lean_kernel
-def read_pages(table: Table, order: Array, importance: Floats, rows: OrderedPages, row_of: Array) -> None:
+def read_pages(
+    table: Table, order: Array, importance: Floats, rows: OrderedPages, row_of: Array, states: Array
+) -> None:
     """Read what discovery looks at of the pages in the order of URLs.
 
-    `importance` is that of each slot. `row_of` has room for one more than all slots.
+    `importance` is that of each slot. `row_of` has room for one more than all slots, `states` for all: rows of pages
+    are long, and read one after the other.
     """
+    for slot in range(states.shape[0]):
+        page = table.pages[slot]
+        is_read = (page.class_ & 1) != 0
+        state = np.uint8(is_read)
+        if is_read:
+            state |= np.uint8(((page.flags & READ_BEFORE) == 0) << 3)
+        else:
+            state |= np.uint8((page.visits > 0) << 1)
+        states[slot] = state | np.uint8(((page.flags & EXPLORED) != 0) << 2)
     for row in range(order.shape[0]):
         row_of[1 + slot_in(order[row])] = row
     host = np.int64(-1)
     for row in range(order.shape[0]):
         if row + _AHEAD < order.shape[0]:
             coming = slot_in(order[row + _AHEAD])
-            prefetch(table.pages, coming)
             prefetch(table.hot, coming)
             prefetch(table.found_by, coming)
             prefetch(importance, coming)
         slot = slot_in(order[row])
         host += order[row] < 0
-        page = table.pages[slot]
-        is_read = (page.class_ & 1) != 0
+        state = states[slot]
         rows.slots[row] = slot
         rows.page[row] = table.hot[slot, 0]
         rows.host[row] = host
-        rows.is_read[row] = is_read
-        rows.is_tried[row] = not is_read and page.visits > 0
-        rows.is_explored[row] = (page.flags & EXPLORED) != 0
-        rows.is_new[row] = is_read and (page.flags & READ_BEFORE) == 0
+        rows.is_read[row] = (state & 1) != 0
+        rows.is_tried[row] = (state & 2) != 0
+        rows.is_explored[row] = (state & 4) != 0
+        rows.is_new[row] = (state & 8) != 0
         rows.importance[row] = importance[slot]
         rows.found_by[row] = row_of[table.found_by[slot]]

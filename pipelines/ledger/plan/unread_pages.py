@@ -204,8 +204,9 @@ class UnreadPages:
         self.update_order()
         table, order = self._room.table, self._room.book.url_order
         rows = url_order.OrderedPages.of(len(order))
-        row_of = np.full(int(self._room.book.counts[0].slots) + 1, -1, np.int32)
-        url_order.read_pages(table, order, importance, rows, row_of)
+        end = int(self._room.book.counts[0].slots)
+        row_of = np.full(end + 1, -1, np.int32)
+        url_order.read_pages(table, order, importance, rows, row_of, np.empty(end, np.uint8))
         page = rows.page.view(np.uint64)
         columns = DiscoveryPages(
             page=page,
