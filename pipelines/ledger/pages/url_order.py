@@ -13,13 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from opicflow.pipelines.ledger.pages.layout import EXPLORED, IN_URL_ORDER, READ_BEFORE, Book, Table
-from opicflow.schemas.arrays import Array, ColumnTuple, Floats, Int, Word, Words
+from opicflow.schemas.arrays import Array, ColumnTuple, Floats, Int, Ints, Word, Words
 from opicflow.schemas.hashing import byte_at, find_byte, is_same, word_at
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel, prefetch, reversed_bytes
 
 _FEW = 16  # rows that are sorted by inserting
 _AHEAD = 16  # rows between a prefetch and the use
-_STEPS_AHEAD = 5  # steps of a search, of 1, 2, 4, ... rows, whose URLs are requested together
 _SLASH, _S = 47, 115
 _BY_ID = -1  # the depth of parts whose keys are equal
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -96,14 +95,25 @@ def key_word(book: Book, first: Int, last: Int, end: Int, is_https: Int, depth: 
 def comes_before(table: Table, book: Book, one: Int, other: Int, depth: Int) -> bool | np.bool_:
     """Whether the page at a slot comes before another, whose keys are equal up to `depth`."""
     first, last, end, is_https = url_bounds(table, book, one)
+    return compared(table, book, one, first, last, end, is_https, other, depth) > 0
+
+
+@inlined_kernel
+def compared(
+    table: Table, book: Book, one: Int, first: Int, last: Int, end: Int, is_https: Int, other: Int, depth: Int
+) -> Int:
+    """Compare a page, the bounds of whose URL are given, with another one. Their keys are equal up to `depth`.
+
+    Returns 1 plus the depth up to which they are equal, negative if the page does not come before the other one.
+    """
     other_first, other_last, other_end, other_is_https = url_bounds(table, book, other)
     while True:
         word = key_word(book, first, last, end, is_https, depth)
         other_word = key_word(book, other_first, other_last, other_end, other_is_https, depth)
         if word != other_word:
-            return word < other_word
+            return depth + 1 if word < other_word else -1 - depth
         if word == np.uint64(0):
-            return page_word(table, one) < page_word(table, other)
+            return depth + 1 if page_word(table, one) < page_word(table, other) else -1 - depth
         depth += 8
 
 
@@ -227,29 +237,74 @@ def leave_out_removed(table: Table, order: Array) -> Int:
 
 
 @lean_kernel
-def merge_by_url(table: Table, book: Book, order: Array, newcomers: Array, merged: Array) -> None:
-    """Merge sorted newcomers into the order, of which no page was removed. They get the flag that they are in it."""
+def merge_by_url(table: Table, book: Book, order: Array, newcomers: Array, bounds: Ints, merged: Array) -> None:
+    """Merge sorted newcomers into the order, of which no page was removed. They get the flag that they are in it.
+
+    `bounds` has a row of eight numbers for each newcomer whose place is searched at the same time.
+    """
     at: Int = np.int64(0)
     row: Int = np.int64(0)
     before: Int = np.int64(-1)
-    for number in range(newcomers.shape[0]):
-        request_url(table, book, newcomers, number + _AHEAD)
-        newcomer = np.int64(newcomers[number])
-        until = place_by_url(table, book, order, row, newcomer)
-        if row < until:
-            merged[at] = first_of_host(table, book, before, order[row])
-            for more in range(1, until - row):
-                merged[at + more] = order[row + more]
-            at += until - row
-            before = slot_in(order[until - 1])
-            row = until
-        merged[at] = first_of_host(table, book, before, ~newcomer)
-        at, before = at + 1, newcomer
-        table.pages[newcomer].flags |= IN_URL_ORDER
+    for first in range(0, newcomers.shape[0], bounds.shape[0]):
+        last = min(first + bounds.shape[0], newcomers.shape[0])
+        place_together(table, book, order, row, newcomers, first, last, bounds)
+        for number in range(first, last):
+            newcomer, until = np.int64(newcomers[number]), bounds[number - first, 1]
+            if row < until:
+                merged[at] = first_of_host(table, book, before, order[row])
+                for more in range(1, until - row):
+                    merged[at + more] = order[row + more]
+                at += until - row
+                before = slot_in(order[until - 1])
+                row = until
+            merged[at] = first_of_host(table, book, before, ~newcomer)
+            at, before = at + 1, newcomer
+            table.pages[newcomer].flags |= IN_URL_ORDER
     if row < order.shape[0]:
         merged[at] = first_of_host(table, book, before, order[row])
         for more in range(1, order.shape[0] - row):
             merged[at + more] = order[row + more]
+
+
+@lean_kernel
+def place_together(
+    table: Table, book: Book, order: Array, row: Int, newcomers: Array, first: Int, last: Int, bounds: Ints
+) -> None:
+    """Find the place of each of some sorted newcomers, which is not before a row: the second number of its bounds.
+
+    Each step of the searches requests the URLs of all of them, and then compares: so all wait for memory together. What
+    a key has in common with those at both bounds, it has in common with all between: no step compares it again. Bounds
+    are the rows, to what depth the keys there are equal to the newcomer's, and the bounds of its URL.
+    """
+    for number in range(first, last):
+        request_url(table, book, newcomers, number)
+        prefetch(table.pages, np.int64(newcomers[number]))
+    for k in range(last - first):
+        bounds[k, 0], bounds[k, 1], bounds[k, 2], bounds[k, 3] = row, order.shape[0], 0, 0
+        begin, end_of_host, end, is_https = url_bounds(table, book, np.int64(newcomers[first + k]))
+        bounds[k, 4], bounds[k, 5], bounds[k, 6], bounds[k, 7] = begin, end_of_host, end, is_https
+    widest: Int = order.shape[0] - row
+    while widest > 0:
+        for k in range(last - first):
+            if bounds[k, 0] < bounds[k, 1]:
+                prefetch(table.url_start, slot_in(order[(bounds[k, 0] + bounds[k, 1]) // 2]))
+        for k in range(last - first):
+            if bounds[k, 0] < bounds[k, 1]:
+                request_url(table, book, order, (bounds[k, 0] + bounds[k, 1]) // 2)
+        widest = np.int64(0)
+        for k in range(last - first):
+            low, high = bounds[k, 0], bounds[k, 1]
+            if low < high:
+                middle = (low + high) // 2
+                newcomer, depth = np.int64(newcomers[first + k]), min(bounds[k, 2], bounds[k, 3])
+                begin, end_of_host, end, is_https = bounds[k, 4], bounds[k, 5], bounds[k, 6], bounds[k, 7]
+                other = slot_in(order[middle])
+                found = compared(table, book, newcomer, begin, end_of_host, end, is_https, other, depth)
+                if found > 0:
+                    bounds[k, 1], bounds[k, 3] = middle, found - 1
+                else:
+                    bounds[k, 0], bounds[k, 2] = middle + 1, -1 - found
+                widest = max(widest, bounds[k, 1] - bounds[k, 0])
 
 
 @inlined_kernel
@@ -272,28 +327,6 @@ def slot_in(stored: Int) -> Int:
     """Return the slot at a row of the order."""
     value = np.int64(stored)
     return value if value >= 0 else ~value
-
-
-@lean_kernel
-def place_by_url(table: Table, book: Book, order: Array, first: Int, slot: Int) -> Int:
-    """Return the first row, from `first` on, whose page comes after the one at a slot."""
-    rows, step, low, high = order.shape[0], np.int64(1), first, first
-    for ahead in range(_STEPS_AHEAD):  # where the next steps go, so that their URLs come from memory together
-        request_url(table, book, order, first + (np.int64(1) << ahead) - 1 + ahead)
-    while high < rows and not comes_before(table, book, slot, slot_in(order[high]), np.int64(0)):
-        low = high + 1
-        high = min(low + step, rows)
-        step *= 2
-    if high - low <= _FEW:
-        for row in range(low, high):
-            request_url(table, book, order, row)
-    while low < high:
-        middle = (low + high) // 2
-        if comes_before(table, book, slot, slot_in(order[middle]), np.int64(0)):
-            high = middle
-        else:
-            low = middle + 1
-    return low
 
 
 @lean_kernel
