@@ -350,15 +350,12 @@ def read_pages(
     `importance` is that of each slot. `row_of` has room for one more than all slots, `states` for all: rows of pages
     are long, and read one after the other.
     """
-    for slot in range(states.shape[0]):
-        page = table.pages[slot]
+    for i in range(states.shape[0]):
+        page = table.pages[i]
         is_read = (page.class_ & 1) != 0
-        state = np.uint8(is_read)
-        if is_read:
-            state |= np.uint8(((page.flags & READ_BEFORE) == 0) << 3)
-        else:
-            state |= np.uint8((page.visits > 0) << 1)
-        states[slot] = state | np.uint8(((page.flags & EXPLORED) != 0) << 2)
+        is_tried = not is_read and page.visits > 0
+        is_new = is_read and (page.flags & READ_BEFORE) == 0
+        states[i] = is_read | is_tried << 1 | ((page.flags & EXPLORED) != 0) << 2 | is_new << 3
     for row in range(order.shape[0]):
         row_of[1 + slot_in(order[row])] = row
     host = np.int64(-1)
