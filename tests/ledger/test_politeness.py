@@ -6,6 +6,7 @@ import json
 import random
 from bisect import bisect_left
 from collections import defaultdict
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -506,20 +507,20 @@ def test_the_table_is_made_of_the_waits_alone() -> None:
 
 
 def test_a_restored_ledger_has_the_waits_of_one_that_went_on(seed: int) -> None:
-    """Which hosts may wait is known by marks, which are not in snapshots."""
+    """Which hosts may wait, and when a wait may be dropped first, is noted beside the waits, and in no snapshot."""
     chance = random.Random(seed)
     crawl = Crawl().see(range(40))
     waits: list[dict[int, HostWait]] = []
-    for number in range(60):
-        restored = crawl.restored()
+    for number in range(80):
+        restored, second = crawl.restored(), T0 + 5 * HOUR * number
         log = crawl.writer()
-        for page in chance.sample(range(40), 6):
-            outcome = Outcome.BUSY if page % 4 < 2 and chance.random() < 0.1 else Outcome.FETCHED
-            crawl.add_visit(log, page, T0 + 600 * number, outcome)
+        for page in chance.sample(range(40), 3):
+            outcome = Outcome.BUSY if page % 4 < 2 and chance.random() < 0.2 else Outcome.FETCHED
+            crawl.add_visit(log, page, second + chance.choice((0, 0, 0, 2 * DAY)), outcome)
         for one in (crawl, restored):
             one.apply(log)
+            one.tick(second + HOUR)
         assert crawl.ledger._busy.waits == restored.ledger._busy.waits
         waits.append(dict(crawl.ledger._busy.waits))
-        if number % 7 == 0:
-            crawl.tick(T0 + 600 * number)
-    assert any(waits) and not all(waits)
+    ended = [host for before, after in pairwise(waits) for host in before.keys() - after.keys()]
+    assert any(waits) and not all(waits) and len(ended) > 5

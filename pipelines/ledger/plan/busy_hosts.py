@@ -55,6 +55,10 @@ class BusyHosts:
         """Whether hosts of a site may wait: the hosts of others need not be looked up."""
         self._host_waits = np.full(1 << SITE_BITS, bool(waits))
         """Whether hosts may wait whose hashes end in the same bits."""
+        self._has_dropped = False
+        """Whether waits were dropped since hosts and sites were marked."""
+        self._second = self._next_second = -1
+        """The last tick, and until when no wait that is there now can be dropped."""
 
     def note(self, items: KernelItems, first: int, last: int) -> None:
         """Note the visits among the rows [first, last), which were applied.
@@ -74,29 +78,40 @@ class BusyHosts:
         columns = (hosts, sites, seconds, items.outcome[rows] == _BUSY, asked)
         for host, site, second, busy, wait in zip(*(one.tolist() for one in columns), strict=True):
             if busy:
-                self.waits[host] = _next_wait(self.waits.get(host), second, wait)
+                self.waits[host] = noted = _next_wait(self.waits.get(host), second, wait)
                 self._sites[host] = site
+                is_ahead = noted.since > self._second + SECONDS_PER_DAY
+                self._next_second = -1 if is_ahead else min(self._next_second, noted.until + KEPT_SECONDS)
             elif host in self.waits and second > self.waits[host].since:
                 self._drop(host)
 
     def _drop(self, host: int) -> None:
         del self.waits[host]
         self._sites.pop(host, None)
+        self._has_dropped = True
 
     def expire(self, second: int) -> None:
         """Drop the waits that ended long ago, and those that a wrong clock has put far into the future."""
-        left = [
-            (wait.until, host)
-            for host, wait in self.waits.items()
-            if wait.until + KEPT_SECONDS > second and wait.since <= second + SECONDS_PER_DAY
-        ]
-        if len(left) < len(self.waits) or len(left) > MOST_HOSTS:
-            kept = {host for _, host in sorted(left)[-MOST_HOSTS:]}
-            for host in self.waits.keys() - kept:
+        self._second = second
+        if second >= self._next_second or len(self.waits) > MOST_HOSTS:
+            left = [
+                (wait.until, host)
+                for host, wait in self.waits.items()
+                if wait.until + KEPT_SECONDS > second and wait.since <= second + SECONDS_PER_DAY
+            ]
+            kept = sorted(left)[-MOST_HOSTS:]
+            for host in self.waits.keys() - {host for _, host in kept}:
                 self._drop(host)
+            self._next_second = kept[0][0] + KEPT_SECONDS if kept else second + KEPT_SECONDS
+        if self._has_dropped:
+            self._mark()
+
+    def _mark(self) -> None:
+        """Mark the hosts that wait, and their sites if all are known."""
+        self._has_dropped = False
         self._host_waits[:] = False
         self._host_waits[np.fromiter(self.waits, np.uint64, len(self.waits)) & _LAST_BITS] = True
-        if len(self._sites) == len(self.waits):  # all are known
+        if len(self._sites) == len(self.waits):
             self._site_waits[:] = False
             self._site_waits[list(self._sites.values())] = True
 
