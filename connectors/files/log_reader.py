@@ -18,7 +18,6 @@ import orjson
 from opicflow.connectors.files.avro import decode_avro, records_at
 from opicflow.connectors.files.avro_container import AvroBlock, Container, WrongSchema, read_blocks, read_header
 from opicflow.connectors.files.csv_events import read_csv
-from opicflow.connectors.files.csv_rows import HEAD_BYTES
 from opicflow.connectors.files.decoded import (
     MOST_REJECTED_BYTES,
     Decoded,
@@ -39,8 +38,10 @@ from opicflow.connectors.files.opening import (
     STDIN,
     Block,
     Damage,
+    FileHead,
     InputRefused,
     decompressed,
+    head_of,
     is_compressed,
     refuse_utf_16,
 )
@@ -142,13 +143,12 @@ class Batch(NamedTuple):
         return encode_items(self.items(), prefix) if self.copy is None else self.copy(prefix)
 
 
-def format_of(file: str, reading: Reading = ANY) -> Format | None:
+def format_of(file: str, reading: Reading = ANY, head: FileHead | None = None) -> Format | None:
     """Return the format of a file; None if it is empty. Raises `InputRefused` if it is unknown."""
-    blocks = decompressed(file, block_bytes=HEAD_BYTES)
-    begins_with = next(blocks, None)
-    if begins_with is None:
+    head = head or head_of(file)
+    if head.is_empty:
         return None
-    first = next((block.data for block in chain([begins_with], blocks) if isinstance(block, Block)), b"")
+    first = head.data
     refuse_utf_16(file, first)
     if reading.format:
         return named_format(reading, first, file)
@@ -161,18 +161,18 @@ def format_of(file: str, reading: Reading = ANY) -> Format | None:
             f"{file}: not a crawl log: give JSON lines, CSV with the names of the columns, Avro, WARC, WAT, an edge "
             "list, or the log of a crawler that is known (docs/reference/formats.md explains them)"
         )
-    if found is None and isinstance(begins_with, Damage):
+    if found is None and head.begins_damaged:
         return Format.JSONL  # so that the damage becomes a reject
     return found
 
 
-def known_format(file: str, reading: Reading = ANY) -> Format | None:
+def known_format(file: str, reading: Reading = ANY, head: FileHead | None = None) -> Format | None:
     """Detect the format of a file; None if it is empty.
 
     Standard input cannot be read twice: it has the format that users have named, or is JSON lines.
     """
     if file != STDIN:
-        return format_of(file, reading)
+        return format_of(file, reading, head)
     return named_format(reading, b"", file) if reading.format else Format.JSONL
 
 

@@ -14,6 +14,7 @@ import sys
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from importlib.util import find_spec
+from itertools import chain
 from typing import Any, BinaryIO, NamedTuple, cast
 
 import zstandard
@@ -24,6 +25,7 @@ from opicflow.schemas.errors import UserError, in_one_line
 STDIN = "-"
 BLOCK_BYTES = 8 << 20
 
+_HEAD_BYTES = 1 << 16
 _READ_BYTES = 1 << 20
 _PIECE_BYTES = 64 << 10
 _FIRST_PIECE_BYTES = 512
@@ -128,6 +130,24 @@ def decompressed(source: str | BinaryIO, *, start: int = 0, block_bytes: int = B
     finally:
         if isinstance(source, str) and source != STDIN:
             file.close()
+
+
+class FileHead(NamedTuple):
+    """How a file begins: its first 64 KB, decompressed, that are not damaged. Empty where there is nothing to read."""
+
+    data: bytes = b""
+    is_empty: bool = True
+    begins_damaged: bool = False
+
+
+def head_of(file: str) -> FileHead:
+    """Read how a file begins."""
+    blocks = decompressed(file, block_bytes=_HEAD_BYTES)
+    begins_with = next(blocks, None)
+    if begins_with is None:
+        return FileHead()
+    data = next((block.data for block in chain([begins_with], blocks) if isinstance(block, Block)), b"")
+    return FileHead(data, False, isinstance(begins_with, Damage))
 
 
 def is_compressed(first: bytes) -> bool:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.log_reader import FileRange, known_format
-from opicflow.connectors.files.opening import STDIN, expand, is_compressed
+from opicflow.connectors.files.opening import STDIN, FileHead, expand, head_of, is_compressed
 from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.pipelines.replay.state import Source, State, identify, is_read, remember_end
 from opicflow.pipelines.replay.times_ahead import due
@@ -102,13 +102,14 @@ class LogFiles(Input):
         again: list[InputRange] = []
         empty, used = [], set[str]()
         for file in self.files:
-            format_ = known_format(file, self._reading)
+            head = FileHead() if file == STDIN else head_of(file)
+            format_ = known_format(file, self._reading, head)
             if format_ is None:
                 empty.append(file)
                 continue
             source = _stdin_of(state) if file == STDIN else None
             if source is None:
-                source, other = identify(file, state.sources, used)
+                source, other = identify(file, head, state.sources, used)
                 if other:
                     notes.append(f"{file} begins like {other.file}, but goes on differently: taken for another log.")
             used.add(source.name)
@@ -129,9 +130,10 @@ class LogFiles(Input):
         return all(file != STDIN and self._is_read(file, state, latest_ms) for file in self.files)
 
     def _is_read(self, file: str, state: State, latest_ms: int) -> bool:
-        if known_format(file, self._reading) is None:
+        head = head_of(file)
+        if known_format(file, self._reading, head) is None:
             return True
-        source = identify(file, list(state.sources), set()).source
+        source = identify(file, head, list(state.sources), set()).source
         return is_read(source) and not due(state, source.name, latest_ms)
 
     def total(self, input_ranges: Sequence[InputRange]) -> int | None:

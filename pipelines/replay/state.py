@@ -29,7 +29,7 @@ from typing import Any, BinaryIO, NamedTuple
 import xxhash
 
 from opicflow.connectors.files.locked_folder import locked_folder
-from opicflow.connectors.files.opening import STDIN, Block, decompressed, is_compressed, open_bytes
+from opicflow.connectors.files.opening import STDIN, Block, FileHead, decompressed, is_compressed, open_bytes
 from opicflow.connectors.files.whole_file import remove_leftovers, sync_folder, whole_file
 from opicflow.pipelines.ledger import Ledger, LedgerConfig, LedgerError
 from opicflow.pipelines.ledger.shards.snapshot import HEAD_BYTES
@@ -46,7 +46,6 @@ FRONTIER_LOG_NAME = "visits.jsonl"
 _BESIDE = ("snapshot-*", "answers-*", "moments")
 """A folder has these only if `state.json` was there before."""
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_HEAD_BYTES = 1 << 16
 _TAIL_BYTES = 1 << 12
 
 
@@ -397,17 +396,13 @@ class Identified(NamedTuple):
     begins_like: Source | None = None
 
 
-def identify(file: str, known: list[Source], used: set[str]) -> Identified:
-    """The source that a file is: one that is known, or a new one.
+def identify(file: str, head: FileHead, known: list[Source], used: set[str]) -> Identified:
+    """The source that a file is, which begins with `head`: one that is known, or a new one.
 
     A file that grew, was renamed or compressed is the same: it begins as it did, and has the same bytes before the
     position that was reached. Logs of two days often begin with the same seeds, so the first bytes alone prove little.
     """
-    first = b""
-    if file != STDIN:
-        for block in decompressed(file, block_bytes=_HEAD_BYTES):
-            first = block.data if isinstance(block, Block) else b""
-            break
+    first = b"" if head.begins_damaged else head.data
     other = None
     for source in known:
         if source.name in used or not 0 < source.head_bytes <= len(first):

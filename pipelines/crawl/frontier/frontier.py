@@ -23,6 +23,7 @@ import orjson
 from opicflow.connectors.files.crawlers.dispatch import event_of_line
 from opicflow.connectors.files.decoded import Decoded
 from opicflow.connectors.files.jsonl import decode_jsonl
+from opicflow.connectors.files.opening import head_of
 from opicflow.connectors.files.reading import ANY
 from opicflow.pipelines.crawl.frontier.event_log import EventLog
 from opicflow.pipelines.crawl.frontier.fetch_limits import daily_limits, days_to_wait, host_gaps
@@ -504,7 +505,8 @@ class Frontier:
             self._take(Decoded(EventWriter().events(), []), self._applied_to, self._applied_to, is_last=True)
             source = self._state.sources[0]
             if self._log.end:
-                head = identify(str(self._log.path), [], set()).source
+                path = str(self._log.path)
+                head = identify(path, head_of(path), [], set()).source
                 source.head_bytes, source.head_digest = head.head_bytes, head.head_digest
             source.at = self._log.end
             remember_end(source)
