@@ -32,8 +32,8 @@ from opicflow.pipelines.refresh.rates import DEFAULT_CHANGES_PER_DAY, ESTIMATORS
 from opicflow.schemas.arrays import Array, Ints
 
 _FEWEST_ROWS = 256
-_FEWEST_BYTES, _FEWEST_WORDS = 1 << 16, 1 << 12
-"""By which URLs and links grow at least: a log of many hours meets a few pages in each."""
+_FEWEST_BYTES = 1 << 16
+"""By which URLs grow at least: a log of many hours meets a few pages in each."""
 _MOST_VISITS_AHEAD = 1 << 12
 _FEWEST_OUTGOING = 1 << 14
 _FEWEST_STALE = 1 << 12
@@ -238,7 +238,6 @@ class Room:
         """Room for so many words of remembered links."""
         had = len(self.book.links)
         if rows > had:
-            rows = max(rows, had + _FEWEST_WORDS)
             self.book = self.book._replace(links=self._links.resized(_longer(had, rows, 64)))
 
     def _make_url_bytes(self, rows: int) -> None:
