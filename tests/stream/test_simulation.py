@@ -157,10 +157,10 @@ MUTATIONS: dict[str, Mutation] = {
         patch, Ledger, "_apply_transfers", "self._marks[source] = Mark(entry.end, total, digest)", "pass"
     ),
     "a ledger applies rows a second time": lambda patch: rewrite(
-        patch, Ledger, "_apply_crawl", "_rows_below(mark.position, items)", "0"
+        patch, Ledger, "_apply_crawl", "_rows_below(mark.position, checked.items)", "0"
     ),
     "visits are counted before an entry is trimmed": lambda patch: rewrite(
-        patch, Ledger, "_apply_crawl", "int((items.kind == _VISIT)", "int((entry.items.kind == _VISIT)"
+        patch, Ledger, "_apply_crawl", "nonzero(items.kind == _VISIT)", "nonzero(entry.items.kind == _VISIT)"
     ),
     "the end of a batch seals a cut": lambda patch: rewrite(
         patch,
