@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from opicflow.schemas.records import Policy
 _VISIT = int(Kind.VISIT)
 _SECONDS_PER_HOUR = 3600
 _MANY = 1 << 62
+
+
+Entry = TypeVar("Entry", bound=CrawlEntry)
 
 
 class Slice(NamedTuple):
@@ -55,7 +58,7 @@ def hours(items: CrawlItems, tick_second: int) -> Iterator[Slice]:
     yield Slice(second, first, len(items))
 
 
-def rows_of(entry: CrawlEntry, first: int, last: int) -> CrawlEntry:
+def rows_of(entry: Entry, first: int, last: int) -> Entry:
     """Return the rows [first, last) of an entry as one of their own; it begins where the rows before end."""
     items = entry.items
     start = entry.start if first == 0 else _position_of(items, first)

@@ -29,6 +29,7 @@ from opicflow.pipelines.ledger import (
     PolicyEntry,
     TickEntry,
 )
+from opicflow.pipelines.ledger.entries import CheckedEntry
 from opicflow.pipelines.ledger.pages.space import Space, in_memory
 from opicflow.pipelines.refresh.policies import check
 from opicflow.pipelines.replay.early_batches import EarlyBatches
@@ -263,8 +264,7 @@ class ReplayedLog:
             return_freed_memory()
         entry = self.ledger.checked(batch.entry)
         if self._ticks_are_quiet():
-            ticks = ticks_in(entry.items, self.ledger.tick_second)
-            yield from self._apply_rows(replace(entry, ticks=ticks), batch.name)
+            yield from self._apply_at_once(entry, batch.name)
         else:
             yield from self._apply_hours(entry, batch.name)
         if has_grown:
@@ -284,10 +284,20 @@ class ReplayedLog:
 
     def _ticks_are_quiet(self) -> bool:
         """Whether nothing happens at ticks but what the ledger does: then it applies a batch with its ticks at once."""
-        has_policies = self.config.policies or len(self.ledger.policies)
-        return not (has_policies or self.config.samples or self.config.publications)
+        return not (self.config.policies or len(self.ledger.policies) or self.config.publications)
 
-    def _apply_hours(self, entry: CrawlEntry, name: str) -> Iterator[Output]:
+    def _apply_at_once(self, entry: CheckedEntry, name: str) -> Iterator[Output]:
+        """Apply rows with the ticks between them, up to each sample that is due."""
+        ticks, first, rows = ticks_in(entry.items, self.ledger.tick_second), 0, len(entry.items)
+        while True:
+            until = row_after_visits(entry.items, first, rows, self._visits_to_go())
+            here = tuple((row - first, second) for row, second in ticks if first <= row < until)
+            yield from self._apply_rows(replace(rows_of(entry, first, until), ticks=here), name)
+            if until == rows:
+                break
+            first = until
+
+    def _apply_hours(self, entry: CheckedEntry, name: str) -> Iterator[Output]:
         """Apply rows hour by hour, up to each sample and publication that is due."""
         for tick_second, first, last in hours(entry.items, self.ledger.tick_second):
             if tick_second is not None:

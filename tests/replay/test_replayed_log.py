@@ -340,14 +340,27 @@ def test_ticks_within_an_entry_are_ticks_between_its_parts(seed: int, history: H
     assert has_waited
 
 
-def test_a_replay_applies_hour_by_hour_only_where_something_is_published_or_sampled() -> None:
+def test_samples_are_taken_within_batches_and_change_nothing() -> None:
     entry = a_hard_log(3)
-    cuts = events_at(entry)[1::37]
-    quiet, outputs = kept(batches(entry, cuts))
-    sampled, others = kept(batches(entry, cuts), ReplayConfig(samples=True))
-    assert [c.data for c in quiet.ledger.snapshot()] == [c.data for c in sampled.ledger.snapshot()]
-    assert totals_of(others).pop("samples") and not totals_of(outputs).pop("samples")
-    assert {**totals_of(others), "samples": []} == totals_of(outputs)
+    quiet, _ = kept(batches(entry, []))
+    samples = []
+    for cuts in ([], events_at(entry)[1::37], events_at(entry)[5::211]):
+        log, outputs = kept(batches(entry, cuts), ReplayConfig(samples=True))
+        assert [c.data for c in log.ledger.snapshot()] == [c.data for c in quiet.ledger.snapshot()]
+        samples.append(totals_of(outputs))
+    assert samples[0] == samples[1] == samples[2] and len(samples[0]["samples"]) >= 3
+
+
+def test_samples_are_those_of_a_replay_that_publishes_and_goes_hour_by_hour() -> None:
+    entry = a_log(1_000)
+    (_, at_once), (_, by_hour) = (
+        kept(batches(entry, []), ReplayConfig(samples=True, publications=publishes)) for publishes in (False, True)
+    )
+    assert len(totals_of(at_once)["samples"]) >= 3
+    one, other = (
+        [(sample["time_ms"], sample["visits"]) for sample in totals_of(each)["samples"]] for each in (at_once, by_hour)
+    )
+    assert one == other
 
 
 def test_a_topic_with_the_log_of_a_replay_gives_its_ledger_and_its_publications(
