@@ -55,6 +55,13 @@ def byte_at(text: Bytes, at: Int) -> np.uint8:
 
 
 @inlined_kernel
+def copy_bytes(text: Bytes, first: Int, to: Bytes, at: Int, size: Int) -> None:
+    """Copy so many bytes of a text, from `first` on, to another one. LLVM copies many at once."""
+    for i in range(at, at + size):
+        to[np.uint64(i)] = byte_at(text, i + first - at)
+
+
+@inlined_kernel
 def word_at(text: Bytes, at: Int) -> Word:
     """Return eight bytes, little endian. LLVM makes one load, because unsigned indices cannot count from the end."""
     i = np.uint64(at)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from opicflow.schemas.arrays import Array, Bools, Bytes, ColumnTuple, Hashes, Ids, Int, Ints, Words
 from opicflow.schemas.columns import Texts
-from opicflow.schemas.hashing import byte_at, keyed_hash
+from opicflow.schemas.hashing import byte_at, copy_bytes, keyed_hash
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 from opicflow.schemas.public_suffixes import SuffixTable, find_site, installed_suffixes, is_address
 
@@ -170,8 +170,7 @@ def _number(
         if known.slots[at] < 0:
             site = known.counts[0]
             to = known.ends[site - 1] if site > 0 else np.int64(0)
-            for i in range(begin, end):
-                known.text[to + i - begin] = byte_at(text, i)
+            copy_bytes(text, begin, known.text, to, end - begin)
             known.ends[site] = to + end - begin
             known.addresses[site] = is_address(text, first, end)
             known.slots[at], known.hashes[at] = site, hashed

@@ -34,6 +34,7 @@ from opicflow.pipelines.ledger.pages.space import Space, in_memory
 from opicflow.pipelines.refresh.policies import check
 from opicflow.pipelines.replay.early_batches import EarlyBatches
 from opicflow.pipelines.replay.event_clock import (
+    Slice,
     answering,
     hours,
     policies_chain,
@@ -262,11 +263,7 @@ class ReplayedLog:
         if has_grown:
             self._pages_at_return = self.ledger.pages
             return_freed_memory()
-        entry = self.ledger.checked(batch.entry)
-        if self._ticks_are_quiet():
-            yield from self._apply_at_once(entry, batch.name)
-        else:
-            yield from self._apply_hours(entry, batch.name)
+        yield from self._apply_checked(self.ledger.checked(batch.entry), batch.name)
         if has_grown:
             return_freed_memory()
         now = self.config.now_second
@@ -286,25 +283,17 @@ class ReplayedLog:
         """Whether nothing happens at ticks but what the ledger does: then it applies a batch with its ticks at once."""
         return not (self.config.policies or len(self.ledger.policies) or self.config.publications)
 
-    def _apply_at_once(self, entry: CheckedEntry, name: str) -> Iterator[Output]:
-        """Apply rows with the ticks between them, up to each sample that is due."""
-        ticks, first, rows = ticks_in(entry.items, self.ledger.tick_second), 0, len(entry.items)
-        while True:
-            until = row_after_visits(entry.items, first, rows, self._visits_to_go())
-            here = tuple((row - first, second) for row, second in ticks if first <= row < until)
-            yield from self._apply_rows(replace(rows_of(entry, first, until), ticks=here), name)
-            if until == rows:
-                break
-            first = until
-
-    def _apply_hours(self, entry: CheckedEntry, name: str) -> Iterator[Output]:
-        """Apply rows hour by hour, up to each sample and publication that is due."""
-        for tick_second, first, last in hours(entry.items, self.ledger.tick_second):
+    def _apply_checked(self, entry: CheckedEntry, name: str) -> Iterator[Output]:
+        """Apply rows, up to each sample and publication that is due; hour by hour if ticks are not quiet."""
+        before, is_quiet = self.ledger.tick_second, self._ticks_are_quiet()
+        within = ticks_in(entry.items, before) if is_quiet else ()
+        for tick_second, first, last in [Slice(None, 0, len(entry.items))] if is_quiet else hours(entry.items, before):
             if tick_second is not None:
                 yield from self._tick(tick_second)
             while first <= last:
                 until = row_after_visits(entry.items, first, last, self._visits_to_go())
-                yield from self._apply_rows(rows_of(entry, first, until), name)
+                ticks = tuple((row - first, second) for row, second in within if first <= row < until)
+                yield from self._apply_rows(replace(rows_of(entry, first, until), ticks=ticks), name)
                 if until == last:
                     break
                 first = until

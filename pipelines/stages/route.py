@@ -38,7 +38,7 @@ from opicflow.schemas.event_columns import (
     UNKNOWN_STATUS,
     CrawlEvents,
 )
-from opicflow.schemas.hashing import byte_at, hash_bytes
+from opicflow.schemas.hashing import byte_at, copy_bytes, hash_bytes
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel, prefetch
 from opicflow.schemas.url_forms import NO_PAGE, PAGE
 from opicflow.schemas.url_patterns import NO_PATTERN, first_patterns
@@ -464,9 +464,7 @@ def remember_all(seen: Ids, pages: Ids) -> None:
 def copy_urls(text: Bytes, begins: Ints, starts: Ints, rows: Int, out: Bytes) -> None:
     """Copy the URLs of all rows that have one."""
     for row in range(rows):
-        shift = begins[row] - starts[row]
-        for at in range(starts[row], starts[row + 1]):
-            out[np.uint64(at)] = byte_at(text, at + shift)
+        copy_bytes(text, begins[row], out, starts[row], starts[row + 1] - starts[row])
 
 
 @lean_kernel

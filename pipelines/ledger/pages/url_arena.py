@@ -5,16 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from opicflow.pipelines.ledger.pages.layout import Book, Table
-from opicflow.schemas.arrays import Array, Bytes, Ids, Int, Word, Words
-from opicflow.schemas.hashing import byte_at, find_byte, is_same, keyed_hash
+from opicflow.schemas.arrays import Array, Ids, Int, Word, Words
+from opicflow.schemas.hashing import byte_at, copy_bytes, find_byte, is_same, keyed_hash
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
-
-
-@inlined_kernel
-def copy_bytes(text: Bytes, first: Int, to: Bytes, at: Int, size: Int) -> None:
-    """Copy so many bytes of a text, from `first` on, to another one. LLVM copies many at once."""
-    for i in range(at, at + size):
-        to[np.uint64(i)] = byte_at(text, i + first - at)
 
 
 @inlined_kernel

@@ -19,6 +19,8 @@ from opicflow.schemas.kernel import inlined_kernel, lean_kernel, prefetch, rever
 
 _FEW = 16  # rows that are sorted by inserting
 _AHEAD = 16  # rows between a prefetch and the use
+BOUNDS = (32, 8)
+"""The shape of the bounds of newcomers that look for their place at the same time: see `place_together`."""
 _SLASH, _S = 47, 115
 _BY_ID = -1  # the depth of parts whose keys are equal
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -240,7 +242,7 @@ def leave_out_removed(table: Table, order: Array) -> Int:
 def merge_by_url(table: Table, book: Book, order: Array, newcomers: Array, bounds: Ints, merged: Array) -> None:
     """Merge sorted newcomers into the order, of which no page was removed. They get the flag that they are in it.
 
-    `bounds` has a row of eight numbers for each newcomer whose place is searched at the same time.
+    `bounds` has the shape `BOUNDS`, and nothing that counts.
     """
     at: Int = np.int64(0)
     row: Int = np.int64(0)

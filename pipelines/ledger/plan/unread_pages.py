@@ -26,8 +26,6 @@ from opicflow.schemas.shards import Shard
 
 _PAGES_A_READ = 64
 """A review reads all known pages, so it waits until one page in so many was read since the last review."""
-_PLACED_TOGETHER = 32
-"""How many newcomers look for their place in the order of URLs at the same time."""
 _FLOOR_SHARE = 100
 """One in so many pages is less important than a page to which next to nothing leads."""
 
@@ -194,7 +192,7 @@ class UnreadPages:
         words, stack = np.zeros(len(newcomers), np.uint64), np.zeros((len(newcomers) // 2 + 2, 4), np.int64)
         url_order.sort_by_url(table, book, newcomers, words, stack)
         merged = np.empty(left + len(newcomers), np.int32)
-        bounds = np.empty((_PLACED_TOGETHER, 8), np.int64)
+        bounds = np.empty(url_order.BOUNDS, np.int64)
         url_order.merge_by_url(table, book, order[:left], newcomers, bounds, merged)
         room.book = book._replace(url_order=merged)
         self._dropped = dropped
